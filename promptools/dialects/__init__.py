@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from promptools.dialects.calls.resolve import dump
     from promptools.dialects.contract import Dialect, Head, Textual
-    from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+    from promptools.dialects.readers.json_block.block_markers import Closers
+    from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+    from promptools.jsontext.value import dump
 
 BUILT_IN: Final[dict[str, str]] = {
     # messages with headers
@@ -160,19 +161,19 @@ def unregister(name: str) -> None:
 
 
 _FOR_CLASSES = {
-    "Closers": "readers.json_block.block_reader",
-    "Head": "contract",
-    "JsonBlockReader": "readers.json_block.block_reader",
-    "Textual": "contract",
-    "dump": "calls.resolve",
+    "Closers": "promptools.dialects.readers.json_block.block_markers",
+    "Head": "promptools.dialects.contract",
+    "JsonBlockReader": "promptools.dialects.readers.json_block.block_reader",
+    "Textual": "promptools.dialects.contract",
+    "dump": "promptools.jsontext.value",
 }
-"""What a dialect's class is made of, by the module of this package that defines it."""
+"""What a dialect's class is made of, by the module that defines it."""
 
 
 def __getattr__(name: str) -> Any:
     """Import what only the class of an app's own dialect needs on first use."""
     if name in _FOR_CLASSES:
-        return getattr(import_module(f"{__name__}.{_FOR_CLASSES[name]}"), name)
+        return getattr(import_module(_FOR_CLASSES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

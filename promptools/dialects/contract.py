@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.errors import UsageError, clip
 from promptools.parsing.messages import MessageSplitter
 from promptools.parsing.parts import Candidate, Part, TriedStrategy

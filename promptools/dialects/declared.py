@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Unpack
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import MarkerDeclarations, Textual, Tier
 from promptools.dialects.rendering.declaration import DEFAULT_INSTRUCTIONS, explain_tools, shown_functions
 from promptools.dialects.rendering.templates import fill_result, fill_tool

@@ -21,7 +21,7 @@ from promptools.engine.states.tags import enter_reasoning
 from promptools.parsing.emitter import Emitter
 
 if TYPE_CHECKING:
-    from promptools.dialects.calls.resolve import ParseOptions
+    from promptools.dialects.calls.parse_options import ParseOptions
     from promptools.dialects.contract import Dialect
     from promptools.engine.scan_plan import ScanPlan
 

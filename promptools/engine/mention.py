@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import re
 
-from promptools.dialects.calls.resolve import ParseOptions
-from promptools.dialects.readers.literals.python_names import is_offered_name
+from promptools.dialects.calls.parse_options import ParseOptions
+from promptools.schema.fitting.spelling import is_offered_name
 
 CONTEXT = 256
 """Characters before a call that are searched."""
@@ -141,7 +141,7 @@ def continues_program(before: str, since: int | None, rules: ParseOptions) -> bo
             return True
     above = before.rstrip(" \t").split("\n")[-2:]
     called = _CALLED.match(above[0]) if len(above) > 1 and not above[1] else None
-    return called is not None and is_offered_name(called[1], rules)
+    return called is not None and is_offered_name(called[1], rules.tools)
 
 
 def _opens_long_string(line: str) -> bool:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Literal, assert_never
 
 from promptools.dialects.calls.json_body import call_part
 from promptools.dialects.calls.named_arguments import read_arguments
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, malformed_call
-from promptools.dialects.calls.streaming import ArgumentStreamer
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.calls.streaming.argument_streamer import ArgumentStreamer
 from promptools.dialects.contract import trace_entry
 from promptools.engine.states.candidates import QUOTED
 from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from promptools.dialects import get as get_dialect
 from promptools.dialects import unknown as unknown_dialect
-from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.engine.machine import Engine
 from promptools.engine.message_router import MessageRouter
 from promptools.engine.scan_plan import content_plan, plan_for

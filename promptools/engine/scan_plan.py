@@ -18,7 +18,7 @@ from typing import NamedTuple
 from promptools.dialects import edition
 from promptools.dialects import get as get_dialect
 from promptools.dialects import names as dialect_names
-from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.contract import Dialect, Head
 from promptools.dialects.prefix_patterns import any_literal_text, any_of
 from promptools.dialects.reply_markers import TAG_SUFFIX, ReplyMarkers, reply_markers

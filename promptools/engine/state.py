@@ -31,7 +31,7 @@ from promptools.parsing.parts import SPACE, Candidate, Part
 from promptools.parsing.scanner import ForwardSearch, MarkerScanner
 
 if TYPE_CHECKING:
-    from promptools.dialects.calls.resolve import ParseOptions
+    from promptools.dialects.calls.parse_options import ParseOptions
     from promptools.dialects.contract import Dialect
     from promptools.engine.scan_plan import ScanPlan
     from promptools.engine.states.reasoning import CloserIndex

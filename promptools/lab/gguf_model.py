@@ -9,11 +9,15 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import astuple
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from promptools.errors import UsageError
 from promptools.lab.model_vocabulary import MERGE, ModelVocabulary, make_vocabulary
 from promptools.lab.model_weights import ROPE_BASE, Weights, make_weights
 from promptools.lab.script import ENDS, ScriptedReply, read_script
+
+if TYPE_CHECKING:
+    from gguf import GGUFWriter
 
 CONTEXT = 16384
 """Context length of a scripted model in tokens, most of which are single bytes."""
@@ -55,35 +59,9 @@ def _write(path: Path, vocabulary: ModelVocabulary, weights: Weights, template: 
             "writing a scripted model needs gguf and numpy: pip install 'promptools-compat[demo]'"
         ) from error
 
-    kinds = {
-        "normal": gguf.TokenType.NORMAL,
-        "control": gguf.TokenType.CONTROL,
-        "marker": gguf.TokenType.USER_DEFINED,
-    }
     writer = gguf.GGUFWriter(path, "llama")
-    writer.add_name("promptools scripted model")
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
-    writer.add_vocab_size(len(vocabulary.texts))
-    writer.add_context_length(CONTEXT)
-    writer.add_embedding_length(weights.shape.width)
-    writer.add_feed_forward_length(weights.shape.units)
-    writer.add_block_count(1)
-    writer.add_head_count(2)
-    writer.add_head_count_kv(2)
-    writer.add_key_length(weights.shape.head)
-    writer.add_value_length(weights.shape.head)
-    writer.add_rope_dimension_count(weights.shape.head)
-    writer.add_rope_freq_base(ROPE_BASE)
-    writer.add_layer_norm_rms_eps(1e-9)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(list(vocabulary.texts))
-    writer.add_token_types([kinds[kind] for kind in vocabulary.kinds])
-    writer.add_token_merges([MERGE])
-    writer.add_eos_token_id(vocabulary.ends[ENDS[0]])
-    writer.add_pad_token_id(vocabulary.ends[ENDS[-1]])
-    writer.add_add_bos_token(False)
-    writer.add_add_eos_token(False)
+    _add_architecture(writer, weights)
+    _add_vocabulary(writer, vocabulary)
     if template is not None:
         writer.add_chat_template(template)
     small = gguf.GGMLQuantizationType.Q8_0
@@ -96,3 +74,41 @@ def _write(path: Path, vocabulary: ModelVocabulary, weights: Weights, template: 
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _add_architecture(writer: GGUFWriter, weights: Weights) -> None:
+    import gguf
+
+    writer.add_name("promptools scripted model")
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(weights.shape.width)
+    writer.add_feed_forward_length(weights.shape.units)
+    writer.add_block_count(1)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(2)
+    writer.add_key_length(weights.shape.head)
+    writer.add_value_length(weights.shape.head)
+    writer.add_rope_dimension_count(weights.shape.head)
+    writer.add_rope_freq_base(ROPE_BASE)
+    writer.add_layer_norm_rms_eps(1e-9)
+
+
+def _add_vocabulary(writer: GGUFWriter, vocabulary: ModelVocabulary) -> None:
+    import gguf
+
+    kinds = {
+        "normal": gguf.TokenType.NORMAL,
+        "control": gguf.TokenType.CONTROL,
+        "marker": gguf.TokenType.USER_DEFINED,
+    }
+    writer.add_vocab_size(len(vocabulary.texts))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(list(vocabulary.texts))
+    writer.add_token_types([kinds[kind] for kind in vocabulary.kinds])
+    writer.add_token_merges([MERGE])
+    writer.add_eos_token_id(vocabulary.ends[ENDS[0]])
+    writer.add_pad_token_id(vocabulary.ends[ENDS[-1]])
+    writer.add_add_bos_token(False)
+    writer.add_add_eos_token(False)

@@ -50,7 +50,7 @@ def make_vocabulary(script: Sequence[TokenizedReply]) -> ModelVocabulary:
     cue_ids = {text: add(text, "marker") for text in cues(script)}
     setting_ids = {text: add(text, "marker") for text in settings(script)}
     pieces: dict[bytes, int] = {}
-    for piece in (each for spoken in script for each in spoken.pieces):
+    for piece in (piece for spoken in script for piece in spoken.pieces):
         if piece not in pieces:
             pieces[piece] = add(_to_letters(piece), "normal")
     blank = add(_to_letters(BLANK), "normal")

@@ -140,14 +140,8 @@ def resolve(
     url, url_why = _base_url(base_url, chosen, kind, config)
     family, family_why = _family(entry, seen)
     version = server_version or chosen.server_version or (seen.version if seen and seen.kind == kind else None)
-    draft = _ProfileBuilder(kind, family)
-    draft.add_packaged(version, url)
-    if seen:
-        draft.add_detected(seen)
-    _add_config(draft, config, chosen, entry)
-    overriding = check_facts(overrides or {}, Location("overrides"))
-    _check_dialect(overriding, Location("overrides"))
-    draft.add_configured(overriding, "the request's override")
+    draft = _start_profile(kind, family, version, url, seen)
+    _add_configured(draft, config, chosen, entry, overrides or {})
     return Target(
         provider=chosen.name or None,
         base_url=url,
@@ -164,14 +158,30 @@ def resolve(
     )
 
 
-def _add_config(draft: _ProfileBuilder, config: Config, provider: Provider, model: Model) -> None:
-    """Add the facts of the config's provider and model."""
+def _start_profile(
+    kind: str, family: str | None, version: str | None, url: str | None, seen: ServerInfo | None
+) -> _ProfileBuilder:
+    """Return a profile of the packaged facts and of what the server said."""
+    draft = _ProfileBuilder(kind, family)
+    draft.add_packaged(version, url)
+    if seen:
+        draft.add_detected(seen)
+    return draft
+
+
+def _add_configured(
+    draft: _ProfileBuilder, config: Config, provider: Provider, model: Model, overrides: Mapping[str, Any]
+) -> None:
+    """Add the facts of the config's provider and model, and those that the request overrides."""
     location = Location(config.file) / "providers" / provider.name
     _check_dialect(provider.facts, location / "profile")
     _check_dialect(model.facts, location / "models" / model.name / "profile")
     order = draft.modes
     draft.add_configured(provider.facts, f"{config.file}, provider {provider.name!r}", provider.calling, order)
     draft.add_configured(model.facts, f"{config.file}, model {model.name!r}", model.calling, order)
+    facts = check_facts(overrides, Location("overrides"))
+    _check_dialect(facts, Location("overrides"))
+    draft.add_configured(facts, "the request's override")
 
 
 def api_key(target: Target, environ: Mapping[str, str]) -> str | None:

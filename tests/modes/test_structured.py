@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptools.dialects.calls.named_arguments import read_arguments
-from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.modes.replies.tool_deltas import NATIVE_EVIDENCE, ToolCallAssembler
 from promptools.schema import Tools
 from promptools.types import Call, Malformed

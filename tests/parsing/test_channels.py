@@ -4,7 +4,7 @@ import pytest
 
 from promptools import StreamParser, parse
 from promptools.dialects import get
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text, WasReasoning, join
 from promptools.types import Discarded, Malformed, Span
 

@@ -10,7 +10,7 @@ import pytest
 from casebook import SETS, feed
 
 from promptools import Tools, dialects, parse
-from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.rendering.sample import sample_text
 from promptools.dialects.reply_markers import reply_markers
 from promptools.engine.machine import parse_standalone

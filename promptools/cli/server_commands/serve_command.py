@@ -1,4 +1,4 @@
-"""Run the proxy: any app that speaks the OpenAI API gets working tool calls from the server behind it."""
+"""Run the proxy: any app that speaks the OpenAI API gets working tool calls from an open-model server."""
 
 from __future__ import annotations
 

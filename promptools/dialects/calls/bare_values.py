@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.jsontext.read import Unreadable
 from promptools.jsontext.read import read_value as read_json
 from promptools.schema.fitting.coerce import TYPE_ORDER, UNREADABLE, parse_text

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from promptools.dialects.calls.bare_values import read_parameter, read_typed
 from promptools.dialects.calls.envelope import JsonNode, UnresolvedCall
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, resolve_call
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import resolve_call
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.types import Call, Fix, Malformed, Tool
 

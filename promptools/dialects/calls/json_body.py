@@ -19,7 +19,8 @@ from promptools.dialects.calls.envelope import (
     read_node,
     unresolved_calls,
 )
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, malformed_call, resolve_call
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call, resolve_call
 from promptools.jsontext.brackets import BracketScanner
 from promptools.jsontext.read import Unreadable, read_complete_object
 from promptools.parsing.parts import Part
@@ -121,18 +122,15 @@ def read_calls(
     `keys`: the family's keys for the name and the arguments; with an empty name key, the tool's name is the only key,
     and its value the arguments. Raises `NotACall` if it is anything but calls.
     """
-    if node is None or (node.closers_supplied and not close):
-        try:
-            node, fixes, closed = read_node(raw, 0, len(raw), rules.anchors, close=close, strict=strict)
-        except Unreadable as error:
-            return [unreadable_part(raw, rules, place, error.kind, error.reason, name or _guess_by_key(raw, keys))]
-    else:
-        fixes, closed = node.fixes, node.closers_supplied
-    if node.value == [] and place.sentinel:  # an empty list calls nothing, and is markup, not content
-        return [Part("markup", raw[: node.end - node.start])]
-    if not node.exact and rules.strictness == "strict" and not place.expected:
-        raise NotACall("strict allows no repair of the body")
     try:
+        if node is None or (node.closers_supplied and not close):
+            node, fixes, closed = read_node(raw, 0, len(raw), rules.anchors, close=close, strict=strict)
+        else:
+            fixes, closed = node.fixes, node.closers_supplied
+        if node.value == [] and place.sentinel:  # an empty list calls nothing, and is markup, not content
+            return [Part("markup", raw[: node.end - node.start])]
+        if not node.exact and rules.strictness == "strict" and not place.expected:
+            raise NotACall("strict allows no repair of the body")
         raw_calls = [_by_keys(call, keys) if keys else call for call in _unresolved_calls(node, name, rules)]
     except Unreadable as error:
         return [unreadable_part(raw, rules, place, error.kind, error.reason, name or _guess_by_key(raw, keys))]

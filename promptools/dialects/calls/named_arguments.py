@@ -11,16 +11,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from promptools.dialects.calls.envelope import JsonNode, NotACall, UnresolvedCall, read_node, unresolved_calls
-from promptools.dialects.calls.resolve import (
-    PLAUSIBLE_NAME,
-    Evidence,
-    ParseOptions,
-    malformed_call,
-    resolve_call,
-    unknown_tool_message,
-)
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, malformed_call, resolve_call, unknown_tool_message
 from promptools.jsontext.read import Unreadable
-from promptools.types import Call, Fix, Malformed
+from promptools.types import Call, Fix, Malformed, MalformedReason
 
 _RESIDUE = re.compile(r"[\]}) \t\r\n]*(?:assistant|analysis|commentary|final)*[ \t\r\n]*\Z")
 """Surplus brackets, and what filters leave of the header of gpt-oss' next message (SGLang)."""
@@ -39,6 +33,13 @@ class ParsedArguments(NamedTuple):
     ends: list[int]
     """The offset at which the text of each ends. Text after the last one belongs to no call."""
 
+    def add(self, outcomes: list[Call | Malformed], end: int) -> None:
+        """Add the calls of a value that ends at offset `end`."""
+        for outcome in outcomes:
+            _add_call(self.calls, outcome)
+        self.ends.extend([end] * (len(self.calls) - len(self.ends)))
+        self.ends[-1] = end  # a duplicate object was merged into the call before it
+
 
 def read_arguments(
     name: str, text: str, rules: ParseOptions, place: Evidence, *, ended: bool, content_follows: bool = False
@@ -52,44 +53,31 @@ def read_arguments(
     size = len(text.rstrip())
     read = ParsedArguments([], [])
     count = 0
+
+    def with_malformed(reason: MalformedReason, what: str) -> ParsedArguments:
+        """Return what was read, and the rest of the text as malformed."""
+        malformed = malformed_call(reason, what, place.dialect, _strip_header(name) or None)
+        return ParsedArguments([*read.calls, malformed], [*read.ends, len(text)])
+
     while body:
         count += 1
         try:
             node, fixes = _read_value(body, rules, ended=ended)
         except Unreadable as error:
-            return _with_malformed(
-                read, text, malformed_call(error.kind, error.reason, place.dialect, _strip_header(name) or None)
-            )
+            return with_malformed(error.kind, error.reason)
         rest = body[node.end :].lstrip()
         tail = _is_tail(rest)
         if body[0] == '"' and _is_plain_string(node.value):
-            what = "its arguments are a string, not an object"
-            return _with_malformed(
-                read, text, malformed_call("not_an_object", what, place.dialect, _strip_header(name) or None)
-            )
+            return with_malformed("not_an_object", "its arguments are a string, not an object")
         if count > MAX_CONCATENATED or not (tail or content_follows):
-            what = (
-                "text follows the arguments"
-                if not tail
-                else f"more than {MAX_CONCATENATED} objects are in its arguments"
-            )
-            return _with_malformed(
-                read, text, malformed_call("invalid_json", what, place.dialect, _strip_header(name) or None)
-            )
+            many = f"more than {MAX_CONCATENATED} objects are in its arguments"
+            return with_malformed("invalid_json", many if tail else "text follows the arguments")
         body = rest if rest.startswith("{") else ""
         if rest and not body:
             fixes = (*fixes, _tail_fix(rest) if tail else Fix("marker", "text followed the arguments"))
-        for outcome in _resolve(name, node, fixes, rules, place):
-            _add_call(read.calls, outcome)
         end = len(text) if tail and not body else size - len(rest)
-        read.ends.extend([end] * (len(read.calls) - len(read.ends)))
-        read.ends[-1] = end  # a duplicate object was merged into the call before it
+        read.add(_resolve(name, node, fixes, rules, place), end)
     return read
-
-
-def _with_malformed(read: ParsedArguments, text: str, why: Malformed) -> ParsedArguments:
-    """Return what was read, and the rest of the text as malformed."""
-    return ParsedArguments([*read.calls, why], [*read.ends, len(text)])
 
 
 def _read_value(body: str, rules: ParseOptions, *, ended: bool) -> tuple[JsonNode, tuple[Fix, ...]]:

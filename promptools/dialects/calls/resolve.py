@@ -11,98 +11,40 @@ How much it takes to count as a call depends on the evidence in `Evidence`. In a
 the request asked for, a wrong call is malformed. In ordinary text the same object must be unmistakable: an offered
 tool, arguments that are its own, no keys of a log record, no JSON schema that was echoed from the prompt.
 
-Arguments are looked for under their key, then beside the name, then in JSON inside a string, then in a call wrapped in
-the call. Each such step adds a `Fix`.
+`call_arguments` finds the arguments.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from promptools.dialects.calls.call_arguments import InvalidArguments, find_arguments, is_schema, read_object
 from promptools.dialects.calls.envelope import (
     AMBIGUOUS_NAME_KEYS,
     ARGUMENT_KEYS,
     METADATA_KEYS,
-    NAME_KEYS,
     JsonNode,
     NotACall,
     UnresolvedCall,
     argument_key,
 )
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.errors import clip
-from promptools.jsontext.read import Unreadable, read_value
-from promptools.jsontext.value import ParsedValue
+from promptools.jsontext.value import dump
 from promptools.schema.documents.json_guards import is_object
 from promptools.schema.fitting.spelling import format_names
-from promptools.types import Call, Fix, Malformed, MalformedReason, Strictness, Tool
+from promptools.types import Call, Fix, Malformed, MalformedReason, Tool
 
 if TYPE_CHECKING:
-    from promptools.parsing.quotable_texts import QuotableTexts
     from promptools.schema import Tools
-    from promptools.types import RestoreArguments
 
 MAX_NAME_LENGTH = 256
 """Characters of a name, with everything that models put around it."""
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
-"""Made once: `json.dumps` would make one per call."""
 NOT_IN_NAMES = frozenset("{}\n")
 """Characters that no tool name has."""
 PLAUSIBLE_NAME = re.compile(r"[^\W\d][\w.:/ -]{0,127}\Z")
 """What may be a tool name where the offered tools are not known."""
-
-
-COMPLETE_FINISH_REASONS = frozenset(("stop", "tool_calls"))
-"""Finish reasons of a complete reply. With any other, and with none, it may have been cut off."""
-
-
-class ParseOptions(NamedTuple):
-    """The options that a reply is parsed with, the same for all of it."""
-
-    tools: Tools | None
-    strictness: Strictness
-    expect: str | None
-    json_answer: bool
-    anchors: frozenset[str]
-    rescue: bool | None = None
-    """Whether a call that ends the reasoning of a reply without content counts; None: only in dialects
-    that have `rescues`."""
-    single_shot: bool = False
-    """The reply is parsed at once, and nobody consumes the events."""
-    accept: frozenset[str] | None = None
-    """The dialects whose calls count, besides the one that was asked for; None: all."""
-    sources: QuotableTexts | None = None
-    """Texts of the conversation: a call quoted from one of them does not count."""
-    restore: RestoreArguments | None = None
-    """Reverts in arguments what was escaped in the request."""
-
-
-class Evidence(NamedTuple):
-    """Where a candidate was found: the evidence for its being a call.
-
-    `wrapped`: inside an unmistakable wrapper; `expected`: in the dialect that the request asked for; `sentinel`: after
-    a marker that prose cannot contain, so that even a call of a tool that is not offered is meant; `wrapper_first`: in
-    a wrapper, with no text before it; `at_start`: no text and no call before it, and not in a code fence.
-    """
-
-    dialect: str
-    wrapped: bool
-    expected: bool
-    sentinel: bool = False
-    wrapper_first: bool = False
-    at_start: bool = False
-
-    @property
-    def implies_call(self) -> bool:
-        """Whether its position alone shows that a call is meant, whatever is wrong with it."""
-        return self.expected or self.sentinel
-
-
-def dump(value: Any) -> str:
-    """Encode JSON as a model would: on one line, without ASCII escapes."""
-    return _ENCODER.encode(value)
 
 
 def resolve_call(unresolved: UnresolvedCall, rules: ParseOptions, place: Evidence) -> Call | Malformed:
@@ -124,8 +66,8 @@ def resolve_call(unresolved: UnresolvedCall, rules: ParseOptions, place: Evidenc
     tool, renamed = match
     fixes = [*unresolved.fixes, *([renamed] if renamed else [])]
     try:
-        node, arguments = _find_arguments(unresolved, tool, rules, place, fixes)
-    except _InvalidArguments as unfit:
+        node, arguments = find_arguments(unresolved, tool, rules, place, fixes)
+    except InvalidArguments as unfit:
         if unfit.reason == "not_an_object" and not (place.wrapped or place.expected) and _may_be_data(unresolved):
             raise NotACall(unfit.text) from None
         return malformed_call(unfit.reason, unfit.text, place.dialect, tool.name)
@@ -146,12 +88,6 @@ def _reject_record(unresolved: UnresolvedCall, rules: ParseOptions, place: Evide
 def _may_be_data(unresolved: UnresolvedCall) -> bool:
     """Whether an envelope without an arguments object may as well be data: a contract has `inputs` too."""
     return is_object(unresolved.node.value) and argument_key(unresolved.node.value) not in ("arguments", "parameters")
-
-
-class _InvalidArguments(Exception):
-    def __init__(self, reason: MalformedReason, text: str) -> None:
-        self.reason: MalformedReason = reason
-        self.text = text
 
 
 def validate_call(
@@ -192,9 +128,6 @@ def malformed_call(reason: MalformedReason, text: str, dialect: str, name: str |
     return Malformed(0, "", reason, f"{what} was not run: {text}. {advice}", name=name, dialect=dialect)
 
 
-# --- which tool ------------------------------------------------------------------------------------------------------
-
-
 def _resolve_without_tools(unresolved: UnresolvedCall, place: Evidence) -> Call | Malformed:
     """Return a call where the offered tools are not known: it needs a plausible name, and arguments under a key."""
     assert unresolved.name is not None
@@ -202,15 +135,15 @@ def _resolve_without_tools(unresolved: UnresolvedCall, place: Evidence) -> Call 
         raise NotACall(f"{clip(unresolved.name, 40)!r} is no tool name")
     if unresolved.arguments is None:
         raise NotACall("it has a name, but no arguments")
-    if _is_schema(unresolved.arguments.value):
+    if is_schema(unresolved.arguments.value):
         raise NotACall("it is a tool's definition, not a call")
     strange = [key for key in unresolved.siblings if key not in ARGUMENT_KEYS and key not in METADATA_KEYS]
     if strange and not place.wrapped and not place.expected:
         raise NotACall(f"it has other keys: {strange[0]!r}")
     fixes = list(unresolved.fixes)
     try:
-        node, arguments = _read_object(unresolved.arguments, fixes, None)
-    except _InvalidArguments as unfit:
+        node, arguments = read_object(unresolved.arguments, fixes, None)
+    except InvalidArguments as unfit:
         return malformed_call(unfit.reason, unfit.text, place.dialect, unresolved.name)
     name = unresolved.name.removeprefix("functions.")
     if name != unresolved.name:
@@ -230,8 +163,8 @@ def _resolve_unoffered(unresolved: UnresolvedCall, rules: ParseOptions, place: E
         raise NotACall(f"no tool {clip(unresolved.name, 60)!r} is offered")
     fixes = list(unresolved.fixes)
     try:
-        node, arguments = _read_object(unresolved.arguments, fixes, None)
-    except _InvalidArguments:
+        node, arguments = read_object(unresolved.arguments, fixes, None)
+    except InvalidArguments:
         message = unknown_tool_message(unresolved.name, rules.tools)
         return Malformed(0, "", "unknown_tool", message, name=unresolved.name, dialect=place.dialect)
     written = _arguments_text(node, arguments)
@@ -243,7 +176,7 @@ def _resolve_unoffered(unresolved: UnresolvedCall, rules: ParseOptions, place: E
 
 
 def _arguments_text(node: JsonNode | None, arguments: dict[str, Any]) -> str:
-    """Return the arguments as JSON text: the model's own where that is known and strict, else encoded anew."""
+    """Return the arguments as JSON text: the model's own where that is known and strict, else encoded again."""
     text = node.text() if node is not None else None
     return text if text is not None else dump(arguments)
 
@@ -268,193 +201,3 @@ def _resolve_unnamed(unresolved: UnresolvedCall, rules: ParseOptions, place: Evi
         raise NotACall("it names no tool, and its keys do not fit exactly one")
     tool, inferred = match
     return validate_call(tool, arguments, unresolved.arguments, [*unresolved.fixes, *inferred], rules, place)
-
-
-# --- which arguments -------------------------------------------------------------------------------------------------
-
-
-_FLAT_FIX = Fix("unwrap", "the arguments were beside the name")
-_NO_ARGUMENTS_FIX = Fix("coerce", "no arguments to {}")
-
-
-def _find_arguments(
-    unresolved: UnresolvedCall, tool: Tool, rules: ParseOptions, place: Evidence, fixes: list[Fix]
-) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return the arguments of `tool`, under their key or beside the name, with their node if it holds only them."""
-    assert rules.tools is not None
-    keys = rules.tools.keys(tool.name)
-    flat = {key: value for key, value in unresolved.siblings.items() if key in keys or key not in METADATA_KEYS}
-    if unresolved.arguments is None:
-        _reject_foreign_keys(unresolved, tool, flat, rules, place)
-        fixes.append(_FLAT_FIX if flat else _NO_ARGUMENTS_FIX)
-        return None, flat
-    if (
-        _is_schema(unresolved.arguments.value)
-        and "properties" not in keys
-        and not _fits_despite_schema(unresolved, tool, rules)
-    ):
-        raise NotACall("it is a tool's definition, not a call")
-    if unresolved.arguments.value == {"type": "object"} and "description" in unresolved.siblings and "type" not in keys:
-        raise NotACall("it is a tool's definition, not a call")
-    if _is_flat_call(unresolved, tool, flat, rules):
-        fixes.append(_FLAT_FIX)
-        return None, flat
-    node, arguments = _read_object(unresolved.arguments, fixes, tool)
-    return _unwrap(node, arguments, tool, rules, fixes)
-
-
-def _reject_foreign_keys(
-    unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], rules: ParseOptions, place: Evidence
-) -> None:
-    """Raise `NotACall` if the keys beside the name are no arguments: all of them must be parameters of the tool."""
-    assert rules.tools is not None
-    sure = place.wrapped or place.expected or rules.strictness == "lenient"
-    if not flat:
-        if (
-            place.wrapped
-            or (sure and unresolved.name_key != "name")
-            or _is_name_only_call(unresolved, tool, rules, place)
-        ):
-            return
-        raise NotACall("it has a name, but no arguments")
-    checked_flat = rules.tools.check(tool, flat, guess=False)
-    keys = rules.tools.keys(tool.name)
-    fits = keys.issuperset(checked_flat.arguments) and not checked_flat.errors
-    if not fits and (not sure or keys.isdisjoint(checked_flat.arguments)):
-        raise NotACall(f"the keys beside the name are not all parameters of {tool.name!r}")
-
-
-def _fits_despite_schema(unresolved: UnresolvedCall, tool: Tool, rules: ParseOptions) -> bool:
-    """Whether arguments that look like a JSON schema are values of the tool's parameters."""
-    assert rules.tools is not None
-    assert unresolved.arguments is not None
-    if "description" in unresolved.siblings:
-        return False
-    result = rules.tools.check(tool, unresolved.arguments.value)
-    return result.verified and rules.tools.keys(tool.name).issuperset(result.arguments)
-
-
-def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, rules: ParseOptions, place: Evidence) -> bool:
-    """Whether a name alone is a call: the reply is nothing but the exact name of a tool that needs no arguments.
-
-    It is not where the same object may be the arguments of another tool.
-    """
-    tools = rules.tools
-    assert tools is not None
-    key = unresolved.name_key
-    alone = place.at_start and is_object(unresolved.node.value) and unresolved.node.value == {key: tool.name}
-    if not alone or tools.check(tool, {}).errors:
-        return False
-    others = (other for other in tools if key in tools.keys(other.name))
-    return all(tools.check(other, {key: tool.name}).errors for other in others)
-
-
-def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], rules: ParseOptions) -> bool:
-    """Whether the key that looks like the arguments' is a parameter of the tool itself."""
-    assert rules.tools is not None
-    assert unresolved.arguments is not None
-    keys = rules.tools.keys(tool.name)
-    if not flat or not keys.issuperset(flat):
-        return False
-    if rules.tools.check(tool, flat, guess=False).errors:
-        return False
-    inner = unresolved.arguments.value
-    return not is_object(inner) or bool(rules.tools.check(tool, inner).errors)
-
-
-def _read_object(node: JsonNode, fixes: list[Fix], tool: Tool | None) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return the arguments as an object, with its node if that was the object itself. Raises `_InvalidArguments`."""
-    arguments = _to_object(node.value, fixes, tool)
-    return (node if arguments is node.value else None), arguments
-
-
-def _to_object(value: Any, fixes: list[Fix], tool: Tool | None) -> dict[str, Any]:
-    """Return `value` as an object: decode JSON in a string, and turn null or an empty string into {}."""
-    if is_object(value):
-        return value
-    if value is None or (isinstance(value, str) and not value.strip()):
-        fixes.append(Fix("coerce", f"{dump(value)} to {{}}"))
-        return {}
-    if isinstance(value, str):
-        return _decode_string(value, fixes, tool)
-    raise _InvalidArguments("not_an_object", f"its arguments are {_type_name(value)}, not an object")
-
-
-def _decode_string(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str, Any]:
-    try:
-        inner = _read_complete(value)
-    except Unreadable as error:
-        single = sole_string_parameter(tool) if value.strip().lstrip("-") not in ("NaN", "Infinity") else None
-        if single is not None:
-            fixes.append(Fix("unwrap", f"the arguments were a bare string: taken as {single!r}"))
-            return {single: value}
-        reason: MalformedReason = "invalid_json" if error.kind == "truncated" else error.kind
-        raise _InvalidArguments(
-            reason, f"its arguments are a string that is no JSON object ({clip(value, 80)!r})"
-        ) from None
-    fixes.append(Fix("unwrap", "the arguments were JSON inside a string"))
-    fixes.extend(inner.fixes)
-    if isinstance(inner.value, str):
-        return _decode_string(inner.value, fixes, tool)
-    if not is_object(inner.value):
-        raise _InvalidArguments("not_an_object", f"its arguments are {_type_name(inner.value)}, not an object")
-    return inner.value
-
-
-def _read_complete(text: str) -> ParsedValue:
-    """Parse a text that is one JSON value. Raises `Unreadable`, also if text follows it."""
-    value = read_value(text)
-    if text[value.end :].strip():
-        raise Unreadable(value.end, "text follows the value", "invalid_json")
-    return value
-
-
-def sole_string_parameter(tool: Tool | None) -> str | None:
-    """Return the name of a tool's only parameter if it is a free string, else None."""
-    properties = tool.parameters.get("properties") if tool else None
-    if not is_object(properties) or len(properties) != 1:
-        return None
-    ((key, schema),) = properties.items()
-    free = is_object(schema) and schema.get("type") == "string" and "enum" not in schema
-    return key if free else None
-
-
-def _unwrap(
-    node: JsonNode | None, arguments: dict[str, Any], tool: Tool, rules: ParseOptions, fixes: list[Fix]
-) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Unwrap a call inside a call, at any depth, where the tool declares no such parameters.
-
-    Raises `_InvalidArguments` if the inner call is of another tool.
-    """
-    assert rules.tools is not None
-    keys = rules.tools.keys(tool.name)
-    while True:
-        inner_key = argument_key(arguments)
-        if inner_key is None or inner_key in keys:
-            return node, arguments
-        name_key = next((key for key in NAME_KEYS if isinstance(arguments.get(key), str) and key not in keys), None)
-        rest = [key for key in arguments if key not in (inner_key, name_key) and key not in METADATA_KEYS]
-        if rest:
-            return node, arguments
-        other = rules.tools.find(arguments[name_key]) if name_key is not None else None
-        if other is not None and other[0] is not tool:  # which of the two was meant cannot be known
-            raise _InvalidArguments("invalid_arguments", f"its arguments are a call of {other[0].name!r}")
-        inner_fixes: list[Fix] = []
-        try:
-            arguments = _to_object(arguments[inner_key], inner_fixes, None)
-        except _InvalidArguments:
-            return node, arguments
-        node = None
-        fixes += [*inner_fixes, Fix("unwrap", "the call was wrapped in a call")]
-
-
-def _is_schema(value: Any) -> bool:
-    """Whether `value` is a JSON schema of parameters, echoed from the prompt."""
-    return is_object(value) and is_object(value.get("properties")) and value.get("type") == "object"
-
-
-_TYPE_NAMES: Mapping[type, str] = {list: "a list", bool: "a boolean", int: "a number", float: "a number"}
-
-
-def _type_name(value: object) -> str:
-    return _TYPE_NAMES.get(value.__class__, "nothing")

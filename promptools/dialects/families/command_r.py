@@ -14,13 +14,14 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, Textual, Tier
 from promptools.dialects.prefix_patterns import literal_text, optional_steps, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.rendering.declaration import explain_tools
 from promptools.dialects.rendering.signature import describe
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate, Part
 from promptools.types import Call, Result
 

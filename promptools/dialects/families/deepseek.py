@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import any_of, literal_text, optional_steps, sequence
@@ -82,7 +82,7 @@ _RESIDUE = sequence(
 
 CLOSERS = Closers(
     right=(END,),
-    wrong=(*(each for each in _spelled(END, ENDS) if each != END), "</think>"),
+    wrong=(*(mark for mark in _spelled(END, ENDS) if mark != END), "</think>"),
     openers=_spelled(CALL, CALLS),
 )
 UNMARKED = Closers(right=("```",), wrong=(), openers=())

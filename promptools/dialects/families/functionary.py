@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, Head
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, any_of, literal_text, sequence

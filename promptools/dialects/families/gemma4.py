@@ -13,12 +13,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, Head, Textual, Tier
 from promptools.dialects.readers.python_calls.python_heads import begins_with_marker
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
 from promptools.dialects.rendering.python_text import results_as_text, tools_as_json
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Result

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, Textual, Tier
 from promptools.dialects.readers.json_block.bare_json import LIST_HEAD, OBJECT_HEAD, bare_json_candidate
 from promptools.dialects.readers.json_block.encoded_reply import EncodedReplyReader
 from promptools.dialects.rendering.declaration import explain_tools
 from promptools.dialects.rendering.signature import describe
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 

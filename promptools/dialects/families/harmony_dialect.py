@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import MessageFormat, Textual, Tier
 from promptools.harmony.header_detection import harmony_header_begins
 from promptools.harmony.parsing import stripped_headers

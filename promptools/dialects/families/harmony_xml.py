@@ -14,7 +14,8 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, malformed_call
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup.markup_reader import MarkupReader
 from promptools.dialects.readers.markup.tag_names import TagNames

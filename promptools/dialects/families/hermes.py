@@ -12,12 +12,13 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, any_of, literal_text, sequence
 from promptools.dialects.readers.elements.yaml_reader import YAML_ALIAS, YamlReader, yaml_head
-from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import MarkedJson
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import Candidate

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 
-from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import PLAUSIBLE_NAME
 from promptools.dialects.contract import Head, Tier
 from promptools.dialects.families.generic_json import GenericJson
 from promptools.dialects.prefix_patterns import any_of, literal_text, sequence

@@ -8,7 +8,7 @@ messages of their own. Source: the parser `inkling` of vLLM 0.32.
 
 from __future__ import annotations
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, Head
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import any_of, literal_text, sequence

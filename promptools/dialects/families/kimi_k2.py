@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, Head, Textual, Tier
 from promptools.dialects.prefix_patterns import any_literal_text, any_of, literal_text, optional_steps, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers

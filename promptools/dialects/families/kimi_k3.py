@@ -1,4 +1,4 @@
-"""Kimi K3: every part of a message stands between the same three tokens (XTML).
+"""Kimi K3: every part of a message is between the same three tokens (XTML).
 
     <|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>
     Oslo<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>
@@ -15,14 +15,14 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, Textual
 from promptools.dialects.prefix_patterns import any_of, literal_text, sequence
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup.markup_reader import MarkupReader
 from promptools.dialects.readers.markup.tag_names import Tag, TagKind, TagNames
 from promptools.dialects.rendering.declaration import explain_tools, json_lines
-from promptools.dialects.rendering.value_text import escaped_json
+from promptools.dialects.rendering.markup_text import escaped_json
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
@@ -120,7 +120,7 @@ def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions
 
 
 def _attributes(tag: str) -> dict[str, str]:
-    return {key: _ENTITY.sub(lambda found: _ENTITIES[found[0]], text) for key, text in _ATTRIBUTE.findall(tag)}
+    return {key: _ENTITY.sub(lambda match: _ENTITIES[match[0]], text) for key, text in _ATTRIBUTE.findall(tag)}
 
 
 def _escape(text: str) -> str:

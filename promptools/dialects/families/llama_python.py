@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import literal_text, sequence

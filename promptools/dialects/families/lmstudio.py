@@ -21,7 +21,8 @@ from typing import Any
 from promptools.dialects.calls.bare_values import read_parameter
 from promptools.dialects.calls.envelope import JsonNode, UnresolvedCall
 from promptools.dialects.calls.json_body import call_part, unreadable_part
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, resolve_call
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import resolve_call
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader

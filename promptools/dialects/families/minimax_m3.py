@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, Textual, Tier
 from promptools.dialects.readers.elements.element_tree import ITEM, build_tree, read_members
 from promptools.dialects.readers.elements.nested_reader import MARK, MarkedTagTokenizer, NestedReader
@@ -25,6 +25,7 @@ from promptools.dialects.readers.tag_formats.tag_heads import LOOKAHEAD_PATTERN
 from promptools.dialects.rendering.declaration import shown_functions
 from promptools.dialects.rendering.example_calls import NAME_SLOT
 from promptools.dialects.rendering.markup_text import PARAMETER_SLOT, call_instructions, may_hold_tag, wrap_results
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Result

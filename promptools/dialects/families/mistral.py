@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, Head
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import literal_text, optional_steps, sequence
@@ -26,6 +26,7 @@ from promptools.dialects.readers.python_calls.python_fallback import PythonFallb
 from promptools.dialects.readers.python_calls.python_heads import CallsOrJson, begins_offered_call, marker_head
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.table import read_family
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate
 from promptools.parsing.reply_record import ID_LENGTH
 from promptools.types import Call, Fix

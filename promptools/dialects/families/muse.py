@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.contract import Dialect, MessageFormat
 from promptools.dialects.families.muse_messages import HEADER, MuseSplitter, header_begins
 from promptools.dialects.table import read_family

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment
 from promptools.parsing.scanner import RareLiteralMarker
 
@@ -87,24 +87,24 @@ class MuseSplitter:
             at += size
         return segments
 
-    def _read_token(self, text: str, at: int, found: list[Segment]) -> int:
+    def _read_token(self, text: str, at: int, segments: list[Segment]) -> int:
         """Read the end of a message, or the header of the next, at `text[at]`; return its length, 0 for none."""
         for token in ("<|eom|>", "<|eot|>"):
             if text.startswith(token, at):
-                found.append(MessageEnd(token, complete=True) if self._open else Outside("debris", token))
+                segments.append(MessageEnd(token, complete=True) if self._open else Outside("debris", token))
                 self._open = False
                 return len(token)
         header = _HEADER.match(text, at)
         if header is None or (self._open and not header[0].startswith(_START)):
             return 0
         if self._open:
-            found.append(MessageEnd("", complete=True))
+            segments.append(MessageEnd("", complete=True))
         recipient = header["to"]
         kind: Literal["thoughts", "words"] = "thoughts" if recipient == "self" else "words"
         user = recipient == "user"
         vague = kind == "words" and not user
         exact = not header[0].startswith("to=")  # the space before it was sent already
-        found.append(MessageStart(kind, header[0], final=user, ambiguous=vague, delimited=exact, text_only=user))
+        segments.append(MessageStart(kind, header[0], final=user, ambiguous=vague, delimited=exact, text_only=user))
         self._open = True
         return len(header[0])
 

@@ -17,19 +17,16 @@ import re
 
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import JsonBody
-from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions, malformed_call
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.contract import NAME_GATE, Head, trace_entry
-from promptools.dialects.readers.literals.python_names import (
-    PROGRAM_LABELS,
-    escape_fixes,
-    is_offered_name,
-    name_pattern,
-    unescape_name,
-)
+from promptools.dialects.prefix_patterns import sequence
+from promptools.dialects.readers.literals.python_names import PROGRAM_LABELS, name_pattern
 from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
 from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy, add_fix, total_length
+from promptools.schema.fitting.spelling import escape_fixes, is_offered_name, unescape_name
 
 _NAME = name_pattern("[A-Za-z_]", r"[\w.-]", 63)
 _LABEL = r"(?:tool_name|tool|function)"
@@ -38,20 +35,10 @@ _QUOTE = r"[\"'`*]{0,3}+"
 _NAMED = re.compile(rf"(?:{_LABEL}[ \t]*:[ \t]*{_QUOTE})?({_NAME})")
 _FIRST_KEY = re.compile(r"""\{\s*["']?([\w.-]+)["']?\s*:""")
 _FENCES = (None, "tool_call")
-
-
-def _sequence(*steps: str) -> str:
-    """Return the pattern of consecutive steps; at the end of the text the first few of them are enough."""
-    pattern = steps[-1]
-    for step in reversed(steps[:-1]):
-        pattern = rf"{step}(?:\Z|{pattern})"
-    return pattern
-
-
 _CALL = rf"{_NAME}(?:\Z|\(\s{{0,8}}+(?:\Z|(?=[^\s)])))"
 _EMPTY = rf"{_NAME}(?:\Z|\(\s{{0,8}}+(?:\Z|\)))"
 _OBJECT = rf"{_NAME}{_GAP}(?:\Z|(?=\{{)|\r?(?:\Z|\n\s{{0,16}}+(?:\Z|(?=\{{))))"
-_LABELLED = _sequence(
+_LABELLED = sequence(
     _LABEL, rf"{_GAP}:{_GAP}", _QUOTE, _NAME, rf"{_QUOTE}{_GAP}\r?", r"\n\s{0,16}", _QUOTE + r"[a-z]{1,10}+",
     rf"{_QUOTE}{_GAP}:\s{{0,16}}+", r"(?=\{)",
 )  # fmt: skip
@@ -61,7 +48,7 @@ _ARGUMENTS = re.compile(r"\n\W*(?:arguments|parameters|args|input)\W*\Z")
 def _offered(text: str, start: int, rules: ParseOptions) -> bool:
     """Whether the name of an offered tool, spelled exactly as declared, is at `text[start]`."""
     match = _NAMED.match(text, start)
-    return match is not None and is_offered_name(match[1], rules)
+    return match is not None and is_offered_name(match[1], rules.tools)
 
 
 def _undecided(rules: ParseOptions) -> bool | None:
@@ -95,6 +82,29 @@ def _label_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseO
     return _ARGUMENTS.search(text, start, end) is not None and _offered(text, start, rules)
 
 
+_LINE = Head(
+    (),
+    _CALL,
+    body_starts="",
+    gate=NAME_GATE,
+    begins=_begins,
+    at_line_start=True,
+    unindented=True,
+    fence_labels=_FENCES,
+)
+_EMPTY_LINE = _LINE._replace(pattern=_EMPTY, begins=_empty_begins)
+_HEADS = (
+    _LINE,
+    _EMPTY_LINE,
+    _LINE._replace(pattern=_OBJECT, body_starts="{"),
+    _LINE._replace(pattern=_LABELLED, body_starts="{", gate="tool|function", begins=_label_begins, unindented=False),
+    *(
+        head._replace(begins=begins, at_start=True, unindented=False, fence_labels=PROGRAM_LABELS)
+        for head, begins in ((_LINE, _program_begins), (_EMPTY_LINE, _empty_begins))
+    ),
+)
+
+
 class NamedLine(MarkedPythonCalls):
     """`get_weather(city="Oslo")`, or the name and a JSON object."""
 
@@ -113,67 +123,7 @@ function_name(parameter="value", other=2)
                 "parallel": "Write one line for each call to call several.",
             },
         )
-        self.heads = (
-            Head(
-                (),
-                _CALL,
-                body_starts="",
-                gate=NAME_GATE,
-                begins=_begins,
-                at_line_start=True,
-                unindented=True,
-                fence_labels=_FENCES,
-            ),
-            Head(
-                (),
-                _EMPTY,
-                body_starts="",
-                gate=NAME_GATE,
-                begins=_empty_begins,
-                at_line_start=True,
-                unindented=True,
-                fence_labels=_FENCES,
-            ),
-            Head(
-                (),
-                _OBJECT,
-                body_starts="{",
-                gate=NAME_GATE,
-                begins=_begins,
-                at_line_start=True,
-                unindented=True,
-                fence_labels=_FENCES,
-            ),
-            Head(
-                (),
-                _LABELLED,
-                body_starts="{",
-                gate="tool|function",
-                begins=_label_begins,
-                at_line_start=True,
-                fence_labels=_FENCES,
-            ),
-            Head(
-                (),
-                _CALL,
-                body_starts="",
-                gate=NAME_GATE,
-                begins=_program_begins,
-                at_start=True,
-                at_line_start=True,
-                fence_labels=PROGRAM_LABELS,
-            ),
-            Head(
-                (),
-                _EMPTY,
-                body_starts="",
-                gate=NAME_GATE,
-                begins=_empty_begins,
-                at_start=True,
-                at_line_start=True,
-                fence_labels=PROGRAM_LABELS,
-            ),
-        )
+        self.heads = _HEADS
         self._layout = CallLayout(brackets=False, in_row=True)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:

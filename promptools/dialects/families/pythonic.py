@@ -8,8 +8,9 @@ Source: Llama 4 and Llama 3.2 prompt formats (Meta, 2025-04, 2024-09), the model
 
 from __future__ import annotations
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
-from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.literals.python_names import PROGRAM_LABELS
 from promptools.dialects.readers.python_calls import quoted_calls
 from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls

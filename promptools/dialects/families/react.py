@@ -14,7 +14,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, Evidence, ParseOptions, dump
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import PLAUSIBLE_NAME
 from promptools.dialects.contract import Head, Textual, Tier
 from promptools.dialects.prefix_patterns import any_literal_text, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
@@ -23,6 +24,7 @@ from promptools.dialects.readers.key_value.labelled_reader import AnswerLabel, B
 from promptools.dialects.readers.python_calls.python_fallback import PythonFallbackReader
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.rendering.signature import describe
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate, CandidateBase
 from promptools.types import Call, Result
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _GATE = r"(?=[*_ATF])(?:[*_]{0,2}(?:[AT]|Func|Fu?n?\Z)|[*_]{1,2}\Z)"
 _COLON = r"[ _#]?\d{0,3}[*_]{0,2}[ \t]{0,4}(?:\Z|:[*_]{0,2})"
 _ACTION = sequence(r"[*_]{0,2}", any_literal_text(("Action", "Tool", "Function")), _COLON)
+_GAP = r"[ \t]{0,8}"
 _QUOTE = r"[`\"']?"
 _NAME = rf"{_QUOTE}[^\W\d][\w.-]{{0,80}}+{_QUOTE}"
 _INPUTS: Final = (
@@ -147,61 +150,31 @@ class _WithoutInputCandidate(CandidateBase):
         self.parts, self.unread, self.tries = inner.parts, inner.unread, inner.tries
 
 
+_LABEL = Head((), _ACTION, body_starts="{", gate=_GATE, at_line_start=True)
+_FINAL_ANSWER = Head(
+    (), _ANSWER, body_starts="\n", gate=_FINAL, begins=_answer_begins, at_line_start=True, on_request=True
+)
+_HEADS = (
+    _LABEL._replace(pattern=sequence(_PAIR, r"\s{0,16}", _FENCE), begins=_object_begins),
+    _LABEL._replace(pattern=sequence(_PAIR, _GAP), body_starts="\n", begins=_text_begins),
+    _LABEL._replace(pattern=sequence(_PAIR, _GAP), body_starts="", sure_pattern=_NO_INPUT),
+    _LABEL._replace(pattern=sequence(_ACTION, r"\s{0,16}", _FENCE), begins=_blob_begins),
+    _LABEL._replace(pattern=sequence(_ACTION, _GAP, _NAME), body_starts="[", begins=_brackets_begin),
+    _LABEL._replace(
+        pattern=sequence(_ACTION, rf"{_GAP}(?:(?={_CALL})|{_NAME}\Z)"), body_starts="(", begins=_call_begins
+    ),
+    _FINAL_ANSWER._replace(pattern=sequence(_ANSWER, _GAP), at_start=True),
+    _FINAL_ANSWER,
+)
+
+
 class React(Textual):
     """`Action: NAME`, `Action Input: {...}`."""
 
     name = "react"
     models = "any model that is told to in its prompt: LangChain's and LlamaIndex's ReAct agents"
     tier: Tier = "C"
-    heads = (
-        Head(
-            (),
-            sequence(_PAIR, r"\s{0,16}", _FENCE),
-            body_starts="{",
-            gate=_GATE,
-            begins=_object_begins,
-            at_line_start=True,
-        ),
-        Head((), sequence(_PAIR, r"[ \t]{0,8}"), body_starts="\n", gate=_GATE, begins=_text_begins, at_line_start=True),
-        Head(
-            (), sequence(_PAIR, r"[ \t]{0,8}"), body_starts="", gate=_GATE, sure_pattern=_NO_INPUT, at_line_start=True
-        ),
-        Head(
-            (),
-            sequence(_ACTION, r"\s{0,16}", _FENCE),
-            body_starts="{",
-            gate=_GATE,
-            begins=_blob_begins,
-            at_line_start=True,
-        ),
-        Head(
-            (),
-            sequence(_ACTION, r"[ \t]{0,8}", _NAME),
-            body_starts="[",
-            gate=_GATE,
-            begins=_brackets_begin,
-            at_line_start=True,
-        ),
-        Head(
-            (),
-            sequence(_ACTION, rf"[ \t]{{0,8}}(?:(?={_CALL})|{_NAME}\Z)"),
-            body_starts="(",
-            gate=_GATE,
-            begins=_call_begins,
-            at_line_start=True,
-        ),
-        Head(
-            (),
-            sequence(_ANSWER, r"[ \t]{0,8}"),
-            body_starts="\n",
-            gate=_FINAL,
-            begins=_answer_begins,
-            at_line_start=True,
-            at_start=True,
-            on_request=True,
-        ),
-        Head((), _ANSWER, body_starts="\n", gate=_FINAL, begins=_answer_begins, at_line_start=True, on_request=True),
-    )
+    heads = _HEADS
     stop = ("Observation:",)
     result_openers = ("Observation:",)
 

@@ -18,13 +18,13 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, TAG_GATE, Head, Textual, Tier
 from promptools.dialects.prefix_patterns import sequence
 from promptools.dialects.readers.elements.element_reader import MCP_TOOL, ElementReader
 from promptools.dialects.readers.elements.element_value import strip_outer_newlines
+from promptools.dialects.rendering.markup_text import escaped_json
 from promptools.dialects.rendering.signature import describe
-from promptools.dialects.rendering.value_text import escaped_json
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, Tier, trace_entry
 from promptools.dialects.families.tool_name_xml import ELEMENT, ToolNameXml, element_begins
 from promptools.dialects.prefix_patterns import sequence

@@ -12,15 +12,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from promptools.dialects.calls.call_arguments import sole_string_parameter
 from promptools.dialects.calls.json_body import call_part
-from promptools.dialects.calls.resolve import (
-    COMPLETE_FINISH_REASONS,
-    Evidence,
-    ParseOptions,
-    malformed_call,
-    sole_string_parameter,
-    validate_call,
-)
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call, validate_call
 from promptools.dialects.contract import trace_entry
 from promptools.parsing.parts import CandidateBase, Part, TriedStrategy
 from promptools.types import Fix

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from promptools.dialects.calls.resolve import dump
 from promptools.dialects.rendering.example_calls import example_calls
 from promptools.dialects.rendering.templates import Instructions, fill, keys_of
+from promptools.jsontext.value import dump
 from promptools.schema.documents.json_guards import is_object
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from promptools.dialects.calls.resolve import dump
 from promptools.dialects.rendering.signature import resolve_reference
+from promptools.jsontext.value import dump
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call
 

@@ -8,15 +8,28 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from promptools.dialects.calls.bare_values import read_typed
-from promptools.dialects.calls.resolve import dump
+from promptools.jsontext.value import dump
 from promptools.types import Call, Result
 
 PARAMETER_SLOT = "<parameter name>"
 """The placeholder of an example for the model's own text."""
 
+PLAIN_NAME = re.compile(r"[^\W\d][\w.:/-]{0,127}\Z")
+"""A name, or a key, that needs no quotes in any of these dialects."""
+
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
 _MARKUP = re.compile(r"<\s*/?\s*[A-Za-z!|｜\]]|[|｜]\s*>|\]<\]|</|<\Z")
 """What might be mistaken for a tag: such a value is written as JSON."""
+
+
+def value_text(value: Any) -> str:
+    """Return a string as it is, and anything else as JSON that contains no tag."""
+    return value if isinstance(value, str) else escaped_json(value)
+
+
+def escaped_json(value: Any) -> str:
+    """Return JSON that contains no tag: `<` only occurs in strings, where it can be escaped."""
+    return dump(value).replace("<", "\\u003c")
 
 
 def may_hold_tag(text: str) -> bool:

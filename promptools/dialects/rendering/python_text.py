@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from promptools.dialects.calls.resolve import dump
+from promptools.dialects.rendering.declaration import shown_functions
+from promptools.jsontext.value import dump
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Result
 
@@ -40,12 +41,7 @@ def python_literal(value: Any) -> str:
 
 def tools_as_json(tools: Tools) -> str:
     """Return the tools as one JSON list, a tool a line."""
-    functions = [tool["function"] for tool in tools.to_openai()]
-    shown = (
-        {key: function[key] for key in ("name", "description", "parameters") if key in function}
-        for function in functions
-    )
-    return "[" + ",\n".join(map(dump, shown)) + "]"
+    return "[" + ",\n".join(map(dump, shown_functions(tools))) + "]"
 
 
 def results_as_text(results: Sequence[Result]) -> str:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from promptools.dialects.calls.resolve import dump
 from promptools.dialects.rendering.signature import describe
+from promptools.jsontext.value import dump
 
 if TYPE_CHECKING:
     from promptools.types import Result, Tool

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-from promptools.dialects.calls.resolve import Evidence
+from promptools.dialects.calls.parse_options import Evidence
 from promptools.dialects.contract import NAME_GATE, TAG_GATE
 from promptools.engine.mention import CONTEXT, continues_program, is_mentioned
 from promptools.engine.state import NEED_MORE, Decision, OpenCandidate, ParserState, Progress

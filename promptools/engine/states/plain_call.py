@@ -22,7 +22,7 @@ from promptools.parsing.parts import SPACE, Part
 from promptools.types import Call, ParseAttempt, Span
 
 if TYPE_CHECKING:
-    from promptools.dialects.calls.resolve import ParseOptions
+    from promptools.dialects.calls.parse_options import ParseOptions
     from promptools.engine.state import ParserState, Progress
 
 EXPECTED_DIALECTS = frozenset((None, "json", "hermes"))

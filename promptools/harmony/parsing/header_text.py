@@ -17,7 +17,6 @@ HEADER_WORDS = (ASSISTANT, *CHANNELS, "json", "code")
 """The fixed words of headers."""
 STRAY_PUNCTUATION = ".,:;!?"
 """Punctuation that models leave between two messages."""
-OPENING_BRACKET = re.compile(r"[{\[]")
 HEADER_PARTS = re.compile(rf"(?:<\|(?:start|channel|constrain)\|>|\s+|{'|'.join(HEADER_WORDS)}|to=\s?[^\s<{{\[]+)*")
 """The known parts of a header, from its beginning."""
 HEADER_DEBRIS = re.compile(rf"(?:[\s{STRAY_PUNCTUATION}]|assistant|analysis|commentary|final|json)*")
@@ -25,6 +24,11 @@ HEADER_DEBRIS = re.compile(rf"(?:[\s{STRAY_PUNCTUATION}]|assistant|analysis|comm
 
 _TOKENS = ("<|channel|>", "<|constrain|>", "<|start|>")
 _ADDRESS = re.compile(r"to=\s?[^\s<{\[]")
+_SPEAKER = re.compile(f"(?:{'|'.join(ASSISTANT[:size] for size in range(len(ASSISTANT), 0, -1))})\\Z")
+"""The first word of a header, or its beginning, at the end of a text."""
+_OPENING_BRACKET = re.compile(r"[{\[]")
+_TAGGED = re.compile(r"(?<!\|)>[{\[]")
+"""A bracket right after a tag does not begin the content: more of the header follows."""
 _TO = re.compile(r"to=\s?[^\s<{\[]*")
 
 
@@ -65,3 +69,15 @@ def addressed_header_end(raw: str) -> int | None:
     """Return the end of a header with a recipient but no `<|message|>`, None if there is none."""
     end = header_end(raw)
     return end if end is not None and end <= MAX_HEADER and _ADDRESS.search(raw[:end]) else None
+
+
+def opening_bracket(raw: str, start: int) -> int:
+    """Return the offset in `raw[start:]` of the bracket that begins the content after a header; -1 if there is none."""
+    bracket = _OPENING_BRACKET.search(raw, start) if _TAGGED.search(raw) is None else None
+    return bracket.start() if bracket is not None else -1
+
+
+def speaker_start(text: str) -> int:
+    """Return the offset of the end of `text` that may be the first word of a header; its length if there is none."""
+    speaker = _SPEAKER.search(text, max(0, len(text) - len(ASSISTANT)))
+    return speaker.start() if speaker is not None else len(text)

@@ -19,7 +19,6 @@ Invariant: the raw text of all items (`items.py`) tiles what was fed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Literal
@@ -32,26 +31,19 @@ from promptools.harmony.parsing.header_text import (
     HEADER_DEBRIS,
     HEADER_PARTS,
     MAX_HEADER,
-    OPENING_BRACKET,
     addressed_header_end,
     has_routing,
     header_end,
     may_be_header,
+    opening_bracket,
+    speaker_start,
 )
 from promptools.harmony.parsing.items import Aside, ContentChunk, HarmonyEnd, HarmonyStart, Item
 from promptools.harmony.parsing.quoted_tokens import QuotedTokens
 from promptools.harmony.parsing.tokenizer import MESSAGE_ENDS, HarmonyToken, HeldPieces, Piece, raw_text
 
 STRIPPED_TOKENS = "its control tokens were stripped"
-
-
-_SPEAKS = re.compile(f"(?:{'|'.join(ASSISTANT[:size] for size in range(len(ASSISTANT), 0, -1))})\\Z")
-"""The first word of a header, or its beginning, at the end of a text."""
-
-
 _CHANNEL = "<|channel|>"
-_TAGGED = re.compile(r"(?<!\|)>[{\[]")
-"""A bracket right after a tag does not begin the content: more of the header follows."""
 
 
 class MessageMachine:
@@ -102,7 +94,7 @@ class MessageMachine:
         """Feed text without control tokens if it can only be content, as most of a reply is; return whether it was."""
         if self._state != "content" or self._tail or not text:
             return False
-        if not self._strict and _SPEAKS.search(text, max(0, len(text) - len(ASSISTANT))):
+        if not self._strict and speaker_start(text) < len(text):
             return False
         self._is_empty = False
         self._quoted_tokens.feed(text)
@@ -148,8 +140,7 @@ class MessageMachine:
     def _hold_suffix(self, text: str) -> str:
         """Return the text so far, except a suffix that may be the first word of a header, which is held back."""
         text = self._tail + text
-        speaker = None if self._strict else _SPEAKS.search(text, max(0, len(text) - len(ASSISTANT)))
-        end = speaker.start() if speaker is not None else len(text)
+        end = len(text) if self._strict else speaker_start(text)
         self._tail = text[end:]
         return text[:end]
 
@@ -193,9 +184,8 @@ class MessageMachine:
         last = self._held.pieces[-1]
         assert isinstance(last, str)
         raw = self._held.raw
-        bracket = OPENING_BRACKET.search(last) if _TAGGED.search(raw) is None else None
-        at = len(raw) - len(last) + bracket.start() if bracket is not None else len(raw)
-        if bracket is not None and at <= MAX_HEADER and ("<|channel|>" in raw[:at] or has_routing(raw[:at])):
+        at = opening_bracket(raw, len(raw) - len(last))
+        if 0 <= at <= MAX_HEADER and ("<|channel|>" in raw[:at] or has_routing(raw[:at])):
             self._repairs.append("no <|message|>")
             yield from self._begin_at(raw, at)
         elif len(raw) > MAX_HEADER:

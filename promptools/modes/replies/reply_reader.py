@@ -21,7 +21,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.engine import StreamParser
 from promptools.engine.message_router import COMPLETE_REASONS
 from promptools.harmony.parsing.item_parser import Detokenizer

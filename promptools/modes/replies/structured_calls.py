@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from promptools.dialects.calls.argument_completion import begin_with
-from promptools.dialects.calls.argument_stream import MIN_STREAMED, ArgumentStream
 from promptools.dialects.calls.named_arguments import read_arguments
-from promptools.dialects.calls.resolve import ParseOptions, malformed_call
+from promptools.dialects.calls.parse_options import ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.calls.streaming.argument_completion import begin_with
+from promptools.dialects.calls.streaming.argument_stream import MIN_STREAMED, ArgumentStream
 from promptools.modes.replies.tool_deltas import NATIVE, NATIVE_EVIDENCE, PendingCall, ToolCallAssembler
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event
 from promptools.types import Call, Malformed, Span
@@ -29,7 +30,7 @@ _NO_SPAN = Span(0, 0)
 """The span of structured calls, which are not in the text."""
 
 
-class Emit(Protocol):
+class EventFilter(Protocol):
     """Passes events of a call through the call filter, and returns what it lets out."""
 
     def __call__(self, events: list[Event], raw: str) -> list[Event]:
@@ -40,7 +41,9 @@ class Emit(Protocol):
 class StructuredCalls:
     """Reads the structured calls of one choice. `notes` gets what the trace should say of them."""
 
-    def __init__(self, request: ToolRequest, rules: ParseOptions, new_id: NewId, emit: Emit, notes: list[str]) -> None:
+    def __init__(
+        self, request: ToolRequest, rules: ParseOptions, new_id: NewId, emit: EventFilter, notes: list[str]
+    ) -> None:
         assert rules.tools is not None
         self._request = request
         self._tools: Tools = rules.tools

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from promptools.dialects.calls.resolve import Evidence
+from promptools.dialects.calls.parse_options import Evidence
 from promptools.jsontext.brackets import BracketScanner
 
 if TYPE_CHECKING:
-    from promptools.dialects.calls.argument_stream import ArgumentStream
+    from promptools.dialects.calls.streaming.argument_stream import ArgumentStream
     from promptools.wire.chat_decoder import ToolDelta
 
 NATIVE = "native"

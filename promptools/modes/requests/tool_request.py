@@ -146,31 +146,28 @@ def parse_request(
     options.
     """
     own = {key: value for key, value in body.items() if key != "promptools"}
-    if model is not None:
-        own["model"] = model
-    offered, others, notes = _sort_tools(own)
-    tools = _prepare_tools(offered, marks)
+    own |= {} if model is None else {"model": model}
+    functions, others, notes = _sort_tools(own)
+    tools = _prepare_tools(functions, marks)
     choice, allowed = _parse_tool_choice(own)
     _validate_tool_choice(choice, tools, others)
     _validate_messages(own.get("messages"))
-    if allowed is not None:
-        offered = [tool for tool in offered if _function_name(tool) in allowed]
+    legacy = bool(own.get("functions") and not own.get("tools"))
     return ToolRequest(
         body=own,
         tools=tools,
-        offered=tools if allowed is None else _prepare_tools(offered, marks),
+        offered=tools if allowed is None else _prepare_tools(_named(functions, allowed), marks),
         other_tools=others,
         notes=(*notes, *tools.notes),
         choice=choice,
-        parallel_calls=own.get("parallel_tool_calls") is not False
-        and (bool(own.get("tools")) or not own.get("functions")),
+        parallel_calls=not legacy and own.get("parallel_tool_calls") is not False,
         stream=own.get("stream") is True,
         include_usage=as_object(own.get("stream_options")).get("include_usage") is True,
         n=_parse_n(own),
         profile=profile,
         options=(options or Options()).override(body.get("promptools")),
         json_answer=as_object(own.get("response_format")).get("type") in {"json_object", "json_schema"},
-        legacy=bool(own.get("functions") and not own.get("tools")),
+        legacy=legacy,
         system_prompt=system_prompt,
     )
 
@@ -216,6 +213,10 @@ def _sort_tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[An
             others.append(functions.pop(name))
         functions[name] = tool
     return [*functions.values()], tuple(others), notes
+
+
+def _named(functions: list[dict[str, Any]], names: frozenset[str]) -> list[dict[str, Any]]:
+    return [tool for tool in functions if _function_name(tool) in names]
 
 
 def _function_name(tool: Any) -> str | None:

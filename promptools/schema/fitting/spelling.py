@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from promptools.errors import clip
+from promptools.types import Fix
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
 
 MOST_LISTED = 200
 """Names that a message lists."""
@@ -14,6 +21,7 @@ _NAMESPACE = re.compile(r"(?:functions|function|tools|tool|multi_tool_use)\.|def
 _TAIL = re.compile(r"(?:\(\s*\)|\.call|:\d*)$")
 _WORD = re.compile(r"(?:\s+|(?<=[^\s_.:-]))(?:commentary|analysis|final|json)$")
 _QUOTES = " \t\r\n\f\v\"'`“”‘’"
+_ESCAPED = re.compile(r"\\([_.-])")
 _SEPARATORS = re.compile(r"[-_.\s]+")
 
 
@@ -40,7 +48,7 @@ def unique_by_spelling(names: Iterable[str], spelling: Callable[[str], str]) -> 
 
 
 def name_candidates(written: str) -> Iterable[str]:
-    """Yield what a name in a reply may stand for: first as it is, then each time with one more layer removed."""
+    """Yield what a name in a reply may mean: first as it is, then each time with one more layer removed."""
     name = written.strip(_QUOTES)
     yield name
     cut = name.partition("<")[0].strip(_QUOTES)
@@ -64,3 +72,22 @@ def _strip_layer(name: str) -> str:
         if match:
             return (name[match.end() :] if pattern is _NAMESPACE else name[: match.start()]).strip(_QUOTES)
     return name
+
+
+def unescape_name(name: str) -> str:
+    """Return the name without the escapes of Markdown's special characters; no name holds a backslash."""
+    return _ESCAPED.sub(r"\1", name) if "\\" in name else name
+
+
+def escape_fixes(name: str) -> tuple[Fix, ...]:
+    """Return the fix for a name with Markdown's escapes; empty if it has none."""
+    bare = unescape_name(name)
+    return () if bare == name else (Fix("name", f"{clip(name)!r} to {clip(bare)!r}"),)
+
+
+def is_offered_name(name: str, tools: Tools | None) -> bool:
+    """Return whether this is an offered tool's name, spelled as declared, perhaps in a namespace."""
+    if tools is None:
+        return False
+    bare = unescape_name(name)
+    return tools.get(bare) is not None or ("." in bare and tools.find(bare) is not None)

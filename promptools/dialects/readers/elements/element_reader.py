@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from promptools.dialects.calls.bare_values import read_parameter
-from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
 from promptools.dialects.readers.elements.element_tags import ATTRIBUTE, HTML_ELEMENTS, element_tags
 from promptools.dialects.readers.elements.element_value import (
     ElementArguments,

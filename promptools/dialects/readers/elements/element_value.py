@@ -7,7 +7,7 @@ from typing import Any
 
 from promptools.dialects.calls.bare_values import read_parameter
 from promptools.dialects.calls.bare_values import read_typed as read_as
-from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.readers.elements.element_tags import HTML_ELEMENTS
 from promptools.dialects.readers.elements.element_tree import item_types
 from promptools.dialects.readers.key_value.field_call import FieldCall
@@ -80,7 +80,7 @@ def element_value(rules: ParseOptions, tool: str, key: str, text: str) -> tuple[
         if nested is not None:
             return nested, ()
     if "&lt;" in text and "<" not in text:
-        unescaped = _ENTITY.sub(lambda found: _ENTITIES[found[0]], text)
+        unescaped = _ENTITY.sub(lambda match: _ENTITIES[match[0]], text)
         value, fixes = read_parameter(rules, tool, key, unescaped)
         return value, (Fix("marker", "its entities were decoded"), *fixes)
     return read_parameter(rules, tool, key, text)

@@ -10,7 +10,7 @@ import re
 
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import JsonBody
-from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
 from promptools.dialects.readers.elements.element_tree import MAX_ELEMENT_DEPTH, build_tree, read_members, read_unmarked
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup.markup_reader import MarkupReader
@@ -157,12 +157,6 @@ class NestedReader(MarkupReader):
             return
         super()._between(token)
         self._cut_tag = self._cut_tag.removeprefix(MARK)
-
-    def _shows_missing_closer(self, tag: Tag) -> bool:
-        """Return whether a tag shows that the call's closing tag is missing."""
-        if tag.kind == "end":
-            return bool(self._call_tokens)
-        return tag.kind in ("call", "wrap") and tag.raw.startswith(MARK)
 
     def _track_element(self, tag: Tag) -> None:
         name = tag.name or ""

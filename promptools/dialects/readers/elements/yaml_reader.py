@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple
 from promptools.dialects.calls.bare_values import read_parameter
 from promptools.dialects.calls.envelope import JsonNode, NotACall, UnresolvedCall
 from promptools.dialects.calls.json_body import call_part
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, malformed_call, resolve_call
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call, resolve_call
 from promptools.dialects.contract import Head, trace_entry
 from promptools.dialects.prefix_patterns import literal_text, sequence
 from promptools.dialects.readers.elements.element_value import read_json_object

@@ -11,11 +11,13 @@ from typing import Final
 
 from promptools.dialects.calls.envelope import FIRST_KEYS, NotACall
 from promptools.dialects.calls.json_body import JsonBody
-from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions, malformed_call
-from promptools.dialects.calls.streaming import ArgumentStreamer
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.calls.streaming.argument_streamer import ArgumentStreamer
 from promptools.dialects.contract import Head, trace_entry
 from promptools.dialects.prefix_patterns import sequence
-from promptools.dialects.readers.json_block.block_reader import JsonBlockReader, fence_closers
+from promptools.dialects.readers.json_block.block_markers import fence_closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy, add_fix, total_length
 from promptools.types import Fix
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import read_calls
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import trace_entry
 from promptools.parsing.parts import CandidateBase, Part, TriedStrategy, total_length
 from promptools.types import Fix
@@ -69,7 +69,7 @@ class EncodedReplyReader(CandidateBase):
         self.tries.append(trace_entry("quoted", len(raw), parts))
 
     def _restore_raw(self, parts: list[Part], raw: str, at: int) -> None:
-        """Give each part its raw text as escaped in the string; the first begins at decoded character `at`."""
+        """Set the raw text of each part as escaped in the string; the first begins at decoded character `at`."""
         offsets = [match.start() for match in re.compile(_CHARACTER).finditer(raw, 1)]
         begin = 0
         for part in parts:

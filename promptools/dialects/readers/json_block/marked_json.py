@@ -6,17 +6,18 @@ envelope; `promptools.dialects.readers.json_block.block_reader` reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, Unpack
 
 from promptools.dialects.calls.envelope import ARGUMENT_KEYS, NAME_KEYS
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, label_gate, literal_text, optional_steps, sequence
 from promptools.dialects.readers.json_block.bare_json import bare_json_candidate, bare_json_heads
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate
 from promptools.parsing.special_tokens import is_only_tokens
 from promptools.types import Call, Fix
@@ -63,27 +64,18 @@ class MarkedJson(DeclaredDialect):
         self._separator = separator
         self._stripped = stripped
         marks = self._marks = sorted(marked, key=len, reverse=True)
-        bare = "" in openers
-        heads = [_marked_head(marks, body_starts, on_request=on_request, beside_bare=bare)] if marks else []
-        heads += [_stripped_head(stripped)] if stripped else []
-        heads += [head._replace(tier="B", on_request=True) for head in bare_json_heads(shape)] if bare else []
-        self.heads = tuple(heads)
+        self.heads = tuple(self._make_heads(body_starts, on_request=on_request))
         self._stripped_closers = Closers(right=(), wrong=closing, openers=(), required=False)
-        self._closers = {
-            opener: Closers(
-                right=right,
-                wrong=tuple(mark for mark in (*closing, *FOREIGN_CLOSERS) if mark not in right),
-                # an opener that begins with its closer is read as the closer, as GigaChat's is, or that begins it
-                openers=tuple(
-                    mark
-                    for mark in marks
-                    if not mark.startswith(right) and not any(end.startswith(mark) for end in right)
-                ),
-                required=bool(closer),
-            )
-            for opener, closer in marked.items()
-            for right in [(*filter(None, [closer]), *also)]
-        }
+        self._closers = {opener: _closers(closer, closing, marks, also) for opener, closer in marked.items()}
+
+    def _make_heads(self, body_starts: str, *, on_request: bool) -> Iterator[Head]:
+        bare = "" in self._openers
+        if self._marks:
+            yield _marked_head(self._marks, body_starts, on_request=on_request, beside_bare=bare)
+        if self._stripped:
+            yield _stripped_head(self._stripped)
+        if bare:
+            yield from (head._replace(tier="B", on_request=True) for head in bare_json_heads(self._shape))
 
     def closers_of(self, opener: str) -> Closers:
         """Return what may close a block that `opener` opened."""
@@ -130,6 +122,20 @@ class MarkedJson(DeclaredDialect):
     def _render_block(self, body: str) -> str:
         opener, closer = next(iter(self._openers.items()))
         return f"{opener}{self._padding}{body}{self._padding if closer else ''}{closer}"
+
+
+def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: Sequence[str]) -> Closers:
+    """Return what may close a block that ends in `closer`, where the dialect's other blocks end in `closing`."""
+    right = (*filter(None, [closer]), *also)
+    return Closers(
+        right=right,
+        wrong=tuple(mark for mark in (*closing, *FOREIGN_CLOSERS) if mark not in right),
+        # an opener that begins with its closer is read as the closer, as GigaChat's is, or that begins it
+        openers=tuple(
+            mark for mark in openers if not mark.startswith(right) and not any(end.startswith(mark) for end in right)
+        ),
+        required=bool(closer),
+    )
 
 
 def _marked_head(marks: Sequence[str], body_starts: str, *, on_request: bool, beside_bare: bool) -> Head:

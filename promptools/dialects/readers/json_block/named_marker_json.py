@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final, Unpack
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_of, literal_text, optional_steps, sequence
@@ -23,6 +23,7 @@ from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import FENCE, SPACE
 from promptools.dialects.rendering.templates import fill
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
@@ -62,14 +63,7 @@ class NamedMarkerJson(DeclaredDialect):
         headers = [before, *(spelling.partition(ARGUMENTS)[0] for spelling in spellings)]
         marks = dict.fromkeys(_tokens(_KEY.split(header)[0])[0] for header in headers)
         literals = tuple(filter(None, (begin, *marks)))
-        opened = any_of(*map(_partial_pattern, headers))
-        if begin:
-            opened = sequence(optional_steps(literal_text(begin), _GAP), opened)
-        last = [tokens for tokens in (_tokens(_KEY.split(header)[-1]) for header in headers) if tokens]
-        finished = "|".join(rf".*{_whole_pattern(tokens)}\s*" for tokens in last) or r"(?!)"
-        self.heads = (
-            Head(literals, sequence(opened, SPACE, FENCE), body_starts="{<", sure_pattern=rf"(?s:{finished})"),
-        )
+        self.heads = (_header_head(literals, headers, begin),)
         wrong = tuple(filter(None, (*tail, end, "</think>")))
         openers = tuple(mark for mark in literals if not closer.startswith(mark))
 
@@ -119,6 +113,16 @@ def is_call_template(template: str) -> bool:
 def _tokens(text: str) -> list[str]:
     """Return the tokens in a piece of a template."""
     return [token for token in _TOKEN_BOUNDARY.split(text) if token]
+
+
+def _header_head(literals: tuple[str, ...], headers: Sequence[str], begin: str) -> Head:
+    """Return the head of a call with one of `headers`, after the text `begin` or without it."""
+    opened = any_of(*map(_partial_pattern, headers))
+    if begin:
+        opened = sequence(optional_steps(literal_text(begin), _GAP), opened)
+    last = [tokens for tokens in (_tokens(_KEY.split(header)[-1]) for header in headers) if tokens]
+    finished = "|".join(rf".*{_whole_pattern(tokens)}\s*" for tokens in last) or r"(?!)"
+    return Head(literals, sequence(opened, SPACE, FENCE), body_starts="{<", sure_pattern=rf"(?s:{finished})")
 
 
 def _partial_pattern(header: str) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 
 from promptools.dialects.calls.envelope import NotACall, read_node
 from promptools.dialects.calls.json_body import read_calls
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.reply_markers import reply_markers
 from promptools.jsontext.read import Unreadable

@@ -7,8 +7,10 @@ from typing import Any
 
 from promptools.dialects.calls.call_builder import CallBuilder
 from promptools.dialects.calls.envelope import NotACall
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump, malformed_call
-from promptools.dialects.calls.streaming import ArgumentStreamer
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.calls.streaming.argument_streamer import ArgumentStreamer
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import EarlyArguments, EarlyCallStart
 from promptools.types import Call, Fix, Malformed
 

@@ -10,13 +10,8 @@ from typing import Any
 from promptools.dialects.calls.bare_values import read_parameter
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import call_part
-from promptools.dialects.calls.resolve import (
-    COMPLETE_FINISH_REASONS,
-    Evidence,
-    ParseOptions,
-    malformed_call,
-    validate_call,
-)
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call, validate_call
 from promptools.dialects.contract import trace_entry
 from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy
 from promptools.schema.documents.json_guards import is_array, is_object

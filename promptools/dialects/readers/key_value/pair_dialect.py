@@ -3,7 +3,7 @@ r"""The kind `key_value`: a call is its name, then keys and values between tags 
     call = "<tool_call>{name}\n{arguments}\n</tool_call>"
     argument = "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>"
 
-The templates are what the family writes; the tags, the heads and the markers that may stand alone follow from them. The
+The templates are what the family writes; the tags, the heads and the markers that may occur alone follow from them. The
 white space around `{arguments}` separates arguments, and is left out where there are none.
 """
 
@@ -13,16 +13,17 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, Unpack
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import literal_text
-from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.key_value.pair_reader import PairReader
 from promptools.dialects.readers.key_value.pair_tags import PairTags, TagPair, json_opening_pattern, with_suffix
 from promptools.dialects.rendering.example_calls import NAME_SLOT
+from promptools.dialects.rendering.markup_text import PLAIN_NAME, escaped_json, value_text
 from promptools.dialects.rendering.templates import Instructions, fill
-from promptools.dialects.rendering.value_text import PLAIN_NAME, escaped_json, value_text
 from promptools.parsing.parts import Candidate
 from promptools.types import Call
 

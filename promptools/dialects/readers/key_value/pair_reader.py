@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import re
 
-from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
 from promptools.dialects.readers.key_value.pair_tags import PairTags
 from promptools.dialects.readers.key_value.tagged_text import TaggedTextReader, ValueEnd, settled
 from promptools.types import Fix

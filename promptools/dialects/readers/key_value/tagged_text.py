@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from promptools.dialects.calls.envelope import NotACall
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import trace_entry
 from promptools.dialects.readers.key_value.field_call import FieldCall
 from promptools.parsing.parts import CandidateBase, Part, TriedStrategy

@@ -17,11 +17,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import isfinite
-from typing import Any, Final
+from typing import Final
 
-from promptools.dialects.calls.bare_values import read_typed
-from promptools.dialects.calls.resolve import dump
 from promptools.dialects.prefix_patterns import any_literal_text
 from promptools.dialects.readers.literals.gemma_tokens import (
     CLOSING_TOKENS,
@@ -29,26 +26,22 @@ from promptools.dialects.readers.literals.gemma_tokens import (
     find_next_block,
     read_unclosed_string,
 )
+from promptools.dialects.readers.literals.gemma_values import CROSSED, STRING_DELIMITERS, read_bare_value
 from promptools.dialects.readers.literals.python_arguments import MAX_BRACKET_DEPTH, LiteralError
 from promptools.jsontext.strings import FixLog, decode_string
+from promptools.jsontext.value import dump
 
-STRING_DELIMITERS: Final = ('<|"|>', "<escape>")
-"""Tokens around a string: Gemma 4's and FunctionGemma's."""
 RUNS_INTO_CALL: Final = "a string without its delimiter runs into the next call"
 
 _LONGEST = max(map(len, STRING_DELIMITERS))
 _SPACE = re.compile(r"[\s\ufeff\u200b]*+")
 _KEY = re.compile(r"([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:)")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,300}+)(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
 _NEXT_KEY = re.compile(r",\s{0,16}+(?:\Z|\}|[\"'<]|([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:))")
 _INSIDE = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in "\"'"}
 _AFTER_MEMBER = re.compile(
     rf"\s{{0,64}}+(?:\Z|[}}:]|{any_literal_text(CLOSING_TOKENS)}|,\s{{0,16}}+(?:\Z|[}}\"'<]|[^\W\d][\w.-]{{0,127}}+\s{{0,16}}+(?:\Z|:)))"
 )
-_CROSSED = re.compile(r"<\||\|>|<(?:start|end)_function_call>|\}\s{0,16}+call:")
-"""What a string with a guessed end must not hold: tokens, or the next call."""
 _AFTER_ITEM = re.compile(r"\s{0,64}+(?:\Z|[,\]])")
-_SINGLE = re.compile(r"'[^'\\]*+'")
 _EVENT = re.compile(r"[,{}\[\]<]")
 
 
@@ -310,7 +303,7 @@ class GemmaObject:
         body = "".join(self._pieces)
         if quote == "'":
             self.fix_log.add("single quotes")
-        if self._uncertain and _CROSSED.search(body):
+        if self._uncertain and CROSSED.search(body):
             raise LiteralError("a string without its closing quote runs into what follows the call", "quotes")
         if quote == "'":
             body = body.replace("\\'", "'")
@@ -361,32 +354,9 @@ class GemmaObject:
 
     def _set_bare(self, text: str) -> None:
         frame = self._stack[-1]
-        for delimiter in STRING_DELIMITERS:
-            if text.endswith(delimiter):
-                text = text.removesuffix(delimiter)
-                self.fix_log.add("no delimiter before a string", "marker")
-            if delimiter in text:
-                raise LiteralError("a delimiter is in a value", start=self.at)
-        if _CROSSED.search(text):
-            raise LiteralError("a broken delimiter is in a value", start=self.at)
-        if not text:
-            raise LiteralError("a value is missing", start=self.at)
         root = len(self._stack) == 1 and frame.key in self._declared
         types = self._types(frame.key) if root and frame.key is not None else frozenset[str]()
-        if (not types or "number" in types) and _NUMBER.fullmatch(text) and isfinite(float(text)):
-            frame.value = text
-            return
-        if _SINGLE.fullmatch(text):
-            self.fix_log.add("single quotes")
-            frame.value = dump(text[1:-1])
-            return
-        value: Any
-        value, fixes = read_typed(text, types)
-        for fix in fixes:
-            self.fix_log.add(fix.detail, fix.kind)
-        if isinstance(value, str):
-            self.fix_log.add("no delimiters around a string", "marker")
-        frame.value = dump(value)
+        frame.value = read_bare_value(text, types, self.fix_log, self.at)
 
     # --- brackets --------------------------------------------------------------------------------------------------
 

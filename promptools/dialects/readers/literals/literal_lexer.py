@@ -249,30 +249,30 @@ class LiteralLexer:
         return not (opens and _QUOTATION.match(text, end + 1))
 
 
-def string_value(token: LiteralToken, liberties: FixLog) -> str:
+def string_value(token: LiteralToken, fix_log: FixLog) -> str:
     """Decode the text between the quotes of a string. O(n)."""
     body = token.text
     if len(token.quote) == 1 and "\n" in body and "\n" in _ESCAPE.sub("", body):
-        liberties.add("line break in a string")
+        fix_log.add("line break in a string")
     if token.quote in ("“", "‘"):
-        liberties.add("smart quotes")
+        fix_log.add("smart quotes")
     if token.raw or "\\" not in body:
         return body
     if _PATH.fullmatch(body) and _NO_ESCAPE.search(body):
-        liberties.add("backslashes of a Windows path kept")
+        fix_log.add("backslashes of a Windows path kept")
         return body
 
-    def plain(found: re.Match[str]) -> str:
-        if found["pair"]:
-            high, low = found["pair"][1:5], found["pair"][7:]
+    def plain(match: re.Match[str]) -> str:
+        if match["pair"]:
+            high, low = match["pair"][1:5], match["pair"][7:]
             return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)
-        code = found["x"] or found["u"] or found["U"]
+        code = match["x"] or match["u"] or match["U"]
         if code:
-            return chr(int(code, 16)) if int(code, 16) <= 0x10FFFF else found[0]
-        if found["o"]:
-            return chr(int(found["o"], 8))
-        if found["one"] == "/":
-            liberties.add("needless escape dropped")
-        return _ONE.get(found["one"], found[0])
+            return chr(int(code, 16)) if int(code, 16) <= 0x10FFFF else match[0]
+        if match["o"]:
+            return chr(int(match["o"], 8))
+        if match["one"] == "/":
+            fix_log.add("needless escape dropped")
+        return _ONE.get(match["one"], match[0])
 
     return _ESCAPE.sub(plain, body)

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final, Literal
 
-from promptools.dialects.calls.resolve import dump
 from promptools.dialects.readers.literals.literal_lexer import (
     LiteralLexer,
     LiteralToken,
@@ -26,10 +25,11 @@ from promptools.dialects.readers.literals.literal_lexer import (
     TokenPosition,
     string_value,
 )
-from promptools.dialects.readers.literals.python_names import unescape_name
 from promptools.errors import clip
 from promptools.jsontext.quotes import UNESCAPED_QUOTES
 from promptools.jsontext.strings import FixLog
+from promptools.jsontext.value import dump
+from promptools.schema.fitting.spelling import unescape_name
 
 MAX_BRACKET_DEPTH: Final = 100
 """Deepest nesting of brackets inside the arguments."""

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import call_part
-from promptools.dialects.calls.resolve import Evidence, malformed_call
+from promptools.dialects.calls.parse_options import Evidence
+from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.readers.markup.markup_call import MarkupCall
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
 from promptools.parsing.parts import Part, TriedStrategy
@@ -30,13 +31,13 @@ class BlockParts:
     A position in the block is an index into its tokens. The tokens between calls are markup.
     """
 
-    def __init__(self, place: Evidence) -> None:
+    def __init__(self, place: Evidence, tries: list[TriedStrategy]) -> None:
         self._place = place
         self.tokens: list[str] = []
         self.segments: list[CallSegment] = []
         self.emitted_to = 0
         """The index up to which parts have been emitted."""
-        self.tries: list[TriedStrategy] = []
+        self.tries = tries
 
     def text(self, start: int, end: int) -> str:
         """Return the text of the tokens in `[start, end)`."""

@@ -18,9 +18,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeAlias
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, malformed_call
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.contract import trace_entry
-from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.markup.block_parts import BlockParts, CallSegment, was_repaired
 from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
@@ -35,6 +37,15 @@ MAX_OPEN_BODIES = 8
 TokenState: TypeAlias = "Callable[[Tag | str], None]"
 
 
+def _make_tokenizer(grammar: MarkupGrammar, rules: ParseOptions) -> TagTokenizer:
+    tags = TagTokenizer(grammar.names)
+    tags.splits_cdata = grammar.cdata
+    tools = rules.tools
+    tags.spaced_keys = tools.spaced_keys if tools is not None else ()
+    tags.elements = grammar.names.naming_elements | tools.all_keys if tools is not None else None
+    return tags
+
+
 class MarkupBlock(CandidateBase, ABC):
     """What the states of a block share: its tokens, its segments, and how it ends."""
 
@@ -44,13 +55,11 @@ class MarkupBlock(CandidateBase, ABC):
         self._rules = rules
         self._place = place
         self._names = grammar.names
-        self._tags = TagTokenizer(grammar.names)
-        self._tags.spaced_keys = rules.tools.spaced_keys if rules.tools is not None else ()
+        self._tags = _make_tokenizer(grammar, rules)
         self._carried_text = ""
         self._state: TokenState = self._before_calls
         self._decided = False
-        self._block = BlockParts(place)
-        self._block.tries = self.tries
+        self._block = BlockParts(place, self.tries)
         self._tokens = self._block.tokens
         self._index = 0
         """The index of the current token."""
@@ -66,7 +75,6 @@ class MarkupBlock(CandidateBase, ABC):
         """Streams the current call."""
         self._has_emitted = False
         """A call, or its name, has been emitted."""
-
         self._in_wrapper = False
         self._wrapper_name: str | None = None
         self._outside_text: list[str] = []
@@ -81,8 +89,6 @@ class MarkupBlock(CandidateBase, ABC):
         self._cut_tag = ""
         """What the text ended in that may have become a tag."""
         self._skip_reason = ""
-        self._tags.splits_cdata = grammar.cdata
-        self._tags.elements = self._names.naming_elements | rules.tools.all_keys if rules.tools is not None else None
 
     @property
     def _may_be_quoted(self) -> bool:

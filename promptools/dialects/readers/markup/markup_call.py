@@ -6,7 +6,7 @@ import re
 from typing import Any, Final, Literal, NamedTuple
 
 from promptools.dialects.calls.call_builder import ANY_JSON, CallBuilder
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, Tag, TagNames
 from promptools.errors import clip
 from promptools.types import Call, Fix, Malformed

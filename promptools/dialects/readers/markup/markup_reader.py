@@ -19,12 +19,12 @@ The states, one method each:
 from __future__ import annotations
 
 from promptools.dialects.calls.call_builder import ANY_JSON
-from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS
 from promptools.dialects.readers.markup.block_parts import CallSegment
 from promptools.dialects.readers.markup.markup_block import MarkupBlock
 from promptools.dialects.readers.markup.markup_call import STRING_ATTRIBUTE, MarkupCall
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
-from promptools.dialects.readers.markup.open_value import HeldToken, OpenValue, inline_value
+from promptools.dialects.readers.markup.open_value import HeldToken, OpenValue, ValueStyle, inline_value
 from promptools.dialects.readers.markup.tag_names import Tag, is_blank, strip_blank
 from promptools.errors import clip
 from promptools.types import Fix
@@ -274,17 +274,7 @@ class MarkupReader(MarkupBlock):
         if tag.empty:
             call.add(key, inline_value(tag) or "", inline=True)
         else:
-            self._begin_value(
-                OpenValue(
-                    key,
-                    "element" if is_element else "tag",
-                    call,
-                    self._grammar,
-                    self._streamer,
-                    type_name=type_name,
-                    may_be_quoted=self._may_be_quoted,
-                )
-            )
+            self._begin_value(key, "element" if is_element else "tag", call, type_name)
 
     def _in_nameless_param(self, token: Tag | str) -> None:
         """After a parameter's opening tag without a name: the name is the text that follows."""
@@ -299,14 +289,13 @@ class MarkupReader(MarkupBlock):
             return
         self._outside_text = []
         self._stream_param(key, verbatim=True)
-        self._begin_value(
-            OpenValue(
-                key, "nameless", call, self._grammar, self._streamer, type_name="", may_be_quoted=self._may_be_quoted
-            )
-        )
+        self._begin_value(key, "nameless", call)
 
-    def _begin_value(self, value: OpenValue) -> None:
-        self._value = value
+    def _begin_value(self, key: str, style: ValueStyle, call: MarkupCall, type_name: str = "") -> None:
+        quoted = self._may_be_quoted
+        self._value = OpenValue(
+            key, style, call, self._grammar, self._streamer, type_name=type_name, may_be_quoted=quoted
+        )
         self._state = self._in_value
 
     def _stream_param(self, key: str, *, verbatim: bool) -> None:

@@ -7,9 +7,10 @@ end.
 
 from __future__ import annotations
 
-from promptools.dialects.calls.resolve import dump, malformed_call
-from promptools.dialects.calls.streaming import is_final, scalar_type
+from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.calls.streaming.argument_stream import is_final, scalar_type
 from promptools.dialects.readers.markup.markup_call import LAYOUT, MarkupCall, Trim
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import EarlyArguments, EarlyCallStart, EarlyOutput
 from promptools.types import Call, Malformed, Tool
 

@@ -13,7 +13,7 @@ malformed: a guess would run a tool with wrong arguments.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
@@ -29,13 +29,17 @@ class HeldToken(NamedTuple):
     token: Tag | str
 
 
+ValueStyle: TypeAlias = Literal["tag", "nameless", "element"]
+"""How a parameter's opening tag gives its name."""
+
+
 class OpenValue:
     """One value: fed tokens until it has ended."""
 
     def __init__(
         self,
         key: str,
-        style: Literal["tag", "nameless", "element"],
+        style: ValueStyle,
         call: MarkupCall,
         grammar: MarkupGrammar,
         streamer: MarkupStreamer | None,

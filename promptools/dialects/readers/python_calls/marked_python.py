@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import ClassVar, Unpack
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.contract import Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
-from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.python_calls.python_heads import (
     BARE_LIST,
     CallsOrJson,
@@ -40,6 +42,16 @@ PYTHON_TEXTS: CommonKeys = {
 def fence_layout(run: str) -> CallLayout:
     """Return the layout of a program in a code fence that was opened by `run`."""
     return CallLayout(closers=(run,), one_per_line=True, statements=True)
+
+
+def _with_texts(common: CommonKeys, before: str, after: str) -> CommonKeys:
+    """Return the keys with the kind's texts for those that are missing; calls are between `before` and `after`."""
+    between = f"write the call between these tags, and nothing after them:\n\n{before}{EXAMPLE}{after}"
+    instructions = {
+        "format": f"You can call functions. To do so, {between}\n\n{{how_many}}",
+        **common.get("instructions", {}),
+    }
+    return {**PYTHON_TEXTS, **common, "instructions": instructions}
 
 
 class MarkedPythonCalls(DeclaredDialect):
@@ -78,23 +90,11 @@ The functions are:
         closing = tuple(dict.fromkeys(filter(None, (*openers.values(), *also))))
         opener, closer = next(iter(openers.items()))
         self._before, self._after = f"{opener}{spaces[0]}", f"{spaces[1]}{closer}"
-        between = f"write the call between these tags, and nothing after them:\n\n{self._before}{EXAMPLE}{self._after}"
-        instructions = {
-            "format": f"You can call functions. To do so, {between}\n\n{{how_many}}",
-            **common.get("instructions", {}),
-        }
-        keys: CommonKeys = {**PYTHON_TEXTS, "closers": closing, **common, "instructions": instructions}
+        keys: CommonKeys = {"closers": closing, **_with_texts(common, self._before, self._after)}
         super().__init__(name, **keys)
         self._separator = separator
         self._fenced = opener.startswith(FENCE)
-        if self._fenced:
-            heads = fence_heads(opener.removeprefix(FENCE))
-        elif at_line_start:
-            heads = tuple(map(label_head, openers))
-        elif statements:
-            heads = tuple(program_head(marker, name) for marker in openers)
-        else:
-            heads = (marker_head(*openers, json=json, spaced=True, tier=self.tier),)
+        heads = self._make_heads(openers, json=json, at_line_start=at_line_start, statements=statements)
         self.heads = (*heads, *([list_head(tier="B", on_request=True)] if bare_list else []))
         self._layout = CallLayout(
             closers=closing,
@@ -106,6 +106,17 @@ The functions are:
             closer_is_final=closer_is_final,
         )
         self._json_closers = Closers(right=closing, wrong=(), openers=tuple(openers)) if json else None
+
+    def _make_heads(
+        self, openers: Iterable[str], *, json: bool, at_line_start: bool, statements: bool
+    ) -> tuple[Head, ...]:
+        if self._fenced:
+            return fence_heads(next(iter(openers)).removeprefix(FENCE))
+        if at_line_start:
+            return tuple(map(label_head, openers))
+        if statements:
+            return tuple(program_head(marker, self.name) for marker in openers)
+        return (marker_head(*openers, json=json, spaced=True, tier=self.tier),)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the first call, or at the bracket before it."""

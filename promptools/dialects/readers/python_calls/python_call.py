@@ -7,14 +7,16 @@ from collections import Counter
 
 from promptools.dialects.calls.bare_values import STRING_ONLY
 from promptools.dialects.calls.envelope import JsonNode, NotACall, UnresolvedCall
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump, resolve_call
-from promptools.dialects.calls.streaming import ArgumentStreamer
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import resolve_call
+from promptools.dialects.calls.streaming.argument_streamer import ArgumentStreamer
 from promptools.dialects.readers.literals.gemma_object import GemmaObject
 from promptools.dialects.readers.literals.python_arguments import PythonArguments
-from promptools.dialects.readers.literals.python_names import escape_fixes, unescape_name
 from promptools.errors import clip
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import EarlyArguments, EarlyCallStart
 from promptools.schema.documents.json_guards import is_object
+from promptools.schema.fitting.spelling import escape_fixes, unescape_name
 from promptools.types import Call, Fix, Malformed
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, ParseOptions
+from promptools.dialects.calls.parse_options import ParseOptions
+from promptools.dialects.calls.resolve import PLAUSIBLE_NAME
 from promptools.dialects.contract import NAME_GATE, Head, Tier
 from promptools.dialects.prefix_patterns import label_gate, literal_text
-from promptools.dialects.readers.literals.python_names import name_pattern, unescape_name
+from promptools.dialects.readers.literals.python_names import name_pattern
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.parsing.parts import Candidate, CandidateBase
+from promptools.schema.fitting.spelling import unescape_name
 
 CALLEE = name_pattern(r"\w", r"[\w.:/-]", 80)
 SPACED_CALLEE = name_pattern(r"\w", r"[\w.:/ -]", 80)

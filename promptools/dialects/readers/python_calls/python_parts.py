@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import call_part
-from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions, malformed_call
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.contract import trace_entry
 from promptools.dialects.readers.literals.python_arguments import UNCERTAIN_END
 from promptools.dialects.readers.python_calls.python_call import PythonCall

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.readers.literals.python_arguments import UNCERTAIN_END, LiteralError
 from promptools.dialects.readers.literals.python_names import name_pattern
 from promptools.dialects.readers.python_calls.python_call import PythonCall

@@ -6,13 +6,15 @@ import json
 import re
 from typing import Final
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, malformed_call
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.contract import Head, trace_entry
-from promptools.dialects.readers.literals.python_names import is_offered_name, name_pattern
+from promptools.dialects.readers.literals.python_names import name_pattern
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
 from promptools.jsontext.brackets import BracketScanner
 from promptools.parsing.parts import CandidateBase, Part, TriedStrategy, add_fix
+from promptools.schema.fitting.spelling import is_offered_name
 from promptools.types import Fix
 
 STRING_CALLEE: Final = name_pattern("[A-Za-z_]", r"[\w.-]", 63)
@@ -29,7 +31,7 @@ def begins_string_list(text: str, start: int, end: int, *, fresh: bool, rules: P
     match = _NAMED.fullmatch(text, start, end)
     if match is None:
         return None if rules.tools is not None and fresh else False
-    return fresh and is_offered_name(match[1], rules)
+    return fresh and is_offered_name(match[1], rules.tools)
 
 
 def string_list_head(labels: tuple[str | None, ...]) -> Head:

@@ -7,8 +7,9 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from promptools.dialects.readers.literals.python_names import is_offered_name, name_pattern
+from promptools.dialects.readers.literals.python_names import name_pattern
 from promptools.dialects.readers.python_calls.python_parts import PythonCallParts
+from promptools.schema.fitting.spelling import is_offered_name
 
 TextState: TypeAlias = Callable[[str, int, bool], int]
 """Takes `(text, at, final)`; `final`: no more text comes. Returns the next index, or `~index` to wait there."""
@@ -38,7 +39,7 @@ class UnclosedCallStates(PythonCallParts):
         assert match is not None
         if match.end() == len(text) and text[-1] != self.opening_bracket and not final:
             return ~at
-        if not self._layout.in_row or match[1] is None or not is_offered_name(match[1], self._rules):
+        if not self._layout.in_row or match[1] is None or not is_offered_name(match[1], self._rules.tools):
             self._notice_quote(text, match.end())
             self._end_unclosed()
             return at
@@ -58,7 +59,7 @@ class UnclosedCallStates(PythonCallParts):
         match = _BEGINS.match(text, at)
         if match is not None and match.end() == len(text) and text[-1] != self.opening_bracket and not final:
             return ~at
-        if match is not None and match[1] is not None and is_offered_name(match[1], self._rules):
+        if match is not None and match[1] is not None and is_offered_name(match[1], self._rules.tools):
             self._finish()
         else:
             self._state = self._after_uncertain

@@ -4,7 +4,7 @@ r"""The kind `tags`: calls as tags around tags, declared by the templates of wha
     call = "<function={name}>\n{parameters}</function>"
     parameter = "<parameter={key}>\n{value}\n</parameter>\n"
 
-The tags, the heads, the layout around values, the markers that may stand alone and what is written follow from these.
+The tags, the heads, the layout around values, the markers that may occur alone and what is written follow from these.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias, Unpack
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, HeadPredicate
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, literal_text
@@ -22,14 +22,11 @@ from promptools.dialects.readers.markup.markup_reader import MarkupReader
 from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, TagKind, TagNames
 from promptools.dialects.readers.tag_formats.tag_heads import LOOKAHEAD_PATTERN, TagHeads
 from promptools.dialects.readers.tag_formats.tag_templates import (
-    TagTemplate,
-    WrapperTemplate,
+    FormatTemplates,
     closer_pattern,
     has_value_lines,
     opener_pattern,
-    read_call,
-    read_parameter_template,
-    read_wrapper,
+    read_templates,
     spelled,
     word_of,
 )
@@ -56,7 +53,7 @@ class TagDialect(DeclaredDialect):
     """Tags around tags.
 
     `call`, `parameter` and `wrapper`: the templates of a call, of a parameter, and of the tags around one call
-    (`{call}`) or all of them (`{calls}`). `prefixes`: what `{prefix}` in a template stands for, the first of which is
+    (`{call}`) or all of them (`{calls}`). `prefixes`: what may replace `{prefix}` in a template, the first of which is
     written. `wrappers`: further opening tags of the wrapper that the family writes; `odd_wrappers`: those that count
     only before a call as the family writes it, and are recorded as a fix. `bare`: where calls count without their
     wrapper. `trim`: the white space around a value that is layout: one line break ("line"), none ("verbatim") or all of
@@ -83,13 +80,10 @@ class TagDialect(DeclaredDialect):
         namespaced: bool = False,
         **common: Unpack[CommonKeys],
     ) -> None:
-        call_tag, param_tag = read_call(call), read_parameter_template(parameter)
-        around = read_wrapper(wrapper) if wrapper else None
-        assert call_tag is not None
-        assert param_tag is not None
-        names = _names(call_tag, param_tag, around, wrappers, odd_wrappers, prefixes)
+        templates = read_templates(call, parameter, wrapper, wrappers, odd_wrappers, prefixes)
+        call_tag, param_tag, around, *_ = templates
         self.grammar = MarkupGrammar(
-            canonical=_canonical(call_tag, param_tag, around, wrappers, prefixes),
+            canonical=_canonical(templates),
             wrapper=(_first(around.opener, prefixes), _first(around.closer, prefixes)) if around else ("", ""),
             closers=(f"</{_first(call_tag.word, prefixes)}>", f"</{_first(param_tag.word, prefixes)}>"),
             trim=trim or ("line" if has_value_lines(parameter) else "verbatim"),
@@ -97,24 +91,17 @@ class TagDialect(DeclaredDialect):
             cdata=cdata,
             json_calls=json_calls,
             namespaced=namespaced,
-            other_wrappers=tuple(
-                (text, f"</{word_of(text)}>") for opener in wrappers for text in spelled(opener, prefixes)
-            ),
+            other_wrappers=tuple(_other_wrappers(templates)),
             elements=not param_tag.word,
-            names=names,
+            names=_names(templates),
         )
         self._call_template, self._parameter_template = _first(call, prefixes), _first(parameter, prefixes)
         self._wrapper_template = _first(wrapper, prefixes)
-        closers = tuple(_closers(call_tag, around, wrappers, prefixes))
-        common.setdefault("closers", closers)
+        common.setdefault("closers", tuple(_closers(templates)))
         super().__init__(name, **common)
-        if not self._instructions.text:
-            self._instructions = DEFAULT_INSTRUCTIONS
-        elif not self._instructions.format:
-            self._instructions = self._instructions._replace(format=self._example())
-        where = bare or ("anywhere" if around is None or names is not SHARED_NAMES else "never")
-        self.heads = tuple(self._wrapper_heads(around, call_tag, wrappers, odd_wrappers, prefixes))
-        self.heads += tuple(self._bare_heads(call_tag, where, prefixes))
+        self._instructions = self._complete(self._instructions)
+        where = bare or ("anywhere" if around is None or self.grammar.names is not SHARED_NAMES else "never")
+        self.heads = (*self._wrapper_heads(templates), *self._bare_heads(templates, where))
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the first tag, the wrapper's or the call's."""
@@ -147,6 +134,12 @@ class TagDialect(DeclaredDialect):
             text = f"\n{text}\n"  # a line break at the beginning would be read as layout
         return fill(self._parameter_template, {"key": key, "value": text, "string": "true" if string else "false"})
 
+    def _complete(self, instructions: Instructions) -> Instructions:
+        """Return the instructions with the example of the format, if they have a text of their own."""
+        if not instructions.text:
+            return DEFAULT_INSTRUCTIONS
+        return instructions if instructions.format else instructions._replace(format=self._example())
+
     def _example(self) -> str:
         """Return the format with placeholders: a copy of it is no call."""
         values = {"key": PARAMETER_SLOT, "value": "its value", "string": "true or false"}
@@ -155,23 +148,17 @@ class TagDialect(DeclaredDialect):
 
     # --- heads -------------------------------------------------------------------------------------------------------
 
-    def _wrapper_heads(
-        self,
-        around: WrapperTemplate | None,
-        call: TagTemplate,
-        wrappers: Sequence[str],
-        odd_wrappers: Sequence[str],
-        prefixes: Sequence[str],
-    ) -> Iterator[Head]:
+    def _wrapper_heads(self, templates: FormatTemplates) -> Iterator[Head]:
         """Yield the head of the wrapper: certain where prose does not hold it, else judged by the tag after it."""
+        around, call = templates.wrapper, templates.call
         if around is None:
             return
-        openers = [opener for text in (around.opener, *wrappers) for opener in spelled(text, prefixes)]
-        literals = tuple(dict.fromkeys(opener.removesuffix(">") for opener in (*openers, *odd_wrappers)))
-        odd = _any_of(opener.removesuffix(">") + r"\b" for opener in odd_wrappers)
+        openers = [opener for text in (around.opener, *templates.wrappers) for opener in templates.spelled(text)]
+        literals = tuple(dict.fromkeys(opener.removesuffix(">") for opener in (*openers, *templates.odd_wrappers)))
+        odd = _any_of(opener.removesuffix(">") + r"\b" for opener in templates.odd_wrappers)
         heads = TagHeads(
             self.grammar.names,
-            own_call=re.compile(rf"<\s*(?:{'|'.join(map(re.escape, spelled(call.word, prefixes)))})\b"),
+            own_call=re.compile(rf"<\s*(?:{'|'.join(map(re.escape, templates.spelled(call.word)))})\b"),
             other_wrapper=re.compile(odd or "(?!)"),
             noise_texts=call.noise_texts,
         )
@@ -183,13 +170,14 @@ class TagDialect(DeclaredDialect):
         boundary = "" if is_token else r"(?=[\s>]|\Z)"
         yield Head(literals, f"(?:{_any_of(literals)}){boundary}{LOOKAHEAD_PATTERN}", body_starts="", begins=begins)
 
-    def _bare_heads(self, call: TagTemplate, where: Bare, prefixes: Sequence[str]) -> Iterator[Head]:
+    def _bare_heads(self, templates: FormatTemplates, where: Bare) -> Iterator[Head]:
         """Yield the heads of a call without its wrapper."""
+        call = templates.call
         if where == "never":
             return
         heads = TagHeads(self.grammar.names)
         begins: HeadPredicate = heads.begins_block if self.tier == "S" else heads.begins_bare
-        words = [f"<{word}" for word in spelled(call.word, prefixes)]
+        words = [f"<{word}" for word in templates.spelled(call.word)]
         if where == "line":
             pattern = rf"{any_literal_text(words)}(?=[\s>/]|\Z){LOOKAHEAD_PATTERN}"
             gate = rf"(?=[<])<(?:{_any_of(dict.fromkeys(word[1:2] for word in words))}|\Z)"
@@ -214,44 +202,38 @@ def _any_of(texts: Iterable[str]) -> str:
     return "|".join(map(re.escape, texts))
 
 
-def _closers(
-    call: TagTemplate, around: WrapperTemplate | None, wrappers: Sequence[str], prefixes: Sequence[str]
-) -> Iterator[str]:
+def _other_wrappers(templates: FormatTemplates) -> Iterator[tuple[str, str]]:
+    """Yield the opening and closing tags of the further wrappers."""
+    for opener in templates.wrappers:
+        yield from ((text, f"</{word_of(text)}>") for text in templates.spelled(opener))
+
+
+def _closers(templates: FormatTemplates) -> Iterator[str]:
     """Yield the markers that may occur alone: those of the wrapper, and the closing tag of a call."""
+    around = templates.wrapper
     if around is not None:
-        yield from spelled(around.closer, prefixes)
-        yield from (f"</{word}>" for text in wrappers for word in spelled(word_of(text), prefixes) if word)
-        yield from spelled(around.opener, prefixes)
-    yield from (f"</{word}>" for word in spelled(call.word, prefixes))
+        yield from templates.spelled(around.closer)
+        yield from (f"</{word}>" for text in templates.wrappers for word in templates.spelled(word_of(text)) if word)
+        yield from templates.spelled(around.opener)
+    yield from (f"</{word}>" for word in templates.spelled(templates.call.word))
 
 
-def _canonical(
-    call: TagTemplate,
-    param: TagTemplate,
-    around: WrapperTemplate | None,
-    wrappers: Sequence[str],
-    prefixes: Sequence[str],
-) -> re.Pattern[str]:
+def _canonical(templates: FormatTemplates) -> re.Pattern[str]:
     """Return the pattern of every tag as the family writes it."""
+    call, param, around, wrappers, _, prefixes = templates
     patterns = [opener_pattern(call, prefixes), closer_pattern(call.word, prefixes)]
     if param.word:
         patterns += [opener_pattern(param, prefixes), closer_pattern(param.word, prefixes)]
     if around is not None:
         tags = [around.opener, around.closer, *wrappers]
-        patterns += [re.escape(text) for tag in tags for text in spelled(tag, prefixes)]
+        patterns += [re.escape(text) for tag in tags for text in templates.spelled(tag)]
         patterns += [closer_pattern(word_of(tag), prefixes) for tag in wrappers if word_of(tag)]
     return re.compile("|".join(patterns))
 
 
-def _names(
-    call: TagTemplate,
-    param: TagTemplate,
-    around: WrapperTemplate | None,
-    wrappers: Sequence[str],
-    odd_wrappers: Sequence[str],
-    prefixes: Sequence[str],
-) -> TagNames:
+def _names(templates: FormatTemplates) -> TagNames:
     """Return the names of the tags: those that most families share, if all are among them, else the format's own."""
+    call, param, around, wrappers, odd_wrappers, prefixes = templates
     openers = [around.opener, *wrappers, *odd_wrappers] if around is not None else []
     shared = (
         _is_shared(call.opener, "call", prefixes)
@@ -264,9 +246,9 @@ def _names(
     if around is not None and not word_of(around.opener):
         tokens |= {around.opener: ("wrap", False), around.closer: ("wrap", True)}
     return TagNames(
-        wrappers=tuple(word for opener in openers for word in spelled(word_of(opener), prefixes) if word),
-        calls=spelled(call.word, prefixes),
-        params=spelled(param.word, prefixes) if param.word else (),
+        wrappers=tuple(word for opener in openers for word in templates.spelled(word_of(opener)) if word),
+        calls=templates.spelled(call.word),
+        params=templates.spelled(param.word) if param.word else (),
         name_attribute=call.attribute or "name",
         key_attribute=param.attribute or "name",
         naming_element=call.naming,

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, ParseOptions
+from promptools.dialects.calls.parse_options import ParseOptions
+from promptools.dialects.calls.resolve import PLAUSIBLE_NAME
 from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, Tag, TagNames, is_blank
 from promptools.dialects.readers.markup.tag_tokenizer import TagTokenizer
 

@@ -19,7 +19,7 @@ _CALL = re.compile(
 _PARAMETER = re.compile(
     rf"(?s:\s*(?:<\{{key\}}>|{_TAG})(?P<before>\s*)\{{value\}}(?P<after>\s*)</(?(word)(?P=word)|\{{key\}})>\s*)"
 )
-_WRAPPER = re.compile(rf"(?s:(?P<opener><{_WORD}>|\S+)\s*(?P<inside>\{{calls?\}})\s*(?P<closer>\S+)\s*)")
+_WRAPPER = re.compile(rf"(?s:(?P<opener><{_WORD}>|\S+)\s*\{{calls?\}}\s*(?P<closer>\S+)\s*)")
 _NAMED = re.compile(r"""=["']?\{(?:name|key)\}["']?|\s(?P<attribute>[A-Za-z_][\w:-]*)=["']?\{(?:name|key)\}["']?""")
 _OPENING_WORD = re.compile(rf"<(?P<word>{_WORD})[>\s]?")
 _PLACEHOLDER = re.compile(r"\{\w+\}")
@@ -84,7 +84,6 @@ class WrapperTemplate(NamedTuple):
 
     opener: str
     closer: str
-    holds_all: bool
 
 
 def read_wrapper(template: str) -> WrapperTemplate | None:
@@ -92,7 +91,38 @@ def read_wrapper(template: str) -> WrapperTemplate | None:
     match = _WRAPPER.fullmatch(template)
     if match is None:
         return None
-    return WrapperTemplate(match["opener"], match["closer"], match["inside"] == "{calls}")
+    return WrapperTemplate(match["opener"], match["closer"])
+
+
+class FormatTemplates(NamedTuple):
+    """All templates of a format, as `TagDialect` takes them."""
+
+    call: TagTemplate
+    parameter: TagTemplate
+    wrapper: WrapperTemplate | None
+    wrappers: Sequence[str]
+    odd_wrappers: Sequence[str]
+    prefixes: Sequence[str]
+
+    def spelled(self, text: str) -> tuple[str, ...]:
+        """Return a text with each of the prefixes filled in."""
+        return spelled(text, self.prefixes)
+
+
+def read_templates(
+    call: str,
+    parameter: str,
+    wrapper: str,
+    wrappers: Sequence[str],
+    odd_wrappers: Sequence[str],
+    prefixes: Sequence[str],
+) -> FormatTemplates:
+    """Read the templates of a format, which are known to be valid; an empty `wrapper` is none."""
+    call_tag, param_tag = read_call(call), read_parameter_template(parameter)
+    assert call_tag is not None
+    assert param_tag is not None
+    around = read_wrapper(wrapper) if wrapper else None
+    return FormatTemplates(call_tag, param_tag, around, wrappers, odd_wrappers, prefixes)
 
 
 def word_of(opener: str) -> str:

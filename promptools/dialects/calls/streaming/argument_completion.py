@@ -12,6 +12,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from promptools.jsontext.value import dump
 from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call
 
@@ -62,12 +63,12 @@ def _missing_text(sent: str, arguments: dict[str, Any]) -> str:
             prefix = json.loads(f'{open_string}"')
             if not value.startswith(prefix):
                 raise ValueError(prefix)
-            out.append(_dump(value[len(prefix) :])[1:])
+            out.append(dump(value[len(prefix) :])[1:])
     for value, done in reversed(frames):
         rest = (
-            [f"{_dump(key)}: {_dump(item)}" for key, item in value.items() if key not in done]
+            [f"{dump(key)}: {dump(item)}" for key, item in value.items() if key not in done]
             if is_object(value)
-            else [_dump(item) for item in value[len(done) :]]
+            else [dump(item) for item in value[len(done) :]]
         )
         out += [f"{', ' if done or number else ''}{item}" for number, item in enumerate(rest)]
         out.append("}" if is_object(value) else "]")
@@ -81,7 +82,3 @@ def _next_value(frames: list[tuple[Any, list[str]]], value: Any) -> Any:
     items, done = frames[-1]
     done.append("")
     return items[len(done) - 1]
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)

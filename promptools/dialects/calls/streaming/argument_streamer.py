@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import re
 
-from promptools.dialects.calls.argument_completion import begin_with
-from promptools.dialects.calls.argument_stream import ArgumentStream, is_final, scalar_type
 from promptools.dialects.calls.envelope import ARGUMENT_KEYS, NAME_KEYS
 from promptools.dialects.calls.json_body import call_part
-from promptools.dialects.calls.resolve import ParseOptions, dump, malformed_call
+from promptools.dialects.calls.parse_options import ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.calls.streaming.argument_completion import begin_with
+from promptools.dialects.calls.streaming.argument_stream import ArgumentStream
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import EarlyArguments, EarlyCallStart, Part
 from promptools.types import Call, Malformed, Tool
-
-__all__ = ["ArgumentStreamer", "is_final", "scalar_type"]
 
 MAX_OPENING = 400
 """Characters within which the name and the arguments' key must occur."""
@@ -99,7 +99,7 @@ class ArgumentStreamer:
         return [EarlyCallStart(tool.name)]
 
     def _take_members(self) -> str:
-        """Give the held text to the stream; return the members that are certain."""
+        """Pass the held text to the stream; return the members that are certain."""
         text, self._buffer = self._buffer, ""
         return self._stream.feed(text)
 

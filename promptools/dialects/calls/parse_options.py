@@ -1,0 +1,55 @@
+"""What a reply is parsed with: the options of the whole reply, and the evidence for each candidate in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from promptools.parsing.quotable_texts import QuotableTexts
+    from promptools.schema import Tools
+    from promptools.types import RestoreArguments, Strictness
+
+COMPLETE_FINISH_REASONS = frozenset(("stop", "tool_calls"))
+"""Finish reasons of a complete reply. With any other, and with none, it may have been cut off."""
+
+
+class ParseOptions(NamedTuple):
+    """The options that a reply is parsed with, the same for all of it."""
+
+    tools: Tools | None
+    strictness: Strictness
+    expect: str | None
+    json_answer: bool
+    anchors: frozenset[str]
+    rescue: bool | None = None
+    """Whether a call that ends the reasoning of a reply without content counts; None: only in dialects
+    that have `rescues`."""
+    single_shot: bool = False
+    """The reply is parsed at once, and nobody consumes the events."""
+    accept: frozenset[str] | None = None
+    """The dialects whose calls count, besides the one that was asked for; None: all."""
+    sources: QuotableTexts | None = None
+    """Texts of the conversation: a call quoted from one of them does not count."""
+    restore: RestoreArguments | None = None
+    """Reverts in arguments what was escaped in the request."""
+
+
+class Evidence(NamedTuple):
+    """Where a candidate was found: the evidence for its being a call.
+
+    `wrapped`: inside an unmistakable wrapper; `expected`: in the dialect that the request asked for; `sentinel`: after
+    a marker that prose cannot contain, so that even a call of a tool that is not offered is meant; `wrapper_first`: in
+    a wrapper, with no text before it; `at_start`: no text and no call before it, and not in a code fence.
+    """
+
+    dialect: str
+    wrapped: bool
+    expected: bool
+    sentinel: bool = False
+    wrapper_first: bool = False
+    at_start: bool = False
+
+    @property
+    def implies_call(self) -> bool:
+        """Whether its position alone shows that a call is meant, whatever is wrong with it."""
+        return self.expected or self.sentinel

@@ -1,0 +1,1 @@
+"""How the arguments of a call are streamed while they are being written."""
