@@ -195,3 +195,13 @@ def test_what_is_wrong_is_named(tmp_path: Path, table: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         dialects.load(path)
     assert said in str(caught.value)
+
+
+def test_an_odd_wrapper_counts_only_before_a_call_as_the_family_writes_it() -> None:
+    """`<tool_calls>` is a fix of Qwen3-Coder's wrapper; around `<invoke>` it is another family's call."""
+    invoke = '<tool_calls>\n<invoke name="ping">\n</invoke>\n</tool_calls>'
+    function = "<tool_calls>\n<function=ping>\n</function>\n</tool_calls>"
+    assert [call.dialect for text in (invoke, function) for call in parse(text, TOOLS).calls] == [
+        "anthropic",
+        "qwen3_coder",
+    ]

@@ -155,11 +155,11 @@ class TagDialect(DeclaredDialect):
             return
         openers = [opener for text in (around.opener, *templates.wrappers) for opener in templates.spelled(text)]
         literals = tuple(dict.fromkeys(opener.removesuffix(">") for opener in (*openers, *templates.odd_wrappers)))
-        odd = _any_of(opener.removesuffix(">") + r"\b" for opener in templates.odd_wrappers)
+        odd = _any_of(opener.removesuffix(">") for opener in templates.odd_wrappers)
         heads = TagHeads(
             self.grammar.names,
             own_call=re.compile(rf"<\s*(?:{'|'.join(map(re.escape, templates.spelled(call.word)))})\b"),
-            other_wrapper=re.compile(odd or "(?!)"),
+            other_wrapper=re.compile(rf"(?:{odd})\b" if odd else "(?!)"),
             noise_texts=call.noise_texts,
         )
         is_token = not word_of(around.opener)
