@@ -205,3 +205,13 @@ def test_an_odd_wrapper_counts_only_before_a_call_as_the_family_writes_it() -> N
         "anthropic",
         "qwen3_coder",
     ]
+
+
+@pytest.mark.parametrize("text", ["<tool_call>ping</tool_c", "<iquest_tool_call>ping</iquest_tool_c"])
+def test_a_call_without_arguments_may_end_in_half_a_closer(text: str) -> None:
+    assert [(call.name, call.arguments) for call in parse(text, TOOLS).calls] == [("ping", {})]
+
+
+def test_the_first_marker_of_a_named_call_is_no_call_yet() -> None:
+    """`<toolcall>` alone may be prose: Goose's call begins with the name after it."""
+    assert parse("Hi.\n<toolcall>", TOOLS).content == "Hi.\n<toolcall>"

@@ -120,8 +120,10 @@ def _header_head(literals: tuple[str, ...], headers: Sequence[str], begin: str) 
     opened = any_of(*map(_partial_pattern, headers))
     if begin:
         opened = sequence(optional_steps(literal_text(begin), _GAP), opened)
-    last = [tokens for tokens in (_tokens(_KEY.split(header)[-1]) for header in headers) if tokens]
-    finished = "|".join(rf".*{_whole_pattern(tokens)}\s*" for tokens in last) or r"(?!)"
+    split = [(_tokens(pieces[0]), _tokens(pieces[-1])) for pieces in map(_KEY.split, headers)]
+    finished = (
+        "|".join(rf".*{_whole_pattern(first)}.+{_whole_pattern(last)}\s*" for first, last in split if last) or r"(?!)"
+    )
     return Head(literals, sequence(opened, SPACE, FENCE), body_starts="{<", sure_pattern=rf"(?s:{finished})")
 
 

@@ -102,7 +102,7 @@ class PairTags:
     def own_tags(self) -> tuple[str, ...]:
         """The tags that may follow a name, and the call's closing tag as it may be cut short."""
         pairs = (self.key, self.type, self.value, self.call)
-        cut = self.call.closer[:-3] if len(self.call.closer) > 6 else ""
+        cut = self.call.closer[:-4] if len(self.call.closer) > 7 else ""
         return tuple(filter(None, (*(tag for pair in pairs for tag in pair), cut, self.separator, *FOREIGN_TAGS)))
 
     @cached_property
