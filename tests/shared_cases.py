@@ -469,7 +469,9 @@ def in_inline_code(written: Written) -> str | None:
 @case("inline code may have several lines", TEXT)
 def in_inline_code_of_several_lines(written: Written) -> str | None:
     shown = written.weather
-    return f"Write `{shown}` to call." if "\n" in shown and "`" not in shown else None
+    if "\n" not in shown or "\n\n" in shown or "`" in shown:  # an empty line ends inline code
+        return None
+    return f"Write `{shown}` to call."
 
 
 @case("markers are no prose", {"calls": (PING,), "content": "It writes and then it waits."}, ordinary=TEXT)
