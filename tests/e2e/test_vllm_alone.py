@@ -216,7 +216,8 @@ class TestGptOss:
         said = deltas(told)
         assert "".join(each.get("reasoning") or "" for each in said) == "Need the tool."
         parts = [each["tool_calls"][0]["function"] for each in said if each.get("tool_calls")]
-        assert parts[0] == {"name": "get_weather", "arguments": ""}
+        # a busy server puts what it has not sent yet into one chunk, the arguments beside the name
+        assert [part.get("name") for part in parts] == ["get_weather", *[None] * (len(parts) - 1)]
         assert "".join(part["arguments"] for part in parts) == CALL["arguments"]
         assert ends(told) == [("tool_calls", CALL_TOKEN)]
 
