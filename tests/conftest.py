@@ -39,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sample", type=int, default=1, metavar="N", help="one in N of what is tested in many forms")
 
 
+@pytest.hookimpl(trylast=True)  # syrupy has to see what is left out, or its snapshots would count as unused
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the three that take longest, so that no process is left with them at the end."""
     if (one_in := config.getvalue("sample")) > 1:
