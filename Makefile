@@ -57,10 +57,13 @@ types: .venv/.dev
 
 # SAMPLE=10: one in ten of the rows that are read in many ways, and of the examples of the property tests
 SAMPLE ?= 10
+# a path is always given: without one, syrupy takes the snapshots of what a sample leaves out for unused
+PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
 suite: .venv/.dev
 	@echo '== pytest, one in $(SAMPLE)'
 	@$(BIN)/pytest -n auto --sample $(SAMPLE) \
-		-m 'not ollama and not vllm and not frameworks and not models and not clock' $(PYTEST)
+		-m 'not ollama and not vllm and not frameworks and not models and not clock' \
+		$(PATHS) $(filter-out tests/%,$(PYTEST))
 
 test-all:
 	@$(MAKE) --no-print-directory test SAMPLE=1
