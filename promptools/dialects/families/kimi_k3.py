@@ -24,6 +24,7 @@ from promptools.dialects.readers.markup.tag_names import Tag, TagKind, TagNames
 from promptools.dialects.rendering.declaration import explain_tools, json_lines
 from promptools.dialects.rendering.markup_text import escaped_json
 from promptools.parsing.parts import Candidate
+from promptools.schema.documents.type_names import type_name
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -171,12 +172,9 @@ class KimiK3(Textual):
         return f'{OPEN}call tool="{_escape(call.name)}" index="{index}"{SEP}{inner}{END_CALL}'
 
 
-_TYPES = {bool: "boolean", int: "number", float: "number", list: "array", dict: "object"}
-
-
 def _argument(key: str, value: Any) -> str:
     if isinstance(value, str):
         kind, text = ("json", escaped_json(value)) if "<|" in value else ("string", value)
     else:
-        kind, text = _TYPES.get(value.__class__, "null"), escaped_json(value)
+        kind, text = type_name(value).replace("integer", "number"), escaped_json(value)
     return f'{OPEN}argument key="{_escape(key)}" type="{kind}"{SEP}{text}{END_ARGUMENT}'

@@ -14,6 +14,7 @@ from promptools.dialects.calls.bare_values import read_typed
 from promptools.dialects.readers.markup.tag_names import Tag
 from promptools.dialects.rendering.signature import resolve_reference
 from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.schema.documents.type_names import type_name
 from promptools.types import Fix, Tool
 
 ITEM = "item"
@@ -22,7 +23,6 @@ MAX_ELEMENT_DEPTH = 64
 MAX_UNMARKED_DEPTH = 8
 """Deepest nesting of elements without marks, where each level is searched again."""
 _OPENING_TAG = re.compile(r"\s*<([A-Za-z_][\w.-]{0,63})>")
-_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 
 
 @dataclass(slots=True)
@@ -140,7 +140,7 @@ def schema_types(schema: Any, root: dict[str, Any]) -> frozenset[str]:
         for variant in node.get(keyword, ()):
             kinds |= schema_types(variant, root) if variant is not schema else frozenset()
     constants = [*node.get("enum", ()), *([node["const"]] if "const" in node else [])]
-    kinds |= {"null" if value is None else _TYPES[type(value)] for value in constants}
+    kinds |= {type_name(value) for value in constants}
     kinds |= {kind for keyword, kind in (("properties", "object"), ("items", "array")) if keyword in node}
     return frozenset(kinds)
 

@@ -25,6 +25,7 @@ from promptools.dialects.rendering.example_calls import NAME_SLOT
 from promptools.dialects.rendering.markup_text import PLAIN_NAME, escaped_json, value_text
 from promptools.dialects.rendering.templates import Instructions, fill
 from promptools.parsing.parts import Candidate
+from promptools.schema.documents.type_names import type_name
 from promptools.types import Call
 
 _CALL = re.compile(
@@ -37,7 +38,6 @@ _WRAPPER = re.compile(r"(?s:(?P<opener>[^{}]+)\{calls\}(?P<closer>[^{}]+))")
 _BOUNDARY = re.compile(r"\s+|(?<=[>\])}])(?=[<\[({])")
 """Where one tag ends and the next begins."""
 _SUFFIX_END: Final = r"[\w-]{1,32}+"
-_TYPES: Final = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 
 WORDING: Final = Instructions(
     text="""# Tools
@@ -132,8 +132,7 @@ class PairDialect(DeclaredDialect):
         text = value_text(value)
         if not PLAIN_NAME.match(key) or self._tags.pattern.search(text):
             return None
-        kind = "null" if value is None else _TYPES[value.__class__]
-        return fill(self._argument, {"key": key, "type": kind, "value": text})
+        return fill(self._argument, {"key": key, "type": type_name(value), "value": text})
 
     def _example(self) -> str:
         """Return an example of the format; a copy of it is no call, since it has no name."""
