@@ -110,17 +110,17 @@ def get(name: str) -> Dialect:
         return cached
     if not isinstance(name, str) or name not in BUILT_IN:
         raise UsageError(f"There is no dialect {name!r}; `promptools dialects` lists those there are.")
-    _loaded[name] = dialect = _load_built_in(BUILT_IN[name])
+    _loaded[name] = dialect = _load_built_in(name)
     return dialect
 
 
-def _load_built_in(location: str) -> Dialect:
+def _load_built_in(name: str) -> Dialect:
     """Return the dialect of a table, or what a module makes."""
-    module, _, factory = location.partition(":")
+    module, _, factory = BUILT_IN[name].partition(":")
     if factory:
         dialect: Dialect = getattr(import_module(f"{__name__}.{module}"), factory)()
     else:
-        dialect = _tables().read_family(location.removeprefix("families/").removesuffix(".toml"))
+        dialect = _tables().read_family(name)
     return dialect
 
 

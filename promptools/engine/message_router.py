@@ -65,7 +65,7 @@ class MessageRouter:
         self._sources = rules.sources
         self._maybe_quoted = False
         """The call may be quoted from the conversation: nothing of it is emitted before its end."""
-        self._firm = True
+        self._calls_are_definite = True
         """Calls remain calls whatever follows."""
         self._after_quoted_call = False
         """The last call was quoted, so the space after it is text."""
@@ -226,7 +226,7 @@ class MessageRouter:
         return False
 
     def _write_quoted(self, opened: MessageStart, ended: MessageEnd) -> None:
-        """Take a quoted call as text; if no text precedes it, it is a call unless text follows."""
+        """Write a quoted call as text; if no text precedes it, it is a call unless text follows."""
         raw = "".join((opened.raw, *self._call_text, ended.raw))
         if self._out.has_text:
             at = self._out.record.offset
@@ -234,11 +234,11 @@ class MessageRouter:
             span = Span(at, at + len(raw))
             self._out.record.add_try(ParseAttempt(self._dialect.name, span, "text", QUOTED, len(raw)))
         else:
-            self._firm = False
+            self._calls_are_definite = False
             self._out.add_parts([Part("markup", opened.raw)], definite=False)
             self._parse_arguments(opened, done=True)
             self._out.add_parts([Part("markup", ended.raw)], definite=False)
-            self._firm = True
+            self._calls_are_definite = True
         self._after_quoted_call = True
 
     def _parse_arguments(self, opened: MessageStart, *, done: bool) -> None:
@@ -276,7 +276,7 @@ class MessageRouter:
         for part in parts:
             if part.call is not None and opened.fixes:
                 part.call = replace(part.call, fixes=(*opened.fixes, *part.call.fixes))
-        self._out.add_parts(parts, definite=self._firm)
+        self._out.add_parts(parts, definite=self._calls_are_definite)
         size = total_length(parts)
         at = self._out.record.offset
         attempt = trace_entry(self._dialect.name, size, parts)

@@ -8,10 +8,9 @@ from typing import Final
 
 from promptools.parsing.parts import SPACE, Part
 
-_RESERVED_PREFIXES: Final = ("<|reserved_", "<|unused_", "<|extra_", "<|dummy_")
-RESERVED_TOKEN_PREFIXES: Final = _RESERVED_PREFIXES
+RESERVED_TOKEN_PREFIXES: Final = ("<|reserved_", "<|unused_", "<|extra_", "<|dummy_")
 RESERVED_TOKEN: Final = (
-    rf"(?:{'|'.join(map(re.escape, _RESERVED_PREFIXES))})[a-z_]{{0,24}}+(?:\Z|\d{{1,7}}+(?:\Z|\|(?:\Z|>)))"
+    rf"(?:{'|'.join(map(re.escape, RESERVED_TOKEN_PREFIXES))})[a-z_]{{0,24}}+(?:\Z|\d{{1,7}}+(?:\Z|\|(?:\Z|>)))"
 )
 """A reserved token of a vocabulary, which a model may end with: `<|reserved_special_token_5|>`, or its beginning at the
 end of the text."""

@@ -308,7 +308,7 @@ def _is_quotation(reader: Candidate, sources: QuotableTexts) -> bool:
 
 
 def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
-    """Take a quoted call as text; if no text precedes it, it is a call unless text follows."""
+    """Write a quoted call as text; if no text precedes it, it is a call unless text follows."""
     parts = [*state.code.fence_markup, *_all_parts(candidate.reader)]
     state.code.fence_markup = []
     raw = "".join(part.raw for part in parts)

@@ -74,7 +74,7 @@ class PlainCall(NamedTuple):
 
 
 def plain_call(state: ParserState, text: str, at: int, _final: bool) -> Progress:
-    """Take a whole reply that ends in one plain call; leave any other to the states that follow."""
+    """Read a whole reply that ends in one plain call; leave any other to the states that follow."""
     state.begin()
     call = find_plain_call(state, text) if _is_allowed(state.rules) else None
     if call is None:

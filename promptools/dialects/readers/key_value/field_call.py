@@ -24,7 +24,7 @@ class FieldCall(CallBuilder):
     def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
         super().__init__(rules)
         self.place = place
-        self._firm = definite
+        self._definite = definite
         self._members: list[str] = []
         self._streamer: ArgumentStreamer | None = None
 
@@ -47,7 +47,7 @@ class FieldCall(CallBuilder):
         self.tool, fix = resolved
         self.name = self.tool.name
         self.fixes += [fix] if fix is not None else []
-        if not (self.meant and self._firm):
+        if not (self.meant and self._definite):
             return []
         self._streamer = ArgumentStreamer(self.rules, self.name)
         return self._streamer.feed("{")
