@@ -88,6 +88,16 @@ def _first_line_user_header_begins(text: str, start: int, end: int, *, fresh: bo
     return _user_header_begins(text, start, end, fresh=fresh, rules=rules)
 
 
+_STRIPPED_ALL = Head(
+    (),
+    sequence(literal_text(ALL_ALIAS), *_LINE_END),
+    body_starts="",
+    gate="a",
+    begins=_user_header_begins,
+    at_line_start=True,
+    at_start=True,
+)
+"""The first line of a reply for the user, whose markers a server has removed."""
 HEADS = (
     Head(
         (),
@@ -134,37 +144,13 @@ HEADS = (
         at_start=True,
         tier="A",
     ),
-    Head(
-        (),
-        sequence(literal_text(ALL_ALIAS), *_LINE_END, _CONTENT, r"[ \t]?"),
-        body_starts="",
-        gate="a",
+    _STRIPPED_ALL._replace(
+        pattern=sequence(literal_text(ALL_ALIAS), *_LINE_END, _CONTENT, r"[ \t]?"),
         begins=_stripped_user_header_begins,
-        at_line_start=True,
-        at_start=True,
         tier="A",
     ),
-    Head(
-        (),
-        sequence(literal_text(ALL_ALIAS), *_LINE_END),
-        body_starts="",
-        gate="a",
-        begins=_first_line_user_header_begins,
-        at_line_start=True,
-        at_start=True,
-        tier="A",
-        alias=ALL_ALIAS,
-    ),
-    Head(
-        (),
-        sequence(literal_text(ALL_ALIAS), *_LINE_END),
-        body_starts="",
-        gate="a",
-        begins=_user_header_begins,
-        at_line_start=True,
-        at_start=True,
-        on_request=True,
-    ),
+    _STRIPPED_ALL._replace(begins=_first_line_user_header_begins, tier="A", alias=ALL_ALIAS),
+    _STRIPPED_ALL._replace(on_request=True),
     Head(
         ("<|from|>", "<|recipient|>"),
         sequence(_TO, r"[ \t]?", _NAME, *_LINE_END, _CONTENT, r"\s{0,8}"),
