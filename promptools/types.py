@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 Json: TypeAlias = "dict[str, Any] | list[Any] | str | int | float | bool | None"
 Schema: TypeAlias = "dict[str, Any]"
 Strictness = Literal["strict", "balanced", "lenient"]
-ModeName = Literal["native", "prompt", "harmony"]
+ModeName = Literal["native", "prompt", "harmony", "raw"]
 FinishReason: TypeAlias = str
 NewId: TypeAlias = Callable[[], str]
 RestoreArguments: TypeAlias = "Callable[[dict[str, Any]], tuple[dict[str, Any], tuple[Fix, ...]]]"
@@ -170,12 +170,12 @@ class Malformed:
         return cls(**fields)
 
 
-DiscardWhy = Literal["markup", "space", "debris", "result", "repeat"]
+DiscardWhy = Literal["markup", "space", "debris", "result", "repeat", "turn"]
 
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """Text that is neither content nor call: markup around a call, end-of-turn tokens, a made-up tool result."""
+    """Text that is neither content nor call: markup around a call, end-of-turn tokens, a made-up result or turn."""
 
     raw: str
     why: DiscardWhy

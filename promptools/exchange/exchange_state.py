@@ -113,6 +113,16 @@ class ExchangeState:
             self.context.detection_cache.evict(server_root(api_base(url)))
         return result
 
+    def send_aside(self, body: bytes, path: str) -> Steps[Opened | Failed]:
+        """Open a request that prepares an attempt: it counts as none."""
+        url = route_url(self.url or self.request.url, path)
+        headers = upstream_headers(self.request.headers, self.headers)
+        result = yield from self._perform(Send(Request("POST", url, headers, body), self.policy.seconds_left(self.now)))
+        assert isinstance(result, (Opened, Failed)), result
+        if isinstance(result, Opened):
+            self.opened = result
+        return result
+
     def read(self) -> Steps[bytes | Failed | None]:
         """Return the next chunk of the body, None at its end, or how it broke off."""
         result = yield from self._perform(Read())

@@ -17,11 +17,12 @@ from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames, T
 from promptools.harmony.rendering.renderer import IDENTITY, encode_messages, render_messages
 from promptools.modes.mode import PreparedRequest
 from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
+from promptools.modes.requests.answer_room import answer_tokens, text_tokens
 from promptools.modes.requests.foreign_text import ForeignEscaper
 from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
 from promptools.modes.requests.tool_names import harmony_names, short_recipient
 from promptools.wire.json_types import as_object, as_text
-from promptools.wire.raw.raw_request import RawPrompt
+from promptools.wire.raw.raw_request import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
 
 if TYPE_CHECKING:
     from promptools.harmony.rendering.renderer import Encode, Message
@@ -31,11 +32,8 @@ if TYPE_CHECKING:
 RECOMMENDED_SAMPLING: Mapping[str, float] = MappingProxyType({"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0})
 """Sampling for a request that sets none (openai/gpt-oss README, 2025-08: temperature 1.0, top_p 1.0): the model's own
 distribution. By default llama.cpp truncates it, and vLLM follows a file that may not be there."""
-MIN_ANSWER_TOKENS = 4_096
-"""Tokens for an answer where it is not known how many are left: enough for a call after some reasoning."""
-BYTES_PER_TOKEN = 2
-"""Bytes per token, where there is no vocabulary to count with: fewer than in any text except runs of symbols. Prose has
-four, so the prompt is overestimated, and the answer gets less than there is room for."""
+PRESERVED_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", *END_OF_TURN_TOKENS)
+"""The tokens to keep in the text of a reply whatever the model file says."""
 PREFILLS = MappingProxyType({"channel": "<|channel|>analysis", "thought": "<|channel|>analysis<|message|>"})
 
 _CONTROL_TOKEN = re.compile(r"<\|(\w+)\|>")
@@ -185,11 +183,15 @@ def _render_prompt(
     vocabulary = request.vocabulary() if request.vocabulary is not None and request.profile.raw_ids else None
     if vocabulary is None:
         text = render_messages(map(_escape_arguments, converted.messages), escape=foreign.escape_text) + prefill
-        return RawPrompt(text, _answer_tokens(request, len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN))
+        ids = tuple(END_OF_TURN_IDS) if request.profile.raw_ids else ()
+        stops = () if request.profile.raw_ids else END_OF_TURN_TOKENS
+        room = answer_tokens(request, text_tokens(text))
+        return RawPrompt(text, room, stops=stops, stop_ids=ids, preserved=PRESERVED_TOKENS)
     encode, decode = vocabulary
     ids = (*encode_messages(converted.messages, encode), *_prefill_ids(prefill, encode))
     # the text ends before a stop string, the ids after it (vLLM 0.32.0)
-    return RawPrompt(ids, _answer_tokens(request, len(ids)), decode if request.body.get("stop") is None else None)
+    decode_reply = decode if request.body.get("stop") is None else None
+    return RawPrompt(ids, answer_tokens(request, len(ids)), decode_reply, stop_ids=tuple(END_OF_TURN_IDS))
 
 
 def _escape_arguments(message: Message) -> Message:
@@ -205,14 +207,6 @@ def _prefill_ids(prefill: str, encode: Encode) -> Iterator[int]:
             yield TOKEN_IDS[part]
         elif part:
             yield from encode(part)
-
-
-def _answer_tokens(request: ToolRequest, prompt_tokens: int) -> int:
-    """Return how many tokens are left for the answer; `prompt_tokens` is an upper bound of the prompt's."""
-    if request.tokens_left is not None:
-        return request.tokens_left
-    context = request.profile.context
-    return MIN_ANSWER_TOKENS if context is None else max(MIN_ANSWER_TOKENS, context - prompt_tokens)
 
 
 def _recommended_sampling(request: ToolRequest) -> dict[str, float]:

@@ -35,6 +35,10 @@ class PreparedRequest:
     """The route below the API's base URL."""
     restore: Unescaper | None = None
     """Unescapes in the reply's calls what was escaped in the request; None where nothing was."""
+    in_reasoning: bool | None = None
+    """Whether the prompt ends inside reasoning; None: as the profile has it."""
+    turn_ends: tuple[str, ...] = ()
+    """What ends the model's turn: the text from there on is not part of the reply."""
     examples: tuple[Call, ...] = ()
     """Calls that the prompt shows as examples: a verbatim copy of one, placeholders included, is not a call."""
 

@@ -2,7 +2,7 @@
 
 from promptools.profiles.config_files.config import Config, Model, Provider, ProxyOptions, find_config
 from promptools.profiles.config_files.promptools_toml import load_config
-from promptools.profiles.facts import Builtin, Fact, all_control_tokens, families, kinds, load_builtin
+from promptools.profiles.facts import Builtin, Fact, all_control_tokens, families, family_dialect, kinds, load_builtin
 from promptools.profiles.profile import Profile
 from promptools.profiles.resolution import Target, api_key, resolve
 
@@ -18,6 +18,7 @@ __all__ = [
     "all_control_tokens",
     "api_key",
     "families",
+    "family_dialect",
     "find_config",
     "kinds",
     "load_builtin",

@@ -234,6 +234,13 @@ def all_control_tokens() -> frozenset[str]:
 
 
 @cache
+def family_dialect(family: str) -> str | None:
+    """Return the dialect that a family's template teaches; None where no fact names it."""
+    named = (fact.value for fact in load_builtin(family).facts if fact.key == "dialect")
+    return next(named, None)
+
+
+@cache
 def kind_of(name: str) -> str | None:
     """Return the kind of server that a name or alias means, ignoring case; None if it means none."""
     wanted = name.lower()

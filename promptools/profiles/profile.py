@@ -7,6 +7,7 @@ from promptools.types import ModeName
 
 Wire = Literal["chat", "ollama"]
 Raw = Literal["completions", "llamacpp", "generate"]
+TemplateEndpoint = Literal["llamacpp", "tokenize", "ollama"]
 Api = Wire | Raw
 """Any upstream API."""
 ToolChoice = Literal["auto", "none", "required", "named"]
@@ -42,6 +43,11 @@ class Profile:
     Ollama's /api/generate. None: there is none, and so no harmony mode."""
     raw_ids: bool = False
     """Whether the raw endpoint takes token ids: as a prompt, in `stop_token_ids`, and with `skip_special_tokens`."""
+    template_endpoint: TemplateEndpoint | None = None
+    """How the server renders its own chat template for raw mode: llama.cpp's /apply-template, /tokenize of vLLM and
+    SGLang, or Ollama's /api/chat with `_debug_render_only`. None: it does not, and raw mode needs `chat_template`."""
+    chat_template: str | None = None
+    """Path of a Jinja chat template, or of a `tokenizer_config.json` with one, which raw mode renders itself."""
     context: int | None = None
     """Tokens that a prompt and its reply may have together; None: not known."""
     needs_key: bool = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from promptools import dialects
@@ -64,6 +65,7 @@ class _ProfileBuilder:
         self.kind, self.family = kind, family
         self.facts: dict[str, Any] = {}
         self.reason_by_key: dict[str, str] = {}
+        self._modes_are_configured = False
 
     def add(self, facts: Mapping[str, Any], why: str) -> None:
         """Add facts on top of those so far."""
@@ -78,6 +80,7 @@ class _ProfileBuilder:
         order: tuple[ModeName, ...] = (),
     ) -> None:
         """Add facts of a config or a request; modes listed there are the only ones that may be tried."""
+        self._modes_are_configured |= "modes" in facts or (calling is not None and not calling.fallback)
         if calling:
             self.add({"modes": calling.modes(order), "raw_last": calling.fallback}, why)
         self.add({"raw_last": False, **facts} if "modes" in facts else facts, why)
@@ -106,6 +109,27 @@ class _ProfileBuilder:
         for fact in load_builtin(name).facts:
             if fact.holds(self.kind, version):
                 self.add({fact.key: fact.value}, f"{name}: {fact.why} ({fact.source}, {fact.date})")
+
+    def add_raw_mode(self) -> str:
+        """Put raw mode after native mode, where the chat template can be rendered; return the reason.
+
+        It is there for what the server's parser does to a reply. Harmony mode does the same for its own family, and
+        modes that a config lists stay as they are.
+        """
+        modes, endpoint = self.modes, self.facts.get("template_endpoint") or self.facts.get("chat_template")
+        if "raw" in modes and endpoint:
+            return "raw mode is offered: listed in `modes`"
+        if not (endpoint and self.facts.get("raw")):
+            return "raw mode is not offered: nothing is known that renders the model's chat template"
+        if self._modes_are_configured:
+            return "raw mode is not offered: `modes` is configured, and does not list it"
+        if "harmony" in modes:
+            return "raw mode is not offered: harmony mode renders this family's own format"
+        if modes[:1] != ("native",):
+            return "raw mode is not offered: the model's template shows it no tools, or native mode is not the first"
+        self.facts["modes"] = ("native", "raw", *modes[1:])
+        self.reason_by_key.setdefault("modes", "the default")
+        return f"raw mode is offered after native mode: its prompt is rendered by {endpoint!r}"
 
     def build(self) -> Profile:
         """Build the profile."""
@@ -142,13 +166,14 @@ def resolve(
     version = server_version or chosen.server_version or (seen.version if seen and seen.kind == kind else None)
     draft = _start_profile(kind, family, version, url, seen)
     _add_configured(draft, config, chosen, entry, overrides or {})
+    raw_why = draft.add_raw_mode()
     return Target(
         provider=chosen.name or None,
         base_url=url,
         model=entry.name,
         api_key_env=chosen.api_key_env,
         profile=draft.build(),
-        reasons=(provider_why, url_why, kind_why, model_why, family_why, *draft.reasons()),
+        reasons=(provider_why, url_why, kind_why, model_why, family_why, raw_why, *draft.reasons()),
         marks=config.tools,
         descriptions=config.descriptions.of(chosen.name, entry.name),
         system_prompt=chosen.system_prompt,
@@ -177,11 +202,19 @@ def _add_configured(
     _check_dialect(provider.facts, location / "profile")
     _check_dialect(model.facts, location / "models" / model.name / "profile")
     order = draft.modes
-    draft.add_configured(provider.facts, f"{config.file}, provider {provider.name!r}", provider.calling, order)
-    draft.add_configured(model.facts, f"{config.file}, model {model.name!r}", model.calling, order)
+    folder = Path(config.file).parent
+    in_provider, in_model = _beside_config(provider.facts, folder), _beside_config(model.facts, folder)
+    draft.add_configured(in_provider, f"{config.file}, provider {provider.name!r}", provider.calling, order)
+    draft.add_configured(in_model, f"{config.file}, model {model.name!r}", model.calling, order)
     facts = check_facts(overrides, Location("overrides"))
     _check_dialect(facts, Location("overrides"))
     draft.add_configured(facts, "the request's override")
+
+
+def _beside_config(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Return facts in which the path of a chat template is relative to the config's folder."""
+    template = facts.get("chat_template")
+    return facts if template is None else {**facts, "chat_template": str(folder / Path(template).expanduser())}
 
 
 def api_key(target: Target, environ: Mapping[str, str]) -> str | None:

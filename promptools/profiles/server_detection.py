@@ -254,7 +254,7 @@ def detected_facts(seen: ServerInfo, modes: Sequence[str]) -> Iterator[tuple[str
 
 
 def _not_native(modes: Sequence[str]) -> tuple[str, ...]:
-    return tuple(mode for mode in modes if mode != "native") or ("prompt",)
+    return tuple(mode for mode in modes if mode not in {"native", "raw"}) or ("prompt",)
 
 
 # -- reading responses

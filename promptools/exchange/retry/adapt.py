@@ -50,7 +50,7 @@ def adapt_request(adaptation: Adaptation, request: ToolRequest, failure: Failure
         case "no_reasoning":
             return without_reasoning(request)
         case "fit":
-            if mode == "harmony" and request.profile.raw == "completions":
+            if mode in {"harmony", "raw"} and request.profile.raw == "completions":
                 return _limit_answer(request, failure.overflow)
             return _raise_context(request, failure.overflow.prompt, failure.context_limit)
         case _:

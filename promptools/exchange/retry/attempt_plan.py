@@ -140,11 +140,11 @@ class AttemptPlan:
         return self._return_to_mode_before(failure)
 
     def skip_mode(self, why: str, at: float) -> bool:
-        """Skip harmony mode, which cannot render this request; return whether there is another mode to try."""
-        mode = self._pop_mode(at) if self.mode == "harmony" and not self._forced else None
+        """Skip a mode that cannot render this request; return whether there is another mode to try."""
+        mode = self._pop_mode(at) if self.mode in {"harmony", "raw"} and not self._forced else None
         if mode is None:
             return False
-        self.notes.append(f"harmony mode was passed over: {why}")
+        self.notes.append(f"{self.mode} mode was passed over: {why}")
         self.mode = mode
         return True
 

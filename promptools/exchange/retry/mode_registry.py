@@ -8,15 +8,18 @@ from promptools.errors import UsageError
 from promptools.modes.harmony_mode import HarmonyMode
 from promptools.modes.native_mode import NativeMode
 from promptools.modes.prompt_mode import PromptMode
+from promptools.modes.raw_mode import RawMode
 
 if TYPE_CHECKING:
     from promptools.modes.mode import Mode
     from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.profiles import Profile
     from promptools.types import ModeName
 
 MODES: dict[ModeName, Mode] = {
     "native": cast("Mode", NativeMode()),
     "harmony": cast("Mode", HarmonyMode()),
+    "raw": cast("Mode", RawMode()),
     "prompt": cast("Mode", PromptMode()),
 }
 HARMONY_FAMILY = "gpt-oss"
@@ -28,16 +31,31 @@ def get_mode(name: ModeName) -> Mode:
     return MODES[name]
 
 
+def renders_template(profile: Profile) -> bool:
+    """Whether raw mode is possible: the chat template can be rendered, and there is an endpoint for the prompt."""
+    return profile.raw is not None and (profile.template_endpoint is not None or profile.chat_template is not None)
+
+
 def modes_for(request: ToolRequest, *, tools: bool) -> tuple[ModeName, ...]:
     """Return the modes to try, in order: the one that the request forces, else those that the profile lists.
 
     A request that does not concern `tools` is the same in native and in prompt mode, so one of them is enough.
-    Raises `UsageError` if the profile lists no mode, or if harmony mode is wanted and not possible.
+    Raises `UsageError` if the profile lists no mode, or if harmony or raw mode is wanted and not possible.
     """
     profile, forced = request.profile, request.options.mode
     wanted: tuple[ModeName, ...] = (forced,) if forced else profile.modes
     if not wanted:
         raise UsageError(f"the profile lists no mode; set `modes` to some of {', '.join(map(repr, MODES))}")
+    if "raw" in wanted and not renders_template(profile):
+        wanted = tuple(name for name in wanted if name != "raw")
+        if not wanted:
+            raise UsageError(
+                f"raw mode needs a server that renders its chat template, and none is known of a server of kind"
+                f" {profile.kind!r}. Name what server it is (provider=, or `kind` in the config), or set `raw` and"
+                " `chat_template` in its profile, as docs/reference/raw-mode.md has it"
+            )
+    if not tools and not forced:
+        wanted = tuple(name for name in wanted if name != "raw") or wanted
     others: tuple[ModeName, ...] = tuple(name for name in wanted if name != "harmony")
     if others == wanted:
         return wanted if tools else wanted[:1]

@@ -24,6 +24,7 @@ from promptools.exchange.downstream.response_writer import Summary, response_hea
 from promptools.exchange.effects import Head
 from promptools.exchange.retry.attempt import AttemptRunner
 from promptools.exchange.retry.call_recovery import recover_calls
+from promptools.exchange.retry.template_rendering import render_prompt
 from promptools.exchange.upstream.failure import Failure, failure_of_live_call, failure_of_verdict
 from promptools.wire.chat_decoder import Envelope
 from promptools.wire.chat_encoder import CUT_OFF_REASONS, finish_reason
@@ -100,8 +101,12 @@ class RetryLoop:
 
         A choice that the server never sent is in the mapping with None.
         """
-        self._attempt = attempt = yield from self._state.compute(partial(self._prepare_attempt, plan, indices))
+        attempt = yield from self._prepare_attempt(plan, indices)
         self.mode = plan.mode
+        if isinstance(attempt, Failure):
+            self._state.record(plan.mode, attempt, None)
+            return attempt
+        self._attempt = attempt
         outcome = yield from attempt.run()
         if isinstance(outcome, Failure):
             self._state.record(plan.mode, outcome, attempt.decoder.usage)
@@ -118,11 +123,15 @@ class RetryLoop:
             self._state.notes.append(note)
         return {index: failed.get(index) for index in indices if index in failed or index not in outcome}
 
-    def _prepare_attempt(self, plan: AttemptPlan, indices: Sequence[int]) -> AttemptRunner:
+    def _prepare_attempt(self, plan: AttemptPlan, indices: Sequence[int]) -> Steps[AttemptRunner | Failure]:
         """Prepare the attempt in the first mode that can express the request; raise `UsageError` if none can."""
         while True:
             try:
-                return AttemptRunner(self._state, plan, self._writer, indices)
+                unrendered = (yield from render_prompt(self._state, plan)) if plan.mode == "raw" else None
+                if unrendered is not None:
+                    return unrendered
+                prepare = partial(AttemptRunner, self._state, plan, self._writer, indices)
+                return (yield from self._state.compute(prepare))
             except UsageError as error:
                 if not plan.skip_mode(str(error), self.now):
                     raise

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
-from promptools.wire.ollama.encode_request import PATH, encode_chat_request, requested_context
+from promptools.wire.ollama.encode_request import PATH, encode_chat_request
+from promptools.wire.ollama.encode_request import requested_context as own_context
 from promptools.wire.raw import completions_endpoint, generate_endpoint, llamacpp_endpoint
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def encode_request(upstream: PreparedRequest, request: ToolRequest) -> UpstreamR
         case "chat":
             return UpstreamRequest(upstream.body, upstream.path)
         case "ollama":
-            written = encode_chat_request(upstream.body, num_ctx=_requested_context(request))
+            written = encode_chat_request(upstream.body, num_ctx=requested_context(request))
             if written.body is None:
                 return UpstreamRequest(upstream.body, upstream.path, notes=written.notes)
             return UpstreamRequest(written.body, PATH, "ollama", written.notes, _context_limit(request))
@@ -62,7 +63,7 @@ def _encode_raw_request(body: Mapping[str, Any], prompt: RawPrompt, request: Too
             written = llamacpp_endpoint.encode_request(body, prompt)
             return UpstreamRequest(written.body, llamacpp_endpoint.PATH, "llamacpp", written.notes)
         case "generate":
-            written = generate_endpoint.encode_request(body, prompt, num_ctx=_requested_context(request))
+            written = generate_endpoint.encode_request(body, prompt, num_ctx=requested_context(request))
             return UpstreamRequest(
                 written.body, generate_endpoint.PATH, "generate", written.notes, _context_limit(request)
             )
@@ -71,11 +72,11 @@ def _encode_raw_request(body: Mapping[str, Any], prompt: RawPrompt, request: Too
 
 
 def _context_limit(request: ToolRequest) -> int | None:
-    ours = request.profile.num_ctx == "fit" and requested_context(request.body) is None
+    ours = request.profile.num_ctx == "fit" and own_context(request.body) is None
     return request.profile.num_ctx_limit if ours else None
 
 
-def _requested_context(request: ToolRequest) -> int | None:
+def requested_context(request: ToolRequest) -> int | None:
     """Return the context to request, in tokens; None leaves it to the server."""
     num_ctx = request.profile.num_ctx
     return num_ctx if isinstance(num_ctx, int) else request.num_ctx

@@ -30,6 +30,7 @@ from promptools.modes.replies.call_filter import CallFilter, CallSource
 from promptools.modes.replies.raw_text import RawText
 from promptools.modes.replies.structured_calls import StructuredCalls
 from promptools.modes.replies.tool_deltas import NATIVE
+from promptools.modes.replies.turn_end import TurnEnd
 from promptools.modes.replies.verdict import HARMONY_CALL
 from promptools.modes.requests.history import quotable_texts
 from promptools.modes.requests.response_format import calls_in_answer
@@ -67,6 +68,8 @@ class ReplyReader:
         self._harmony = prepared.dialect == HARMONY
         self._dialect = None if self._harmony else prepared.dialect
         self._prefill = prepared.prefill
+        self._in_reasoning = prepared.in_reasoning
+        self._turn = TurnEnd(prepared.turn_ends)
         decode = prepared.prompt.decode if prepared.prompt is not None else None
         self._detokenizer = Detokenizer(decode) if decode is not None else None
         sent_names = {name: sent_name for sent_name, name in prepared.client_names.items()}
@@ -134,7 +137,7 @@ class ReplyReader:
             events += self._read_pieces(list(self._detokenizer.feed(delta.ids)))
         elif self._leak or (self._may_leak and _HARMONY_LEAK.search(text)):
             self._leak += text
-        elif text:
+        elif text := self._turn.feed(text):
             events += self._read_text(text)
         events += self._structured.feed(delta.tool_calls)
         self._count_trailing_space(delta, text)
@@ -168,8 +171,15 @@ class ReplyReader:
 
     def close(self, finish_reason: str | None) -> list[Event]:
         """End the reply and return the last events."""
-        self._finish_reason = finish_reason
         events: list[Event] = []
+        if rest := self._turn.close():
+            events += self._read_text(rest)
+        if self._turn.discarded:
+            size = self._raw_text.size
+            turn = Discarded(self._turn.discarded, "turn", Span(size, size + len(self._turn.discarded)))
+            self._discarded.append(turn)
+            finish_reason = "stop"
+        self._finish_reason = finish_reason
         if self._detokenizer is not None:
             events += self._read_pieces(list(self._detokenizer.close()))
         if self._parser is not None:
@@ -197,7 +207,8 @@ class ReplyReader:
     def _read_text(self, text: str) -> list[Event]:
         if self._parser is None:
             # where reasoning has a field of its own, the opening tag in the template does not apply to the content
-            in_reasoning = self._request.profile.in_reasoning and not self._reasoning_size
+            known = self._request.profile.in_reasoning if self._in_reasoning is None else self._in_reasoning
+            in_reasoning = known and not self._reasoning_size
             self._parser_arguments = {"in_reasoning": in_reasoning, "pinned": HARMONY if self._harmony else None}
             self._parser = self._new_parser(**self._parser_arguments)
             text = self._prefill + text

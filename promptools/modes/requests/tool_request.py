@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from promptools.harmony.bpe_vocabulary import TokenCodec
+    from promptools.modes.mode import PreparedRequest
+    from promptools.wire.raw.chat_template import RenderedPrompt
 
 ToolChoiceKind = Literal["auto", "none", "required", "named"]
 
@@ -73,6 +75,10 @@ class ToolRequest:
     """The date, for modes that put it into the prompt; None to leave it out."""
     vocabulary: Callable[[], TokenCodec | None] | None = None
     """Returns the model's vocabulary, if it is installed."""
+    template: PreparedRequest | None = None
+    """Raw mode: the conversation as it was sent to be rendered."""
+    rendered: RenderedPrompt | None = None
+    """Raw mode: the prompt that the server's template made of it."""
     feedback: tuple[dict[str, Any], ...] = ()
     """Messages added by corrections, in the client's format, after the request's own."""
 

@@ -29,9 +29,9 @@ def encode_request(body: Mapping[str, Any], prompt: RawPrompt, *, ids: bool) -> 
     which vLLM and SGLang strip by default.
     """
     kept, _, notes = apply_rules(body, "completions")
-    encoded: dict[str, Any] = {"max_tokens": prompt.max_tokens, **kept, "prompt": prompt.as_json}
+    encoded: dict[str, Any] = {"max_tokens": prompt.max_tokens, **kept, **prompt.constraint, "prompt": prompt.as_json}
     if ids:
-        stop_ids = dict.fromkeys((*as_list(body.get("stop_token_ids")), *END_OF_TURN_IDS))
+        stop_ids = dict.fromkeys((*as_list(body.get("stop_token_ids")), *prompt.stop_ids))
         encoded |= {
             "stop_token_ids": list(stop_ids),
             "skip_special_tokens": False,
@@ -40,10 +40,9 @@ def encode_request(body: Mapping[str, Any], prompt: RawPrompt, *, ids: bool) -> 
         }
         if prompt.decode is not None:
             encoded["return_token_ids"] = True
-        if body.get("stop") is not None:
-            encoded["stop"] = body["stop"]
-    else:
-        encoded["stop"] = stop_strings(body.get("stop"))
+    stops = stop_strings(body.get("stop"), prompt)
+    if stops:
+        encoded["stop"] = stops
     return RawRequest(encoded, notes)
 
 

@@ -32,10 +32,11 @@ def encode_request(body: Mapping[str, Any], prompt: RawPrompt, *, num_ctx: int |
     answer may fill the context.
     """
     kept, options, notes = apply_rules(body, "generate")
-    encoded = {"stream": False, "truncate": False, **kept, "raw": True, "prompt": prompt.as_json}
+    encoded = {"stream": False, "truncate": False, **kept, **prompt.constraint, "raw": True, "prompt": prompt.as_json}
     merged = merge_options(kept, options, num_ctx)
     if is_object(merged):
-        encoded["options"] = {**merged, "stop": stop_strings(merged.get("stop"))}
+        stops = stop_strings(merged.get("stop"), prompt)
+        encoded["options"] = {**merged, **({"stop": stops} if stops else {})}
     return RawRequest(encoded, notes)
 
 

@@ -20,17 +20,14 @@ if TYPE_CHECKING:
 
 PATH = "/completion"
 """The route, below the server's root."""
-PRESERVED_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", *END_OF_TURN_TOKENS)
-"""Tokens to keep in the text whatever the model file says; otherwise those that end a turn are stripped."""
 
 
 def encode_request(body: Mapping[str, Any], prompt: RawPrompt) -> RawRequest:
     """Encode a Chat Completions body without its messages. Without a limit the answer may fill the context."""
     kept, _, notes = apply_rules(body, "llamacpp")
-    stop = stop_strings(body.get("stop"))
-    return RawRequest(
-        {**kept, "prompt": prompt.as_json, "stop": stop, "preserved_tokens": list(PRESERVED_TOKENS)}, notes
-    )
+    stop = stop_strings(body.get("stop"), prompt)
+    encoded = {**kept, **prompt.constraint, "prompt": prompt.as_json}
+    return RawRequest({**encoded, "stop": stop, "preserved_tokens": list(prompt.preserved)}, notes)
 
 
 def decode_envelope(body: Any) -> Envelope:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,14 @@ class RawPrompt:
 
     decode: Decode | None = None
     """Decodes the token ids of the reply, which are then requested; None: the reply is read as text."""
+    stops: tuple[str, ...] = ()
+    """The strings that end the reply, beside those of the request."""
+    stop_ids: tuple[int, ...] = ()
+    """The tokens that end the reply, for an endpoint that takes ids."""
+    constraint: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The endpoint's own keys that force the form of the answer."""
+    preserved: tuple[str, ...] = ()
+    """The control tokens that the reply may hold as text; llama.cpp strips those that it is not told to keep."""
 
     @property
     def as_json(self) -> str | list[int]:
@@ -48,7 +56,7 @@ END_OF_TURN_IDS: Mapping[int, str] = MappingProxyType(
 )
 
 
-def stop_strings(requested: Any) -> list[str]:
-    """Return the request's stop strings, followed by those of Harmony, which never occur inside a message."""
+def stop_strings(requested: Any, prompt: RawPrompt) -> list[str]:
+    """Return the request's stop strings, followed by the prompt's."""
     own = [requested] if isinstance(requested, str) else [stop for stop in as_list(requested) if isinstance(stop, str)]
-    return list(dict.fromkeys((*own, *END_OF_TURN_TOKENS)))
+    return list(dict.fromkeys((*own, *prompt.stops)))

@@ -1,0 +1,217 @@
+"""Raw mode: the server renders its own chat template, tools and all; its raw endpoint continues the prompt.
+
+The model sees what it was trained on, and no parser of the server sees the reply: it is read here, control tokens
+included. Before each attempt the exchange asks the server for the prompt (`template_body`, `finish_prompt`), so
+`ToolRequest.rendered` is set when `prepare` is called.
+
+What a template cannot express is left to the checks that every mode has, except for a required call: the prompt then
+ends with the beginning of that call, in the model's own format. A template that opens reasoning keeps it: only after a
+reply without the call is the reasoning closed, and the call begun.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final
+
+from promptools import dialects
+from promptools.dialects.rendering.written_markup import written_markup
+from promptools.dialects.reply_markers import reply_markers
+from promptools.errors import UsageError
+from promptools.modes.harmony_mode import PRESERVED_TOKENS
+from promptools.modes.mode import PreparedRequest
+from promptools.modes.native_mode import NativeMode
+from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
+from promptools.modes.requests.answer_room import answer_tokens, text_tokens
+from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
+from promptools.modes.requests.response_format import answer_schema
+from promptools.modes.requests.tool_request import ToolChoice
+from promptools.profiles import all_control_tokens, family_dialect
+from promptools.types import Call
+from promptools.wire.json_types import as_list, as_object
+from promptools.wire.message_content import split_content
+from promptools.wire.raw.chat_template import TEMPLATE_KEYS, RenderedPrompt
+from promptools.wire.raw.raw_request import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.types import ModeName, NewId
+
+_NATIVE: Final = NativeMode()
+_TURN_OPENER = re.compile(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\[[A-Z_]{1,40}\])")
+"""The token that opens the turn after one that has ended."""
+_END_SEARCHED = 2_000
+"""Characters at the end of a prompt in which the last turn's end is searched."""
+_PARTIAL_MARKUP = re.compile(r" *[<{\[\"']+\Z")
+"""The beginning of what follows a name, where the arguments may go on in more than one way."""
+
+
+class RawMode:
+    """Continue the prompt that the server's own template renders, and read the reply here."""
+
+    name: Final[ModeName] = "raw"
+
+    def template_body(self, request: ToolRequest) -> PreparedRequest:
+        """Return the conversation and the tools as native mode encodes them, to be rendered by the template.
+
+        Raises UsageError for a conversation with images or sound, which no prompt can hold.
+        """
+        if any(split_content(message.get("content"))[1] for message in request.messages):
+            raise UsageError("a prompt cannot hold the conversation's parts that are not text")
+        if request.choice.forced:  # the call is begun at the end of the prompt
+            body = {key: value for key, value in request.body.items() if key != "response_format"}
+            request = replace(request, choice=ToolChoice(), body=body)
+        profile = replace(request.profile, tool_choice=frozenset(("auto",)), format_beside_tools=False)
+        return _NATIVE.prepare(replace(request, profile=profile))
+
+    def prepare(self, request: ToolRequest) -> PreparedRequest:
+        """Encode the request. Raises UsageError where the prompt was not rendered."""
+        rendered, native = request.rendered, request.template
+        if rendered is None or native is None:
+            raise UsageError("raw mode continues a prompt that the server renders, and none was rendered")
+        notes = [*other_tool_notes(request, self.name), *native.notes]
+        body = {key: value for key, value in forwarded_body(request).items() if key not in _RENDERED_KEYS}
+        constraint = _answer_constraint(request, native, notes, in_reasoning=_opens_reasoning(rendered.text))
+        dialect = _own_dialect(request)
+        ends = () if dialect == HARMONY else _turn_ends(request, rendered.text)
+        return PreparedRequest(
+            body,
+            tuple(notes),
+            native.client_names,
+            dialect,
+            _raw_prompt(request, rendered, ends, constraint),
+            rendered.prefill,
+            restore=native.restore,
+            in_reasoning=_opens_reasoning(rendered.text),
+            turn_ends=ends,
+        )
+
+    def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:
+        """Return a reader of calls in the model's own dialect, and in any other that is accepted."""
+        return ReplyReader(request, prepared, new_id)
+
+
+_RENDERED_KEYS = frozenset(TEMPLATE_KEYS) - {"model"} | {"response_format"}
+
+
+def shows_tools(native: PreparedRequest, prompt: RenderedPrompt) -> bool:
+    """Whether a prompt shows the tools of its request, by any of their names; true where it cannot be read."""
+    sent = [as_object(as_object(tool).get("function")).get("name") for tool in as_list(native.body.get("tools"))]
+    return not sent or prompt.text is None or any(isinstance(name, str) and name in prompt.text for name in sent)
+
+
+def _own_dialect(request: ToolRequest) -> str | None:
+    """Return the dialect that the model's template teaches; None where its family is not known."""
+    return family_dialect(request.profile.family) if request.profile.family else None
+
+
+def _raw_prompt(
+    request: ToolRequest, rendered: RenderedPrompt, ends: tuple[str, ...], constraint: Mapping[str, Any]
+) -> RawPrompt:
+    is_text = isinstance(rendered.content, str)
+    harmony = _own_dialect(request) == HARMONY
+    size = text_tokens(rendered.content) if isinstance(rendered.content, str) else len(rendered.content)
+    return RawPrompt(
+        rendered.content,
+        answer_tokens(request, size, rendered.context),
+        stops=END_OF_TURN_TOKENS if harmony and is_text else ends,
+        stop_ids=tuple(END_OF_TURN_IDS) if harmony and not is_text else (),
+        preserved=PRESERVED_TOKENS if harmony else _preserved_tokens(request),
+        constraint=constraint,
+    )
+
+
+def _preserved_tokens(request: ToolRequest) -> tuple[str, ...]:
+    """Return the control tokens that a reply may hold: those of the model's family, else those of all."""
+    known, dialect, markers = request.profile.control_tokens, _own_dialect(request), reply_markers()
+    tokens = set(all_control_tokens() if known is None else known)
+    tokens |= {*markers.reasoning_tags, *markers.reasoning_tags.values(), *markers.end_tokens, *PRESERVED_TOKENS}
+    tokens |= written_markup(dialect).tokens if dialect else frozenset()
+    return tuple(sorted(token for token in tokens if "{" not in token))
+
+
+# --- the prompt's end ------------------------------------------------------------------------------------------------
+
+
+def _opens_reasoning(text: str | None) -> bool | None:
+    """Whether a prompt ends inside reasoning; None where it cannot be read."""
+    if text is None:
+        return None
+    return text[-_END_SEARCHED:].rstrip().endswith(tuple(reply_markers().reasoning_tags))
+
+
+def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
+    """Return what ends the model's turn where the server does not stop it: text after that is not the reply.
+
+    It is how the template itself goes from one turn to the next, and the end tokens that the family's dialect declares.
+    A token that is merely mentioned in the reply does not end it: the next turn's first token has to follow.
+    """
+    ends: list[str] = []
+    end_tokens = [token for token in reply_markers().end_tokens if text is not None and token in text]
+    if text is not None and end_tokens:
+        tail = text[-_END_SEARCHED:]
+        start, token = max((tail.rfind(token), token) for token in end_tokens)
+        opener = _TURN_OPENER.match(tail, start + len(token)) if start >= 0 else None
+        ends += [token + opener[0]] if opener is not None else []
+    dialect = _own_dialect(request)
+    return (*ends, *(dialects.get(dialect).end_tokens if dialect else ()))
+
+
+def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str:
+    """Return the beginning of a required call, for the end of the prompt; empty where none is required or known.
+
+    It is what all calls have in common that the dialect renders: up to the name, or of a named tool its arguments.
+    """
+    dialect = _own_dialect(request)
+    if not (request.choice.forced and len(request.offered) and dialect) or dialect == HARMONY:
+        return ""
+    opens = _opens_reasoning(prompt.text)
+    if opens is None or (opens and not request.feedback):
+        return ""
+    try:
+        head = _common_head(dialect, request.choice.name)
+    except UsageError:  # a dialect that is only read
+        return ""
+    assert prompt.text is not None
+    opener = next((tag for tag in reply_markers().reasoning_tags if prompt.text.rstrip().endswith(tag)), "")
+    return f"\n{reply_markers().reasoning_closer(opener)}\n\n{head}" if opens and head else head
+
+
+def _common_head(dialect: str, name: str | None) -> str:
+    """Return what the dialect writes first in every call: of one tool, or of any."""
+    names = [name] if name is not None else ["a", "b"]
+    calls = [
+        Call("call00001", tool, arguments, text)
+        for tool in names
+        for arguments, text in (({}, "{}"), ({"q": "x"}, '{"q": "x"}'))
+    ]
+    rendered = [dialects.get(dialect).render_calls([call]) for call in calls]
+    common = [letters[0] for letters in takewhile(lambda letters: len({*letters}) == 1, zip(*rendered, strict=False))]
+    return _PARTIAL_MARKUP.sub("", "".join(common)) if name else "".join(common)
+
+
+# --- a required format -----------------------------------------------------------------------------------------------
+
+
+def _answer_constraint(
+    request: ToolRequest, native: PreparedRequest, notes: list[str], *, in_reasoning: bool | None
+) -> Mapping[str, Any]:
+    """Return the raw endpoint's own keys that force `response_format`, where native mode sends it."""
+    form = native.body.get("response_format")
+    if form is None or not request.json_answer:
+        return {}
+    if in_reasoning:
+        notes.append("response_format is not enforced: the template opens reasoning, for which a grammar has no place")
+        return {}
+    schema = answer_schema(request)
+    match request.profile.raw:
+        case "llamacpp":
+            return {"json_schema": schema or {"type": "object"}}
+        case "generate":
+            return {"format": schema or "json"}
+        case _:
+            return {"response_format": form}

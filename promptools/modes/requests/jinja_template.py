@@ -1,0 +1,163 @@
+"""Render a model's Jinja chat template here, for servers that do not render it for us.
+
+The template runs in Jinja2's sandbox, with what templates of Hugging Face rely on: `tojson` that leaves every character
+as it is, `raise_exception`, `strftime_now`, `break` and `continue`, and `{% generation %}`, which marks the assistant's
+text in training and means nothing here.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from promptools.errors import UsageError, clip
+from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.wire.json_types import as_list, as_object, as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import jinja2
+    from jinja2 import nodes
+    from jinja2.parser import Parser
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+"""The file of a model's repository that may hold its template, and names its special tokens."""
+
+
+class _Template(NamedTuple):
+    template: jinja2.Template
+    special_tokens: dict[str, str]
+
+
+def render_template(path: str, body: Mapping[str, Any]) -> str:
+    """Render the conversation of a Chat Completions body with the template at `path`, up to the reply.
+
+    A `tokenizer_config.json` beside the template, or at `path` itself, supplies the special tokens; the token that a
+    text begins with is left out, since the server adds it. Raises UsageError for a file that is no template, for
+    a template that refuses the conversation, and where Jinja2 is not installed.
+    """
+    file = Path(path).expanduser()
+    try:
+        template, special = _load(str(file), file.stat().st_mtime_ns)
+        return template.render(
+            messages=[_with_objects(as_object(message)) for message in as_list(body.get("messages"))],
+            tools=body.get("tools"),
+            documents=body.get("documents"),
+            add_generation_prompt=True,
+            **{**special, **_effort(body), **as_object(body.get("chat_template_kwargs"))},
+        )
+    except OSError as error:
+        raise UsageError(f"chat_template: {path!r} cannot be read: {error.strerror}") from error
+    except UsageError:
+        raise
+    except Exception as error:  # a template is code of others, which may raise anything
+        raise UsageError(f"chat_template: {path!r} cannot render the conversation: {clip(str(error))}") from error
+
+
+def _effort(body: Mapping[str, Any]) -> dict[str, Any]:
+    effort = body.get("reasoning_effort")
+    return {} if effort is None else {"reasoning_effort": effort}
+
+
+def _with_objects(message: dict[str, Any]) -> dict[str, Any]:
+    """Copy a message with the arguments of its calls as objects, which templates write as they need them."""
+    calls = [as_object(call) for call in as_list(message.get("tool_calls"))]
+    if not calls:
+        return message
+    functions = [as_object(call.get("function")) for call in calls]
+    objects = [{**function, "arguments": _object(function.get("arguments"))} for function in functions]
+    return {
+        **message,
+        "tool_calls": [{**call, "function": function} for call, function in zip(calls, objects, strict=True)],
+    }
+
+
+def _object(arguments: Any) -> Any:
+    try:
+        return json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+
+
+@lru_cache(maxsize=8)
+def _load(path: str, _changed_at: int) -> _Template:
+    """Compile a template; it is read again when the file has changed."""
+    file = Path(path)
+    source = file.read_text(encoding="utf-8")
+    config: Any = {}
+    if file.suffix == ".json":
+        config = _parse_config(file, source)
+        source = _template_of(config, file)
+    elif (beside := file.with_name(TOKENIZER_CONFIG)).is_file():
+        config = _parse_config(beside, beside.read_text(encoding="utf-8"))
+    tokens = {key: _token(value) for key, value in config.items() if key.endswith("_token")}
+    return _Template(_environment().from_string(source), {**tokens, "bos_token": ""})
+
+
+def _parse_config(file: Path, source: str) -> dict[str, Any]:
+    try:
+        config: Any = json.loads(source)
+    except ValueError as error:
+        raise UsageError(f"chat_template: {str(file)!r} is not JSON: {error}") from error
+    return as_object(config)
+
+
+def _template_of(config: dict[str, Any], file: Path) -> str:
+    """Return the template of a tokenizer's config: of several, the one for tools."""
+    template = config.get("chat_template")
+    if is_array(template):
+        named = {as_text(as_object(entry).get("name")): as_object(entry).get("template") for entry in template}
+        template = named.get("tool_use") or named.get("default")
+    if not isinstance(template, str):
+        raise UsageError(f"chat_template: {str(file)!r} holds no chat_template; name the .jinja file of the model")
+    return template
+
+
+def _token(value: Any) -> str:
+    return as_text(value.get("content")) if is_object(value) else as_text(value)
+
+
+def _environment() -> jinja2.Environment:
+    try:
+        from jinja2.sandbox import ImmutableSandboxedEnvironment  # an extra
+    except ImportError as error:
+        raise UsageError("chat_template needs Jinja2: pip install 'promptools[raw]'") from error
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _generation_extension()]
+    )
+    environment.filters["tojson"] = _to_json
+    helpers: dict[str, Any] = {"raise_exception": _refuse, "strftime_now": _now}
+    environment.globals.update(helpers)
+    return environment
+
+
+def _to_json(value: Any, indent: int | None = None, *, ensure_ascii: bool = False, **options: Any) -> str:
+    return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii, **options)
+
+
+def _now(form: str) -> str:
+    return datetime.now().astimezone().strftime(form)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise UsageError(f"chat_template: the template refuses the conversation: {clip(message)}")
+
+
+@lru_cache(maxsize=1)
+def _generation_extension() -> type[Any]:
+    from jinja2.ext import Extension
+
+    class Generation(Extension):
+        """The block `{% generation %}`: its content as it is."""
+
+        tags = {"generation"}  # noqa: RUF012 - as Jinja2 declares it
+
+        def parse(self, parser: Parser) -> list[nodes.Node]:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    return Generation

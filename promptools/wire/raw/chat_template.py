@@ -1,0 +1,122 @@
+"""The endpoints at which a server renders its own chat template, tools included, and generates nothing.
+
+    llamacpp    POST /apply-template, in text (b11549)
+    tokenize    POST /tokenize, in token ids (vLLM 0.28 to 0.32; SGLang 0.5.23, from its source)
+    ollama      POST /api/chat with `_debug_render_only`, in text (0.11.11 to 0.32.15)
+
+They take the conversation as the chat endpoints do, so nothing in it is rewritten for raw mode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from promptools.schema.documents.json_guards import is_array
+from promptools.wire.json_types import as_int, as_list, as_object, as_text
+from promptools.wire.ollama.encode_request import PATH as OLLAMA_PATH
+from promptools.wire.ollama.encode_request import encode_chat_request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from promptools.profiles.profile import TemplateEndpoint
+
+TEMPLATE_KEYS = (
+    "model",
+    "messages",
+    "tools",
+    "chat_template_kwargs",
+    "continue_final_message",
+    "documents",
+    "reasoning_effort",
+    "think",
+    "reasoning",
+)
+"""The parameters of a Chat Completions body that concern its template."""
+_IN_KWARGS = ("documents", "reasoning_effort")
+"""Those that vLLM's /tokenize takes in `chat_template_kwargs` alone."""
+_RENDER_ONLY = "_debug_render_only"
+_VOCABULARY_SPACES = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t", "č": "\r"})
+"""How vocabularies write white space."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedPrompt:
+    """A conversation as the model's template renders it, up to where the reply begins."""
+
+    content: str | tuple[int, ...]
+    """Text, or token ids."""
+    text: str | None
+    """The text; of token ids their strings in the vocabulary, where letters outside of ASCII are unreadable. None: the
+    server returns the ids alone."""
+    prefill: str = ""
+    """The beginning of the reply, with which the content ends."""
+    prefill_size: int = 0
+    """Its characters or token ids in the content."""
+    context: int | None = None
+    """The tokens that a prompt and its reply may have together, where the server states it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateRequest:
+    """A request to render a conversation."""
+
+    path: str
+    """The route, below the server's root."""
+    body: dict[str, Any]
+
+
+def encode_template_request(
+    body: Mapping[str, Any], endpoint: TemplateEndpoint, *, num_ctx: int | None = None
+) -> TemplateRequest | None:
+    """Encode the conversation of a Chat Completions body; None where Ollama's API has no place for a part of it."""
+    given = {key: body[key] for key in TEMPLATE_KEYS if body.get(key) is not None}
+    match endpoint:
+        case "llamacpp":
+            return TemplateRequest("/apply-template", given)
+        case "tokenize":
+            return TemplateRequest("/tokenize", _tokenize_body(given))
+        case "ollama":
+            written = encode_chat_request(given, num_ctx=num_ctx).body
+            return None if written is None else TemplateRequest(OLLAMA_PATH, {**written, _RENDER_ONLY: True})
+
+
+def encode_tokenize_request(model: str, text: str) -> TemplateRequest:
+    """Return the request for the token ids of a text that a prompt ends with."""
+    return TemplateRequest("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False})
+
+
+def _tokenize_body(given: Mapping[str, Any]) -> dict[str, Any]:
+    kwargs = {**{key: given[key] for key in _IN_KWARGS if key in given}, **as_object(given.get("chat_template_kwargs"))}
+    body = {key: value for key, value in given.items() if key not in {*_IN_KWARGS, "think", "reasoning"}}
+    if kwargs:
+        body["chat_template_kwargs"] = kwargs
+    if body.get("continue_final_message") is True:
+        body["add_generation_prompt"] = False  # in vLLM one excludes the other; true is the default
+    return {**body, "return_token_strs": True}
+
+
+def decode_rendered_prompt(reply: Any, endpoint: TemplateEndpoint) -> RenderedPrompt | None:
+    """Decode the reply; None if it holds no prompt, as that of a server that ignores what it was asked."""
+    data = as_object(reply)
+    match endpoint:
+        case "llamacpp":
+            return _text_prompt(data.get("prompt"))
+        case "ollama":
+            return _text_prompt(as_object(data.get("_debug_info")).get("rendered_template"))
+        case "tokenize":
+            return _ids_prompt(data)
+
+
+def _text_prompt(text: Any) -> RenderedPrompt | None:
+    return RenderedPrompt(text, text) if isinstance(text, str) and text else None
+
+
+def _ids_prompt(data: Mapping[str, Any]) -> RenderedPrompt | None:
+    ids = tuple(number for number in as_list(data.get("tokens")) if as_int(number) is not None)
+    if not ids or len(ids) != len(as_list(data.get("tokens"))):
+        return None
+    strings = data.get("token_strs")
+    text = "".join(map(as_text, strings)).translate(_VOCABULARY_SPACES) if is_array(strings) else None
+    return RenderedPrompt(ids, text, context=as_int(data.get("max_model_len")))
