@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.types import ModeName, NewId
 
+HARMONY_FAMILY = "gpt-oss"
+"""The family of models trained on Harmony."""
 RECOMMENDED_SAMPLING: Mapping[str, float] = MappingProxyType({"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0})
 """Sampling for a request that sets none (openai/gpt-oss README, 2025-08: temperature 1.0, top_p 1.0): the model's own
 distribution. By default llama.cpp truncates it, and vLLM follows a file that may not be there."""

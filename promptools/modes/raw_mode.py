@@ -20,7 +20,7 @@ from promptools import dialects
 from promptools.dialects.rendering.written_markup import written_markup
 from promptools.dialects.reply_markers import reply_markers
 from promptools.errors import UsageError
-from promptools.modes.harmony_mode import PRESERVED_TOKENS
+from promptools.modes.harmony_mode import HARMONY_FAMILY, PRESERVED_TOKENS
 from promptools.modes.mode import PreparedRequest
 from promptools.modes.native_mode import NativeMode
 from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
@@ -106,7 +106,10 @@ def shows_tools(native: PreparedRequest, prompt: RenderedPrompt) -> bool:
 
 def _own_dialect(request: ToolRequest) -> str | None:
     """Return the dialect that the model's template teaches; None where its family is not known."""
-    return family_dialect(request.profile.family) if request.profile.family else None
+    family = request.profile.family
+    if family == HARMONY_FAMILY:
+        return HARMONY
+    return family_dialect(family) if family else None
 
 
 def _raw_prompt(

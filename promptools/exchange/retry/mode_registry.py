@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from promptools.errors import UsageError
-from promptools.modes.harmony_mode import HarmonyMode
+from promptools.modes.harmony_mode import HARMONY_FAMILY, HarmonyMode
 from promptools.modes.native_mode import NativeMode
 from promptools.modes.prompt_mode import PromptMode
 from promptools.modes.raw_mode import RawMode
@@ -22,8 +22,6 @@ MODES: dict[ModeName, Mode] = {
     "raw": cast("Mode", RawMode()),
     "prompt": cast("Mode", PromptMode()),
 }
-HARMONY_FAMILY = "gpt-oss"
-"""The family of models trained on Harmony."""
 
 
 def get_mode(name: ModeName) -> Mode:
