@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import get_args
 
 from benchmarks.models import agent, page
-from benchmarks.models.ask import ALONE, AS_IT_COMES, PROMPT, Row, Way, ask, client_of, prompted
+from benchmarks.models.ask import ALONE, AS_IT_COMES, PROMPT, RAW, Row, Way, ask, client_of, prompted
 from benchmarks.models.catalogue import MODELS
 from benchmarks.models.question import Half, Question, questions
 from benchmarks.models.rows import add, key, read, without
@@ -76,7 +76,7 @@ def path_of(name: str) -> Path | None:
 
 def ways_of(model: str) -> list[Way]:
     """Return the ways in which a model is asked."""
-    return [ALONE, AS_IT_COMES, PROMPT, *map(prompted, MODELS[model].dialects if model in MODELS else ())]
+    return [ALONE, AS_IT_COMES, RAW, PROMPT, *map(prompted, MODELS[model].dialects if model in MODELS else ())]
 
 
 def asked_now(base_url: str, model: str, way: Way, chosen: Sequence[Question], *, slots: int = 1) -> Iterator[Row]:

@@ -37,6 +37,7 @@ AS_IT_COMES = Way("as it comes", {})
 
 
 PROMPT = Way("prompt mode", {"mode": "prompt"})
+RAW = Way("raw mode", {"mode": "raw"})
 
 
 def prompted(dialect: str) -> Way:

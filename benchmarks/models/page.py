@@ -6,7 +6,7 @@ import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from statistics import NormalDist, mean
+from statistics import NormalDist, mean, median
 
 from benchmarks.models import agent, rows
 from benchmarks.models.ask import MOST_TOKENS, Row
@@ -64,7 +64,7 @@ def _model(model: str, judged: Sequence[Judged], questions: int) -> Iterator[str
     yield f"\n## {model}\n\n{MODELS[model].title if model in MODELS else 'A file of your own'}.\n"
     ways = dict.fromkeys(row.way for row, _, _ in judged)
     yield from _table(
-        ("way", "due calls right", "several calls at once", "no call due: called", "prompt, tokens"),
+        ("way", "due calls right", "several calls at once", "no call due: called", "prompt, tokens", "seconds, median"),
         [_way(way, [each for each in judged if each[0].way == way], questions) for way in ways],
     )
     yield "\nRight answers of each kind, of the questions by which words were chosen and of those held back:\n"
@@ -87,6 +87,7 @@ def _way(way: str, judged: Sequence[Judged], questions: int) -> tuple[str, ...]:
         _share([each for each in due if each[1].kind == "parallel"]),
         f"{called} of {len(needless)}{more}",
         f"{mean(row.prompt_tokens for row, _, _ in judged):.0f}",
+        f"{median(row.seconds for row, _, _ in judged):.1f}",
     )
 
 
@@ -175,7 +176,7 @@ this page; [run the tests](../tasks/run-the-tests.md#real-models) says how.
   objects or lists, `enum` a value that the user's words stand for; in `none` no call is due, and `turns` are
   conversations with calls and results.
 - **Ways**: `server alone` is the plain `openai` client on llama.cpp; `as it comes` is promptools without any setting;
-  `prompt mode` is forced, in the dialect that promptools chooses or in the one that is named.
+  `raw mode` and `prompt mode` are forced, the latter in the dialect that promptools chooses or in the one that is named.
 - **Figures**: every question once, at temperature 0, with at most {tokens} tokens for the answer. Shares have their
   95 % interval (Wilson). "Printed" counts replies without a call whose text holds one. Tokens of the prompt are those
   of the first request. Where some ways were asked fewer questions, since a processor of two cores takes hours for all,

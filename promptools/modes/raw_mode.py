@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 _NATIVE: Final = NativeMode()
 _TURN_OPENER = re.compile(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\[[A-Z_]{1,40}\])")
 """The token that opens the turn after one that has ended."""
-_END_SEARCHED = 2_000
-"""Characters at the end of a prompt in which the last turn's end is searched."""
+_LONGEST_TAIL = 200
+"""Characters at the end of a prompt that may open reasoning."""
 _PARTIAL_MARKUP = re.compile(r" *[<{\[\"']+\Z")
 """The beginning of what follows a name, where the arguments may go on in more than one way."""
 
@@ -144,7 +144,13 @@ def _opens_reasoning(text: str | None) -> bool | None:
     """Whether a prompt ends inside reasoning; None where it cannot be read."""
     if text is None:
         return None
-    return text[-_END_SEARCHED:].rstrip().endswith(tuple(reply_markers().reasoning_tags))
+    return _reasoning_opener(text) != ""
+
+
+def _reasoning_opener(text: str) -> str:
+    """Return the tag of reasoning that a prompt ends with, but for white space; empty if it ends with none."""
+    tail = text[-_LONGEST_TAIL:].rstrip()
+    return next((tag for tag in reply_markers().reasoning_tags if tail.endswith(tag)), "")
 
 
 def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
@@ -153,15 +159,13 @@ def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
     It is how the template itself goes from one turn to the next, and the end tokens that the family's dialect declares.
     A token that is merely mentioned in the reply does not end it: the next turn's first token has to follow.
     """
-    ends: list[str] = []
-    end_tokens = [token for token in reply_markers().end_tokens if text is not None and token in text]
-    if text is not None and end_tokens:
-        tail = text[-_END_SEARCHED:]
-        start, token = max((tail.rfind(token), token) for token in end_tokens)
-        opener = _TURN_OPENER.match(tail, start + len(token)) if start >= 0 else None
-        ends += [token + opener[0]] if opener is not None else []
     dialect = _own_dialect(request)
-    return (*ends, *(dialects.get(dialect).end_tokens if dialect else ()))
+    declared = dialects.get(dialect).end_tokens if dialect else ()
+    if not text:
+        return declared
+    start, token = max((text.rfind(token), token) for token in reply_markers().end_tokens)
+    opener = _TURN_OPENER.match(text, start + len(token)) if start >= 0 else None
+    return declared if opener is None else (token + opener[0], *declared)
 
 
 def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str:
@@ -180,8 +184,8 @@ def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str:
     except UsageError:  # a dialect that is only read
         return ""
     assert prompt.text is not None
-    opener = next((tag for tag in reply_markers().reasoning_tags if prompt.text.rstrip().endswith(tag)), "")
-    return f"\n{reply_markers().reasoning_closer(opener)}\n\n{head}" if opens and head else head
+    opener = _reasoning_opener(prompt.text)
+    return f"\n{reply_markers().reasoning_closer(opener)}\n\n{head}" if opener and head else head
 
 
 def _common_head(dialect: str, name: str | None) -> str:

@@ -1,7 +1,7 @@
 """The endpoints at which a server renders its own chat template, tools included, and generates nothing.
 
     llamacpp    POST /apply-template, in text (b11549)
-    tokenize    POST /tokenize, in token ids (vLLM 0.28 to 0.32; SGLang 0.5.23, from its source)
+    tokenize    POST /tokenize, in token ids (vLLM 0.28 to 0.32; SGLang 0.5.12 to 0.5.23, from its source)
     ollama      POST /api/chat with `_debug_render_only`, in text (0.11.11 to 0.32.15)
 
 They take the conversation as the chat endpoints do, so nothing in it is rewritten for raw mode.
@@ -36,6 +36,8 @@ TEMPLATE_KEYS = (
 """The parameters of a Chat Completions body that concern its template."""
 _IN_KWARGS = ("documents", "reasoning_effort")
 """Those that vLLM's /tokenize takes in `chat_template_kwargs` alone."""
+_MANY_TOKENS = 1 << 30
+"""More tokens than any context holds: tokenizers without a limit state such numbers."""
 _RENDER_ONLY = "_debug_render_only"
 _VOCABULARY_SPACES = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t", "č": "\r"})
 """How vocabularies write white space."""
@@ -119,4 +121,5 @@ def _ids_prompt(data: Mapping[str, Any]) -> RenderedPrompt | None:
         return None
     strings = data.get("token_strs")
     text = "".join(map(as_text, strings)).translate(_VOCABULARY_SPACES) if is_array(strings) else None
-    return RenderedPrompt(ids, text, context=as_int(data.get("max_model_len")))
+    context = as_int(data.get("max_model_len")) or 0
+    return RenderedPrompt(ids, text, context=context if 0 < context < _MANY_TOKENS else None)
