@@ -23,6 +23,7 @@ from promptools.exchange.effects import (
     Tick,
     Wait,
 )
+from promptools.exchange.observer import ExchangeEnd, ObservedExchange, Observer, SentRequest
 from promptools.exchange.runner import Exchange, run
 from promptools.exchange.upstream.detection import DetectionCache
 
@@ -39,9 +40,12 @@ __all__ = [
     "Emit",
     "Ended",
     "Exchange",
+    "ExchangeEnd",
     "Failed",
     "Head",
     "Headers",
+    "ObservedExchange",
+    "Observer",
     "Opened",
     "Piece",
     "Probe",
@@ -51,6 +55,7 @@ __all__ = [
     "Route",
     "Router",
     "Send",
+    "SentRequest",
     "Tick",
     "Wait",
     "run",

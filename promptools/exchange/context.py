@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from promptools.exchange.effects import Headers, Request
+    from promptools.exchange.observer import Observer
     from promptools.harmony.bpe_vocabulary import TokenCodec
     from promptools.modes.requests.options import Options
     from promptools.profiles import Target
@@ -68,6 +69,8 @@ class Context:
     """The most bytes of one reply that are buffered; what is forwarded unchanged is not buffered."""
     on_reply: Callable[[Reply], None] | None = None
     """Called with every reply that was read and passed to the client, failed ones too."""
+    observer: Observer | None = None
+    """Follows every exchange, with all bodies."""
     wall_clock: Callable[[], datetime] | None = None
     """Return the date and time, with time zone."""
     vocabulary: Callable[[], TokenCodec | None] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -14,6 +14,7 @@ from promptools.exchange.effects import (
     Effect,
     EffectResult,
     Emit,
+    Ended,
     Failed,
     Head,
     Headers,
@@ -27,6 +28,7 @@ from promptools.exchange.effects import (
     Tick,
     Wait,
 )
+from promptools.exchange.observer import ExchangeEnd, ObservedExchange, SentRequest
 from promptools.fallback import RetryPolicy
 from promptools.profiles.server_detection import server_root
 from promptools.types import Attempt, Reply, ServerInfo
@@ -34,7 +36,9 @@ from promptools.wire.chat_encoder import add_usage
 
 if TYPE_CHECKING:
     from promptools.exchange.context import ClientRequest, Context
+    from promptools.exchange.observer import Purpose, Received
     from promptools.exchange.upstream.failure import Failure
+    from promptools.modes.mode import PreparedRequest
     from promptools.profiles.server_detection import ProbeResponse
 
 T = TypeVar("T")
@@ -80,6 +84,12 @@ class ExchangeState:
         self.seen: ServerInfo | None = None
         """What probing the server found, if it was probed."""
         self._started_at = self._attempt_started_at = self._last_emit_at = client.at
+        self._status: int | None = None
+        self._observer = context.observer
+        self._sent_count = 0
+        if self._observer is not None:
+            self._observed = ObservedExchange(context.new_id(), client.request, client.client_api.wire, client.at)
+            self._observer.began(self._observed)
 
     @property
     def seconds(self) -> float:
@@ -94,13 +104,20 @@ class ExchangeState:
         assert isinstance(result, Probed), result
         return result.answers
 
-    def send(self, body: bytes, path: str = "chat/completions", method: str = "POST") -> Steps[Opened | Failed]:
-        """Open an upstream request with this body; for `path` see `ClientApi.path`."""
+    def send(
+        self,
+        body: bytes,
+        path: str = "chat/completions",
+        mode: str = "native",
+        prepared: PreparedRequest | None = None,
+        *,
+        method: str = "POST",
+    ) -> Steps[Opened | Failed]:
+        """Open an upstream request with this body; for `path` see `ClientApi.path`. It is what `mode` `prepared`."""
         self._attempt_started_at = self.now
         self.policy.count_attempt()
-        url = route_url(self.url or self.request.url, path)
-        headers = upstream_headers(self.request.headers, self.headers)
-        request = Request(method, url, headers, body)
+        request = self._request(body, path, method)
+        self._observe_sent("forward" if prepared is None else "attempt", mode, request, prepared)
         result = yield from self._perform(Send(request, self.policy.seconds_left(self.now)))
         if self.opened is not None and isinstance(result, Failed) and result.kind == "closed":
             # uvicorn closes the connection after an HTTP 500 without announcing it: the next request on it fails
@@ -110,22 +127,30 @@ class ExchangeState:
         if isinstance(result, Opened):
             self.opened = result
         elif result.kind == "connect":
-            self.context.detection_cache.evict(server_root(api_base(url)))
+            self.context.detection_cache.evict(server_root(api_base(request.url)))
+        self._observe_received(result)
         return result
 
-    def send_aside(self, body: bytes, path: str) -> Steps[Opened | Failed]:
-        """Open a request that prepares an attempt: it counts as none."""
-        url = route_url(self.url or self.request.url, path)
-        headers = upstream_headers(self.request.headers, self.headers)
-        result = yield from self._perform(Send(Request("POST", url, headers, body), self.policy.seconds_left(self.now)))
+    def send_aside(self, body: bytes, path: str, mode: str) -> Steps[Opened | Failed]:
+        """Open a request that prepares an attempt in `mode`: it counts as none."""
+        request = self._request(body, path)
+        self._observe_sent("template", mode, request, None)
+        result = yield from self._perform(Send(request, self.policy.seconds_left(self.now)))
         assert isinstance(result, (Opened, Failed)), result
+        self._observe_received(result)
         if isinstance(result, Opened):
             self.opened = result
         return result
 
+    def _request(self, body: bytes, path: str, method: str = "POST") -> Request:
+        url = route_url(self.url or self.request.url, path)
+        return Request(method, url, upstream_headers(self.request.headers, self.headers), body)
+
     def read(self) -> Steps[bytes | Failed | None]:
         """Return the next chunk of the body, None at its end, or how it broke off."""
         result = yield from self._perform(Read())
+        if isinstance(result, (Piece, Ended, Failed)):
+            self._observe_received(result)
         if isinstance(result, Piece):
             return result.data
         return result if isinstance(result, Failed) else None
@@ -165,7 +190,9 @@ class ExchangeState:
         """Send bytes to the client, and the head before the first of them."""
         if not self.head_sent:
             self.head_sent = True
-            self.now = (yield Emit(head())).at
+            response = head()
+            self._status = response.status
+            self.now = (yield Emit(response)).at
         if data:
             self.now = (yield Emit(data)).at
         self._last_emit_at = self.now
@@ -183,6 +210,24 @@ class ExchangeState:
             yield from self.send_heartbeat()
         self.now = result.at
         return result
+
+    # -- the observer
+
+    def _observe_sent(self, purpose: Purpose, mode: str, request: Request, prepared: PreparedRequest | None) -> None:
+        self._sent_count += 1
+        if self._observer is not None:
+            sent = SentRequest(self._sent_count, purpose, mode, request, self.now, prepared)
+            self._observer.sent(self._observed, sent)
+
+    def _observe_received(self, received: Received) -> None:
+        if self._observer is not None:
+            self._observer.received(self._observed, received)
+
+    def observe_end(self, replies: Sequence[Reply], error: BaseException | None) -> None:
+        """Report the end of the exchange."""
+        if self._observer is not None:
+            end = ExchangeEnd(self.now, *self.provider_model, self._status, tuple(replies), error)
+            self._observer.ended(self._observed, end)
 
     # -- account
 

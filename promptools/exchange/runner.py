@@ -33,23 +33,34 @@ def run(request: ClientRequest, context: Context) -> Exchange:
     in as `Failed.error`, and only before anything was emitted.
     """
     state = ExchangeState(request, context)
+    replies: list[Reply] = []
+    problem: BaseException | None = None
+    try:
+        replies = yield from _run(state)
+    except BaseException as error:
+        problem = error
+        raise
+    finally:
+        state.observe_end(replies, problem)
+    if context.on_reply:
+        for reply in replies:
+            context.on_reply(reply)
+    return replies[0] if replies else None
+
+
+def _run(state: ExchangeState) -> Steps[list[Reply]]:
+    """Route the request, and serve or forward it; an invalid one is refused."""
     try:
         routed = yield from open_request(state)
         state.url, state.headers = routed.route.url, routed.route.headers
         state.provider_model = routed.provider_model
         state.notes.extend(routed.notes)
-        replies = (
-            yield from _serve(state, routed)
-            if routed.unchanged_body is None
-            else _forward(state, routed, routed.unchanged_body)
-        )
+        if routed.unchanged_body is None:
+            return (yield from _serve(state, routed))
+        return (yield from _forward(state, routed, routed.unchanged_body))
     except UsageError as error:
         yield from respond_bad_request(state, error)
-        return None
-    if context.on_reply:
-        for reply in replies:
-            context.on_reply(reply)
-    return replies[0] if replies else None
+        return []
 
 
 def _forward(state: ExchangeState, routed: RoutedRequest, payload: bytes) -> Steps[list[Reply]]:

@@ -53,7 +53,7 @@ class AttemptRunner:
         self._state = state
         self._plan = plan
         self._writer = writer
-        upstream = get_mode(plan.mode).prepare(plan.request)
+        self._prepared = upstream = get_mode(plan.mode).prepare(plan.request)
         self._request = encode_request(upstream, plan.request)
         self._names = upstream.client_names
         self._notes = (*upstream.notes, *self._request.notes)
@@ -83,7 +83,7 @@ class AttemptRunner:
         self._state.notes.extend((*self._plan.notes, *self._notes))
         self._plan.notes.clear()
         body = yield from self._state.compute(partial(encode_json, self._request.body))
-        opened = yield from self._state.send(body, self._request.path)
+        opened = yield from self._state.send(body, self._request.path, self._plan.mode, self._prepared)
         if isinstance(opened, Failed):
             return failure_of_connection(opened)
         if not 200 <= opened.status < 300:

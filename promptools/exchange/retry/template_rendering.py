@@ -110,7 +110,7 @@ def _begin_call(state: ExchangeState, request: ToolRequest, prompt: RenderedProm
 
 def _ask(state: ExchangeState, asked: TemplateRequest, request: ToolRequest) -> Steps[Any]:
     """Return the JSON of the server's answer, or the failure."""
-    opened = yield from state.send_aside(encode_json(asked.body), asked.path)
+    opened = yield from state.send_aside(encode_json(asked.body), asked.path, RawMode.name)
     if isinstance(opened, Failed):
         return failure_of_connection(opened)
     body = yield from state.read_all()

@@ -1,0 +1,90 @@
+"""What an observer of exchanges is told: the seam for records, metrics, spans and the inspector.
+
+An observer sees everything that the trace of a reply leaves out: prompts, bodies and raw replies. It is called where
+the exchange runs, between two effects, so it must return quickly. Without an observer nothing is collected.
+
+Bodies and headers hold what users wrote, and credentials: an observer that stores or shows them removes those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from promptools.exchange.effects import Ended, Failed, Opened, Piece
+
+if TYPE_CHECKING:
+    from promptools.exchange.effects import Request
+    from promptools.modes.mode import PreparedRequest
+    from promptools.types import Reply
+
+Purpose = Literal["attempt", "forward", "template"]
+"""Why a request is sent: an attempt in a mode, the client's own body unchanged, or a prompt to be rendered."""
+Received: TypeAlias = "Opened | Piece | Ended | Failed"
+"""What came back: status and headers, then pieces of the body, then its end or how it broke off."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObservedExchange:
+    """One exchange; the same object in every call, so that it can be a key."""
+
+    id: str
+    """Nine random letters and digits."""
+    request: Request
+    """The client's request."""
+    api: str
+    """The API that the client speaks: `chat` or `ollama`."""
+    at: float
+    """The driver's clock when the request came, in seconds; all other times are of the same clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequest:
+    """One request to the server."""
+
+    number: int
+    """Counted from 1 within the exchange."""
+    purpose: Purpose
+    mode: str
+    """The mode of the attempt; that of the attempt to come where a prompt is rendered."""
+    request: Request
+    at: float
+    prepared: PreparedRequest | None = field(default=None, repr=False)
+    """What the mode made of the client's request; None where it was not changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeEnd:
+    """How an exchange ended."""
+
+    at: float
+    provider: str
+    """The provider, or its base URL."""
+    model: str
+    """The server's name of the model."""
+    status: int | None
+    """The HTTP status that the client got; None if it got no response."""
+    replies: tuple[Reply, ...] = field(default=(), repr=False)
+    """The replies that were read, with their traces; none where the response was forwarded unchanged."""
+    error: BaseException | None = None
+    """What the driver raises; `GeneratorExit` if the client disconnected."""
+
+
+class Observer(Protocol):
+    """Follows exchanges. Of each the calls come in order, those of several exchanges mixed, and from any thread."""
+
+    def began(self, exchange: ObservedExchange) -> None:
+        """Take note of a client's request."""
+        ...
+
+    def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
+        """Take note of a request to the server."""
+        ...
+
+    def received(self, exchange: ObservedExchange, received: Received) -> None:
+        """Take note of what has arrived of the response to the last request that was sent."""
+        ...
+
+    def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
+        """Take note that the response to the client is complete, or that there is none; nothing follows."""
+        ...
