@@ -70,10 +70,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedRequest:
-    """A conversation, the names in it, and what could not be converted (`notes`)."""
+    """A conversation, and what could not be converted (`notes`)."""
 
     messages: tuple[Message, ...]
-    names: RecipientNames
     notes: tuple[str, ...] = ()
 
 
@@ -100,7 +99,7 @@ def convert(
     )
     if developer != DeveloperContent():
         head.append(Message("developer", developer))
-    return ConvertedRequest((*head, *REASONING_POLICIES[chosen.thoughts](converted)), names, tuple(reader.notes))
+    return ConvertedRequest((*head, *REASONING_POLICIES[chosen.thoughts](converted)), tuple(reader.notes))
 
 
 def parse_effort(value: Any) -> Effort:

@@ -23,7 +23,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from promptools.schema.documents.graph import SchemaGraph, build_graph
+from promptools.schema.documents.graph import SchemaGraph, build_graph, merge_nodes
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.recent_cache import RecentCache
 
@@ -119,20 +119,7 @@ class _TypeWriter:
 
     def _merged(self, node: Schema) -> Schema:
         """Return a node merged with its `$ref` and `allOf`; of a keyword given twice, the first counts."""
-        parts = list(self._graph.applied_nodes(node, ("allOf",)))
-        if len(parts) == 1:
-            return node
-        whole: Schema = {}
-        for part in parts:
-            for keyword, value in part.items():
-                if keyword == "properties":
-                    first = whole.get(keyword, {})
-                    whole[keyword] = {**first, **value, **first}
-                elif keyword == "required":
-                    whole[keyword] = [*whole.get(keyword, ()), *value]
-                elif keyword not in {"$ref", "allOf"}:
-                    whole.setdefault(keyword, value)
-        return whole
+        return merge_nodes(self._graph.applied_nodes(node, ("allOf",)))
 
     def _write_node(self, node: Schema, indent: str) -> str:
         if is_array(node.get("oneOf")):

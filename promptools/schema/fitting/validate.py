@@ -246,10 +246,6 @@ def _error(message: str, context: Sequence[Any] = ()) -> Any:
     return import_library("jsonschema").ValidationError(message, context=context)
 
 
-def _type_check(test: Callable[[object], bool]) -> Callable[[object, object], bool]:
-    return lambda _, value: test(value)
-
-
 def _counted(keyword: str, check: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a keyword's check so that it costs a step, and more for a large keyword or value."""
     cost = budget.STEPS_PER_REFERENCE if keyword in REFERENCES else 1
@@ -297,8 +293,8 @@ def _validator_class() -> Any:
         "anyOf": _any_of,
         "oneOf": _one_of,
     }
-    numbers = {"integer": _type_check(is_integer), "number": _type_check(is_number)}
-    types = base.TYPE_CHECKER.redefine_many(numbers)
+    types = base.TYPE_CHECKER.redefine("integer", lambda _, value: is_integer(value))
+    types = types.redefine("number", lambda _, value: is_number(value))
     counted = {word: _counted(word, check) for word, check in keywords.items()}
     return import_library("jsonschema.validators").extend(base, counted, type_checker=types)
 
@@ -329,14 +325,13 @@ class Validator:
 
 def describe_errors(errors: Iterable[Any]) -> tuple[str, ...]:
     """Describe the first errors, one sentence each: where (JSON pointer), what is wrong, what is expected."""
-    lines = [f"{_error_path(error)}: {describe_error(error)}" for error in islice(errors, MAX_ERRORS + 1)]
+    lines = [
+        f"{clip(pointer(error.relative_path)) or 'arguments'}: {describe_error(error)}"
+        for error in islice(errors, MAX_ERRORS + 1)
+    ]
     if len(lines) > MAX_ERRORS:
         lines[MAX_ERRORS:] = ["and more of the kind"]
     return tuple(dict.fromkeys(lines))
-
-
-def _error_path(error: Any) -> str:
-    return clip(pointer(error.relative_path)) or "arguments"
 
 
 def quote_value(value: Any) -> str:
