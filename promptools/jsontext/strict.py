@@ -148,13 +148,14 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _reject_constant(name: str) -> NoReturn:
+def reject_constant(name: str) -> NoReturn:
+    """Reject `NaN` and the infinities, which `json` reads unless it is told not to."""
     raise ValueError(name)
 
 
 _Scan: TypeAlias = Callable[[str, int], tuple[Any, int]]
 _scan_hooked: _Scan = vars(
-    JSONDecoder(object_pairs_hook=_unique_members, parse_float=parse_finite_float, parse_constant=_reject_constant)
+    JSONDecoder(object_pairs_hook=_unique_members, parse_float=parse_finite_float, parse_constant=reject_constant)
 )["scan_once"]
-_scan_bare: _Scan = vars(JSONDecoder(parse_constant=_reject_constant))["scan_once"]
+_scan_bare: _Scan = vars(JSONDecoder(parse_constant=reject_constant))["scan_once"]
 """Read the value at an index, in C; return it and the index past its end. Raise StopIteration if there is none."""

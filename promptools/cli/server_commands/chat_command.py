@@ -44,15 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json and not arguments.message:
         raise UsageError("--json answers one message: give it as an argument")
     try:
-        _run_with_client(arguments)
+        with connect(arguments) as client:
+            _run_conversation(arguments, client, arguments.model or default_model(client))
     except openai.APIError as error:
         raise UpstreamError(str(error)) from error
     return 0
-
-
-def _run_with_client(arguments: argparse.Namespace) -> None:
-    with connect(arguments) as client:
-        _run_conversation(arguments, client, arguments.model or default_model(client))
 
 
 def _run_conversation(arguments: argparse.Namespace, client: openai.OpenAI, model: str) -> None:

@@ -223,17 +223,13 @@ def unresolved_calls(
         calls: list[UnresolvedCall] = []
         for element, fixes in list_nodes(node, anchors):
             nested = unresolved_calls(element, anchors, tools, depth + 1)
-            calls += [_with_fixes(call, fixes) for call in nested]
+            calls += [call._replace(fixes=(*fixes, *call.fixes)) for call in nested] if fixes else nested
         if not calls:
             raise NotACall("an empty list")
         return calls
     if not is_object(node.value):
         raise NotACall("no object")
     return _read_object(node, anchors, tools, depth)
-
-
-def _with_fixes(unresolved: UnresolvedCall, fixes: tuple[Fix, ...]) -> UnresolvedCall:
-    return unresolved._replace(fixes=(*fixes, *unresolved.fixes)) if fixes else unresolved
 
 
 def _read_object(node: JsonNode, anchors: frozenset[str], tools: Tools | None, depth: int) -> list[UnresolvedCall]:

@@ -15,7 +15,7 @@ A run that exceeds its budget raises `UncheckedError`.
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -302,11 +302,12 @@ def _validator_class() -> Any:
 class Validator:
     """One schema, compiled by jsonschema on first use."""
 
-    __slots__ = ("_compiled", "graph")
-
     def __init__(self, graph: SchemaGraph) -> None:
         self.graph = graph
-        self._compiled: Any = None
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return _validator_class()(self.graph.root, registry=import_library("referencing").Registry())
 
     def errors(self, value: Any) -> Iterator[Any]:
         """Yield jsonschema's errors for a value; may raise whatever jsonschema or recursion raises.
@@ -314,8 +315,6 @@ class Validator:
         Raises UncheckedError when it costs too much. An error inside alternatives (`context`) may be shared by several
         errors: only its relative path is reliable.
         """
-        if self._compiled is None:
-            self._compiled = _validator_class()(self.graph.root, registry=import_library("referencing").Registry())
         budget.begin_run(value)
         try:
             yield from self._compiled.iter_errors(value)
