@@ -46,7 +46,7 @@ def read_value(
     if not strict:
         return _read_with_repairs(text, start, declared_keys, supply_closers)
     try:
-        value, end = read_strict_value(text, start)
+        value, end, _ = read_strict_value(text, start)
     except (StopIteration, ValueError, RecursionError):
         pass
     else:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from promptools.errors import clip
-from promptools.schema.documents.drafts import LATEST, REF_SIBLINGS, UNKNOWN_KEYWORDS, Draft
+from promptools.schema.documents.drafts import LATEST, REF_SIBLINGS, UNKNOWN_KEYWORDS, URIS, Draft
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.documents.keywords import RARE_KEYWORDS, VALUE_TESTS, well_formed
 from promptools.schema.documents.subschemas import (
@@ -110,8 +110,7 @@ class _Normalizer:
             return None
 
     def resource(self, node: Schema) -> Any:
-        names = {4: "DRAFT4", 6: "DRAFT6", 7: "DRAFT7", 2019: "DRAFT201909", 2020: "DRAFT202012"}
-        return getattr(import_library("referencing.jsonschema"), names[self.draft]).create_resource(node)
+        return import_library("referencing.jsonschema").specification_with(URIS[self.draft]).create_resource(node)
 
     def walk(self, resolver: Any) -> None:
         """Visit each subschema once, those reached only by references last."""
