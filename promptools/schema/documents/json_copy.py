@@ -35,9 +35,10 @@ def copy_json(value: T) -> T:
             return deepcopy(value)
         if depth > MAX_DEPTH:
             raise RecursionError(f"nested more than {MAX_DEPTH} levels")
-        copies[key] = made = kind()
-        unfilled.append((value, made, depth + 1))
-        return made
+        inner: Any = {} if kind is dict else []
+        copies[key] = inner
+        unfilled.append((value, inner, depth + 1))
+        return inner
 
     made = copy_of(value, 0)
     while unfilled:

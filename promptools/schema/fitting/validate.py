@@ -293,8 +293,11 @@ def _validator_class() -> Any:
         "anyOf": _any_of,
         "oneOf": _one_of,
     }
-    types = base.TYPE_CHECKER.redefine("integer", lambda _, value: is_integer(value))
-    types = types.redefine("number", lambda _, value: is_number(value))
+    numbers: dict[str, Callable[[object, object], bool]] = {
+        "integer": lambda _, value: is_integer(value),
+        "number": lambda _, value: is_number(value),
+    }
+    types = base.TYPE_CHECKER.redefine_many(numbers)
     counted = {word: _counted(word, check) for word, check in keywords.items()}
     return import_library("jsonschema.validators").extend(base, counted, type_checker=types)
 
