@@ -45,7 +45,6 @@ def check(entry: PreparedTool, arguments: dict[str, Any], text: str | None, *, g
 
 
 def _check_renamed(entry: PreparedTool, arguments: dict[str, Any], text: str | None, *, guess: bool) -> Checked:
-    """Fit arguments that have undeclared keys."""
     shape = entry.compiled
     allowed = shape.required if shape.allows_extra else None
     arguments, fixes = argument_keys.rename_keys(arguments, shape.spellings, entry.aliases, entry.tool.aliases, allowed)

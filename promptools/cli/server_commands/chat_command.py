@@ -143,7 +143,6 @@ def _stream_reply(
 
 
 def _read_results(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Read the results of the calls from the terminal."""
     for call in calls:
         prompt = f"result of {call['function']['name']}> "
         content = next(_read_lines(prompt), json.dumps({"error": "no result"}))

@@ -146,7 +146,6 @@ class ItemParser:
         return [*items, *self._role_calls.close()] if self._role_calls is not None else items
 
     def _certain(self, items: Iterable[Item]) -> list[Item]:
-        """Return the items that are certain."""
         return list(self._role_calls.feed(items) if self._role_calls is not None else items)
 
 

@@ -157,7 +157,6 @@ def _renamed(arguments: dict[str, Any], renames: Mapping[str, str]) -> tuple[dic
 
 
 def _split_words(key: str) -> list[str]:
-    """Split a key into words, at separators and changes of case."""
     return _SEPARATOR.sub(" ", _CAMEL.sub(" ", key)).casefold().split() if len(key) <= LONGEST_KEY else []
 
 

@@ -122,7 +122,6 @@ def _apply_edit(root: Any, edit: Edit) -> Any:
 
 
 def _container_at(root: Any, path: Path) -> Any:
-    """Return the object or array that holds the value at a path."""
     for step in path[:-1]:
         root = root[step]
     return root
