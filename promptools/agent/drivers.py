@@ -14,6 +14,7 @@ from promptools.errors import Exhausted, ModelError, UpstreamError, UsageError
 from promptools.schema.documents.json_guards import is_object
 from promptools.types import Attempt
 from promptools.wire.chat_decoder import decode_chunk, decode_reply
+from promptools.wire.json_types import as_object
 
 if TYPE_CHECKING:
     from promptools.schema import ToolLike
@@ -266,10 +267,7 @@ def _streaming(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
 
 def _raise_promptools_error(error: Exception) -> None:
     """Raise promptools' own error if `error` is one that crossed the client as HTTP; else return."""
-    body: Any = getattr(error, "body", None)
-    if not isinstance(body, Mapping):
-        return
-    details = cast("Mapping[str, Any]", body)
+    details = as_object(getattr(error, "body", None))
     message = str(details.get("message"))
     if "attempts" not in details:
         return

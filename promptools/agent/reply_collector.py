@@ -20,10 +20,6 @@ class CollectedCall:
     name: str = ""
     arguments: str = ""
 
-    def function(self) -> dict[str, str]:
-        """Return its `function` object for the history."""
-        return {"name": self.name, "arguments": self.arguments or "{}"}
-
 
 @dataclass(slots=True)
 class AccumulatedReply:
@@ -66,6 +62,9 @@ class AccumulatedReply:
         """Return the assistant message for the history; `reasoning` keeps the reasoning of a message with calls."""
         if not self.calls:
             return {"role": "assistant", "content": self.content}
-        calls = [{"id": call.id, "type": "function", "function": call.function()} for call in self.calls]
+        calls = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments or "{}"}}
+            for call in self.calls
+        ]
         thought = {"reasoning_content": self.reasoning} if reasoning and self.reasoning else {}
         return {"role": "assistant", "content": self.content or None, "tool_calls": calls, **thought}

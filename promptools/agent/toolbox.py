@@ -34,7 +34,6 @@ class Toolbox:
             self._runners[name] = self._runner(name)
 
     def _runner(self, name: str) -> Callable[..., Any]:
-        """Return what runs a tool, as a function of its arguments."""
         dispatch, own = self._dispatch, self._functions.get(name)
         if callable(dispatch):
             return _bind_name(dispatch, name) if own is None else _convert_arguments(own)

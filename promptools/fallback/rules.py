@@ -239,36 +239,10 @@ COUNTED_KINDS: Mapping[FailureKind, str] = MappingProxyType(
         "garbled": "it does not keep to the API",
     }
 )
-"""Failures that the breaker counts, with the reason: the server's own in this mode, whichever client asks."""
+"""Failures that the breaker counts, with the reason: the server's own in this mode, whichever client asks.
 
-UNCOUNTED_KINDS: Mapping[FailureKind, str] = MappingProxyType(
-    {
-        "beside_tools": "another key of the request was refused",
-        "schema": "one tool of the request was refused",
-        "tool_choice": "the request's own choice was refused",
-        "tool_type": "one tool of the request was refused",
-        "ids": "the request's history was refused",
-        "history": "the request's history was refused",
-        "roles": "the request's messages were refused",
-        "reasoning_param": "the request's own parameter was refused",
-        "tool_media": "an image in the request was refused",
-        "null_content": "the request's messages were refused",
-        "content_parts": "the request's messages were refused",
-        "stream_options": "the request's own parameter was refused",
-        "parallel": "the request's own parameter was refused",
-        "overflow": "the request's prompt is too long",
-        "refused": "it may be anything in the request, and is handed on",
-        "too_large": "the limit is ours",
-        "connect": "no mode would reach the server",
-        "timeout": "the limit is the client's, and holds in every mode",
-        "malformed": "the model's doing, with the request's tools",
-        "truncated": "the limit is the request's own",
-        "unknown_tool": "the model's doing, with the request's tools",
-        "choice": "the model's doing, with the request's own choice",
-        "format": "the model's doing, with the request's own form",
-    }
-)
-"""Failures that the breaker does not count, with the reason: one app's requests would disable a mode for all others."""
+For any other, one app's requests would disable a mode for all others.
+"""
 
 _COMPILED = tuple((re.compile(rule.pattern, re.IGNORECASE), rule) for rule in RULES)
 _SEARCHED = 4_000

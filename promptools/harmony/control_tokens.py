@@ -28,22 +28,4 @@ openai-harmony 0.0.8 calls 200018 reserved as well; gpt-oss' own tokenizer.json 
 """
 
 CONTROL_MARKUP = markup_escaper(frozenset((*(f"<|{name}|>" for name in TOKEN_IDS), "<|reserved_{n}|>")))
-"""The control tokens, for `promptools.parsing.escape`."""
-
-
-def escape(text: str) -> str:
-    r"""Escape control tokens in a text, so that no tokenizer recognises them: `<|end|>` becomes `<\|end|>`.
-
-    A text that already holds `<\|end|>` gets another backslash, so `unescape` restores it. O(n).
-    """
-    return CONTROL_MARKUP.escape(text)
-
-
-def escape_json(text: str) -> str:
-    r"""Escape control tokens in JSON, whose value stays the same: `"<|end|>"` becomes `"\u003c|end|>"`. O(n)."""
-    return CONTROL_MARKUP.escape_json(text)
-
-
-def unescape(text: str) -> str:
-    """Undo `escape`."""
-    return CONTROL_MARKUP.unescape(text)
+r"""Escapes control tokens in a text, so that no tokenizer recognises them: `<|end|>` becomes `<\|end|>`."""

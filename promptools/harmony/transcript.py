@@ -102,7 +102,6 @@ class StreamParser:
         return Parsed(tuple(self._messages), tuple(self._asides))
 
     def _assemble(self, items: list[Item]) -> list[Item]:
-        """Assemble items into messages, and return them."""
         for item in items:
             start, self._offset = self._offset, self._offset + len(item.raw)
             if (
@@ -192,7 +191,6 @@ def _without_empty(**fields: Any) -> dict[str, Any]:
 
 
 def _json_or_text(text: str) -> Any:
-    """Return the value of a text that is JSON, else the text."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return text

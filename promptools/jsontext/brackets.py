@@ -46,20 +46,6 @@ class BracketScanner:
     O(n) in characters, with O(1) calls of the regex engine per bracket and per string.
     """
 
-    __slots__ = (
-        "_closed",
-        "_comment",
-        "_empty_quote",
-        "_escaped",
-        "_last_character",
-        "_quote",
-        "_quote_run",
-        "_slash_pending",
-        "_string_opened",
-        "depth",
-        "too_deep",
-    )
-
     def __init__(self) -> None:
         self.depth = 0
         """Brackets that are open."""

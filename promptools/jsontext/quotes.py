@@ -67,16 +67,6 @@ class _Following(Enum):
 class QuoteResolver:
     """One interpretation of unescaped quotes; with `trust_keys`, a declared key is the next one even at odd parity."""
 
-    __slots__ = (
-        "declared_keys",
-        "end_is_certain",
-        "failed_at",
-        "guessed_quote",
-        "has_inner_quotes",
-        "met_odd_key",
-        "trust_keys",
-    )
-
     def __init__(self, declared_keys: frozenset[str], *, failed_at: int, trust_keys: bool) -> None:
         self.declared_keys = declared_keys
         self.failed_at = failed_at

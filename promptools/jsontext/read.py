@@ -19,7 +19,7 @@ from promptools.types import Fix
 if TYPE_CHECKING:
     from promptools.jsontext.repair import RepairingReader
 
-__all__ = ["ParsedValue", "Unreadable", "read_complete_object", "read_value"]
+__all__ = ["ParsedValue", "Unreadable", "read_complete_object", "read_value", "read_whole_value"]
 
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _LOOSE_SPACE = re.compile(r"[\s\ufeff\u200b-\u200d\u2060]*+")
@@ -46,7 +46,7 @@ def read_value(
     if not strict:
         return _read_with_repairs(text, start, declared_keys, supply_closers)
     try:
-        value, end = read_strict_value(text, start)
+        value, end, _ = read_strict_value(text, start)
     except (StopIteration, ValueError, RecursionError):
         pass
     else:
@@ -59,6 +59,14 @@ def read_value(
         if parsed is not None:
             return parsed
     return _read_with_repairs(text, start, declared_keys, supply_closers)
+
+
+def read_whole_value(text: str) -> ParsedValue:
+    """Read a text that is one JSON value, strict or repaired. Raise `Unreadable` if it is none, or if text follows."""
+    parsed = read_value(text)
+    if text[parsed.end :].strip():
+        raise Unreadable(parsed.end, "text follows the value", "invalid_json")
+    return parsed
 
 
 def read_complete_object(text: str, start: int = 0) -> ParsedValue | None:

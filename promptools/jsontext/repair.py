@@ -158,7 +158,6 @@ class RepairingReader:
         return ParsedValue(value, self.at, self.fix_log.fixes(), self.supplied_closers)
 
     def _repair_next(self, char: str) -> None:
-        """Repair what begins with `char`, and move past it."""
         if char in CLOSING_QUOTES:
             self._repair_string(char)
         elif char in "[{":
@@ -211,7 +210,6 @@ class RepairingReader:
         return closer[0]
 
     def _repair_string(self, quote: str) -> None:
-        """Repair the string that `quote` opens."""
         self.has_strings = True
         if self._repair_triple_quoted(quote):
             return

@@ -36,17 +36,12 @@ _CONTAINERS = frozenset({dict, list})
 _Items: TypeAlias = "dict[str, _Items] | list[_Items]"
 
 
-def read_object(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans, int] | None:
-    """Read the strict JSON object at `text[start]`: its value, the spans of its members, its end. O(n) in characters.
-
-    Return None if it is not strict JSON: a duplicate key, NaN and more than `MAX_DEPTH` levels are not.
-    """
-    value, member_spans, end = read_members(text, start)
-    return None if end is None else (value, member_spans, end)
-
-
 def read_members(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans, int | None]:
-    """Read the object at `text[start]` as far as it is strict JSON, as `read_object` does; else its end is None."""
+    """Read the object at `text[start]` as far as it is strict JSON: its value, the spans of its members, its end.
+
+    The end is None if it is not strict JSON: a duplicate key, NaN and more than `MAX_DEPTH` levels are not. O(n) in
+    characters.
+    """
     value: dict[str, Any] = {}
     member_spans: MemberSpans = {}
     comma = ""
@@ -63,7 +58,7 @@ def read_members(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans
                 key, _ = scan_string(key + '"', 0, True)
             if before != comma or key in value:
                 break
-            value[key], end, value_levels = _read_with_depth(text, at)
+            value[key], end, value_levels = read_strict_value(text, at)
             levels = max(levels, value_levels)
             member_spans[key] = (at, end)
             comma = ","
@@ -73,17 +68,12 @@ def read_members(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans
     return value, member_spans, None
 
 
-def read_strict_value(text: str, at: int) -> tuple[Any, int]:
-    """Read the strict JSON value at `text[at]`, in C; return it and the index past its end. O(n) in characters.
+def read_strict_value(text: str, at: int) -> tuple[Any, int, int]:
+    """Read the strict JSON value at `text[at]`, in C: it, the index past its end, and an upper bound of its levels.
 
-    Raise ValueError or StopIteration if it is not strict JSON, RecursionError for thousands of levels.
+    Raise ValueError or StopIteration if it is not strict JSON, RecursionError for thousands of levels. O(n) in
+    characters.
     """
-    value, end, _ = _read_with_depth(text, at)
-    return value, end
-
-
-def _read_with_depth(text: str, at: int) -> tuple[Any, int, int]:
-    """Read a value as `read_strict_value` does; return also an upper bound of its levels."""
     if len(text) - at <= MAX_HOOKED_LENGTH or text.count('":', at, at + MAX_HOOKED_LENGTH) < FEW_KEYS:
         return _read_hooked_with_depth(text, at)
     value, end = _scan_bare(text, at)
@@ -148,13 +138,14 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _reject_constant(name: str) -> NoReturn:
+def reject_constant(name: str) -> NoReturn:
+    """Reject `NaN` and the infinities, which `json` reads unless it is told not to."""
     raise ValueError(name)
 
 
 _Scan: TypeAlias = Callable[[str, int], tuple[Any, int]]
 _scan_hooked: _Scan = vars(
-    JSONDecoder(object_pairs_hook=_unique_members, parse_float=parse_finite_float, parse_constant=_reject_constant)
+    JSONDecoder(object_pairs_hook=_unique_members, parse_float=parse_finite_float, parse_constant=reject_constant)
 )["scan_once"]
-_scan_bare: _Scan = vars(JSONDecoder(parse_constant=_reject_constant))["scan_once"]
+_scan_bare: _Scan = vars(JSONDecoder(parse_constant=reject_constant))["scan_once"]
 """Read the value at an index, in C; return it and the index past its end. Raise StopIteration if there is none."""

@@ -57,8 +57,6 @@ class Unreadable(ValueError):
 class FixLog:
     """The repairs made so far: all of one kind are one `Fix`, with their count."""
 
-    __slots__ = ("_counts",)
-
     def __init__(self) -> None:
         self._counts: dict[tuple[FixKind, str], int] = {}
 

@@ -45,7 +45,6 @@ def check(entry: PreparedTool, arguments: dict[str, Any], text: str | None, *, g
 
 
 def _check_renamed(entry: PreparedTool, arguments: dict[str, Any], text: str | None, *, guess: bool) -> Checked:
-    """Fit arguments that have undeclared keys."""
     shape = entry.compiled
     allowed = shape.required if shape.allows_extra else None
     arguments, fixes = argument_keys.rename_keys(arguments, shape.spellings, entry.aliases, entry.tool.aliases, allowed)
@@ -62,7 +61,10 @@ def _check_renamed(entry: PreparedTool, arguments: dict[str, Any], text: str | N
 def _validate_and_coerce(
     entry: PreparedTool, arguments: dict[str, Any], fixes: tuple[Fix, ...], text: str | None
 ) -> Checked:
-    """Validate arguments and coerce what does not fit. Never raises on a value."""
+    """Validate arguments and coerce what does not fit. Never raises on a value.
+
+    Arguments that could not be validated are accepted, with a fix that says so; a `strict` tool rejects them.
+    """
     shape = entry.compiled
     try:
         if shape.is_surely_valid(arguments):
@@ -72,15 +74,11 @@ def _validate_and_coerce(
         value, more, errors = coerce.coerce_value(arguments, shape.errors, coerce.number_lookup(text))
         return Checked(value, fixes + more, describe_errors(errors))
     except UncheckedError as error:
-        return _accept_unchecked(entry, arguments, fixes, f"not validated: {error}")
+        why = f"not validated: {error}"
+        if entry.tool.strict:
+            return Checked(arguments, fixes, (f"arguments: {why}",))
+        return Checked(arguments, (*fixes, Fix("unchecked", why)))
     except RecursionError:
         return Checked(arguments, fixes, ("arguments: nested too deeply to be checked; nest them less",))
     except Exception as error:  # noqa: BLE001  whatever a validator raises on a model's value, the value is at fault
         return Checked(arguments, fixes, (f"arguments: cannot be checked: {clip(str(error))}",))
-
-
-def _accept_unchecked(entry: PreparedTool, arguments: dict[str, Any], fixes: tuple[Fix, ...], why: str) -> Checked:
-    """Accept arguments that could not be validated, with a fix that says so; a `strict` tool rejects them."""
-    if entry.tool.strict:
-        return Checked(arguments, fixes, (f"arguments: {why}",))
-    return Checked(arguments, (*fixes, Fix("unchecked", why)))

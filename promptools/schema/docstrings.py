@@ -36,15 +36,9 @@ def parse_docstring(docstring: str, names: Collection[str]) -> ParsedDocstring:
         parameters = [entry for section in sections if section.kind.value == "parameters" for entry in section.value]
         descriptions = {entry.name: " ".join(entry.description.split()) for entry in parameters if entry.name in names}
         if descriptions:
-            return ParsedDocstring(
-                _without_parameters(sections) if _KNOWN_SECTIONS.issuperset(_kinds(sections)) else docstring,
-                descriptions,
-            )
+            known = all(section.kind.value in _KNOWN_SECTIONS for section in sections)
+            return ParsedDocstring(_without_parameters(sections) if known else docstring, descriptions)
     return ParsedDocstring(docstring, {})
-
-
-def _kinds(sections: list[Any]) -> list[str]:
-    return [section.kind.value for section in sections]
 
 
 def _without_parameters(sections: list[Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from promptools.types import Schema, Tool
 
 
-@dataclass(slots=True)
+@dataclass
 class CompiledSchema:
     """What is computed once for a schema."""
 
@@ -30,29 +31,32 @@ class CompiledSchema:
     required: frozenset[str]
     allows_extra: bool
     """Whether the schema explicitly allows other parameters."""
-    predicate: predicates.Predicate | None = None
-    predicate_compiled: bool = False
-    relaxed: tuple[Schema, tuple[str, ...]] | None = None
     types: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    _spellings: Spellings | None = None
 
-    @property
+    @cached_property
     def spellings(self) -> Spellings:
         """The declared names, indexed by spelling."""
-        if self._spellings is None:
-            self._spellings = Spellings(self.declared)
-        return self._spellings
+        return Spellings(self.declared)
+
+    @cached_property
+    def predicate(self) -> predicates.Predicate | None:
+        """The fast predicate; None if the schema has none."""
+        return predicates.compile_predicate(self.graph)
+
+    @cached_property
+    def relaxed(self) -> tuple[Schema, tuple[str, ...]]:
+        """The relaxed copy of the schema, and notes on what was changed."""
+        from promptools.schema.relax import relax_graph
+
+        return relax_graph(self.graph)
 
     def is_surely_valid(self, value: Any) -> bool:
         """Whether the fast predicate accepts a value. False is no verdict: then jsonschema decides."""
-        if not self.predicate_compiled:
-            self.predicate = predicates.compile_predicate(self.graph)
-            self.predicate_compiled = True
         return self.predicate is not None and self.predicate(value)
 
     def errors(self, value: Any) -> Iterable[Any]:
         """Return jsonschema's errors for a value."""
-        return () if self.predicate is not None and self.predicate(value) else self.validator.errors(value)
+        return () if self.is_surely_valid(value) else self.validator.errors(value)
 
 
 @dataclass(slots=True, eq=False)

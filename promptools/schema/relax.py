@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from promptools.schema.documents.graph import build_graph
+from promptools.schema.documents.graph import build_graph, merge_nodes
 from promptools.schema.documents.json_copy import copy_json
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.documents.subschemas import pointer
@@ -51,10 +51,6 @@ DROPPED = frozenset(
     ]
 )
 """Assertions that some grammar engine rejects."""
-INLINED = frozenset(
-    ["$ref", "allOf", "$defs", "definitions", "$id", "$anchor", "$dynamicAnchor", "$comment", "$schema", "$vocabulary"]
-)
-"""Keywords that have no meaning once references are inlined and `allOf` is merged; dropped without a note."""
 MAX_LENGTH = 1000
 """A length above this makes grammars that llama.cpp cannot parse (#25746)."""
 MAX_SUBSCHEMAS = 2000
@@ -122,7 +118,7 @@ class _Relaxer:
             self.note(at, f"cut: the schema {'holds itself' if ids & ancestors else large}")
             return _stub(parts)
         self.depth += 1
-        made = self.relax_merged(_merged(parts), at, ancestors | ids)
+        made = self.relax_merged(merge_nodes(parts), at, ancestors | ids)
         self.depth -= 1
         return made
 
@@ -218,21 +214,6 @@ class _Relaxer:
         for branch in made.pop("anyOf"):
             properties = {**branch.get("properties", {}), **properties}
         return {**made, "properties": properties}
-
-
-def _merged(parts: list[Schema]) -> Schema:
-    """Merge nodes that all apply: the first value of a keyword wins, properties and required names are united."""
-    made: Schema = {}
-    for part in parts:
-        for keyword, value in part.items():
-            if keyword == "properties":
-                mine = made.setdefault(keyword, {})
-                made[keyword] = {**mine, **{name: sub for name, sub in value.items() if name not in mine}}
-            elif keyword == "required":
-                made[keyword] = list(dict.fromkeys([*made.get(keyword, ()), *value]))
-            elif keyword not in INLINED:
-                made.setdefault(keyword, value)
-    return made
 
 
 def _stub(parts: list[Schema]) -> Schema:

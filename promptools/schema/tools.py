@@ -75,10 +75,8 @@ class Tools(Sequence[Tool]):
         self.names = tuple(self._entries)
         self.all_keys = frozenset[str]().union(*(entry.compiled.declared for entry in entries))
         self.spaced_keys = frozenset(key for key in self.all_keys if len(key.split()) > 1)
-        self._cased, self._folded = (
-            spelling.unique_by_spelling(self.names, str.casefold),
-            spelling.unique_by_spelling(self.names, spelling.fold_name),
-        )
+        self._cased = spelling.unique_by_spelling(self.names, str.casefold)
+        self._folded = spelling.unique_by_spelling(self.names, spelling.fold_name)
         self._by_key: dict[str, list[PreparedTool]] | None = None
 
     @classmethod
@@ -157,13 +155,14 @@ class Tools(Sequence[Tool]):
         if exact:
             return exact.tool, None
         for name in spelling.name_candidates(written):
-            tool_name = name if name in self._entries else self._loose_match(name)
+            tool_name = (
+                name
+                if name in self._entries
+                else self._cased.get(name.casefold()) or self._folded.get(spelling.fold_name(name))
+            )
             if tool_name is not None:
                 return self._entries[tool_name].tool, Fix("name", f"{clip(written)!r} to {tool_name!r}")
         return None
-
-    def _loose_match(self, name: str) -> str | None:
-        return self._cased.get(name.casefold()) or self._folded.get(spelling.fold_name(name))
 
     def fits(self, name: str, arguments: dict[str, Any]) -> bool:
         """Whether a tool has exactly this name and the arguments are surely valid for it as they are.
@@ -229,11 +228,13 @@ class Tools(Sequence[Tool]):
         """Return the tools that arguments fit, at most two."""
         if len(entries) > MAX_INFERENCE_CANDIDATES:
             return entries[:2]
-        return list(islice((entry for entry in entries if self._fits(entry, arguments)), 2))
-
-    def _fits(self, entry: PreparedTool, arguments: Mapping[str, Any]) -> bool:
-        checked = self.check(entry.tool, dict(arguments), guess=False)
-        return checked.verified and checked.arguments.keys() <= entry.compiled.declared
+        checks = ((entry, self.check(entry.tool, dict(arguments), guess=False)) for entry in entries)
+        fitting = (
+            entry
+            for entry, checked in checks
+            if checked.verified and checked.arguments.keys() <= entry.compiled.declared
+        )
+        return list(islice(fitting, 2))
 
     def to_openai(self) -> list[dict[str, Any]]:
         """Return the tools as OpenAI dicts: copies, with the caller's other keys, without promptools' marks."""
@@ -246,12 +247,7 @@ class Tools(Sequence[Tool]):
 
     def relaxed(self, name: str) -> tuple[Schema, tuple[str, ...]]:
         """Return the relaxed copy of a tool's schema and notes on what was changed; computed once. Raises KeyError."""
-        shape = self._entries[name].compiled
-        if shape.relaxed is None:
-            from promptools.schema.relax import relax_graph
-
-            shape.relaxed = relax_graph(shape.graph)
-        schema, notes = shape.relaxed
+        schema, notes = self._entries[name].compiled.relaxed
         return copy_json(schema), notes
 
     def graph(self, name: str) -> SchemaGraph | None:

@@ -187,13 +187,12 @@ def error_body(
     message: str,
     *,
     kind: str,
-    param: str | None = None,
     code: str | int | None = None,
     attempts: Iterable[Attempt] = (),
 ) -> dict[str, Any]:
     """Encode an error as OpenAI's API does, with the attempts."""
     tried = [attempt.to_dict() for attempt in attempts]
-    return {"error": {"message": message, "type": kind, "param": param, "code": code, "attempts": tried}}
+    return {"error": {"message": message, "type": kind, "param": None, "code": code, "attempts": tried}}
 
 
 def add_usage(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> dict[str, Any] | None:

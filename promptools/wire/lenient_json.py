@@ -58,16 +58,10 @@ def _decode_sequence(text: str) -> list[Any]:
     while True:
         value, at = _LOOSE.raw_decode(text, at)
         values.append(value)
-        at = _skip_space(text, at)
+        while at < len(text) and text[at] in _WHITE_SPACE:
+            at += 1
         if at == len(text):
             return values
-
-
-def _skip_space(text: str, at: int) -> int:
-    """Return the offset after white space."""
-    while at < len(text) and text[at] in _WHITE_SPACE:
-        at += 1
-    return at
 
 
 def _decode_repaired(text: str) -> Decoded:
@@ -83,11 +77,7 @@ def is_shallow(value: Any) -> bool:
     """Whether a value has at most `MAX_DEPTH` levels: deeper, it may fail to be encoded again. O(n)."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [inner for item in level for inner in _children(item)]
+        level = [inner for item in level for inner in (item.values() if is_object(item) else as_list(item))]
         if not level:
             return True
     return False
-
-
-def _children(value: Any) -> list[Any]:
-    return list(value.values()) if is_object(value) else as_list(value)

@@ -83,7 +83,6 @@ class SseDecoder:
         return events
 
     def _process_line(self, line: str, events: list[ServerSentEvent]) -> None:
-        """Process one complete line."""
         if not line:
             self._dispatch(events)
             return

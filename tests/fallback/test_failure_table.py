@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from promptools.fallback import COUNTED_KINDS, LASTING_KINDS, REMEDIES, RULES, UNCOUNTED_KINDS, classify, match_rule
+from promptools.fallback import COUNTED_KINDS, LASTING_KINDS, REMEDIES, RULES, classify, match_rule
 from promptools.fallback.rules import Adaptation, FailureKind, RetryAction
 
 OVERFLOWS = tomllib.loads((Path(__file__).parent / "overflow.toml").read_text(encoding="utf-8"))["said"]
@@ -216,6 +216,34 @@ def test_every_kind_has_its_remedies_and_every_remedy_is_known():
     assert set(REMEDIES) == set(get_args(FailureKind))
     assert {step for steps in REMEDIES.values() for step in steps} == {*get_args(Adaptation), *get_args(RetryAction)}
     assert set(REMEDIES) >= LASTING_KINDS
+
+
+UNCOUNTED_KINDS = {
+    "beside_tools": "another key of the request was refused",
+    "schema": "one tool of the request was refused",
+    "tool_choice": "the request's own choice was refused",
+    "tool_type": "one tool of the request was refused",
+    "ids": "the request's history was refused",
+    "history": "the request's history was refused",
+    "roles": "the request's messages were refused",
+    "reasoning_param": "the request's own parameter was refused",
+    "tool_media": "an image in the request was refused",
+    "null_content": "the request's messages were refused",
+    "content_parts": "the request's messages were refused",
+    "stream_options": "the request's own parameter was refused",
+    "parallel": "the request's own parameter was refused",
+    "overflow": "the request's prompt is too long",
+    "refused": "it may be anything in the request, and is handed on",
+    "too_large": "the limit is ours",
+    "connect": "no mode would reach the server",
+    "timeout": "the limit is the client's, and holds in every mode",
+    "malformed": "the model's doing, with the request's tools",
+    "truncated": "the limit is the request's own",
+    "unknown_tool": "the model's doing, with the request's tools",
+    "choice": "the model's doing, with the request's own choice",
+    "format": "the model's doing, with the request's own form",
+}
+"""Failures that the breaker does not count, with the reason."""
 
 
 def test_of_every_kind_it_is_said_why_it_is_counted_or_not():

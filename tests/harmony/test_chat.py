@@ -1,4 +1,4 @@
-"""Chat to Harmony, to text or token ids, to messages, and back to chat: nothing changes but what `convert` says."""
+"""Chat to Harmony, to text or token ids, and back to messages: nothing changes but what `convert` says."""
 
 import json
 from itertools import count
@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from promptools import Tools
 from promptools.harmony import StreamParser, parse, parse_ids
 from promptools.harmony.bpe_vocabulary import load_decode, load_encode
-from promptools.harmony.chat_messages import to_chat
-from promptools.harmony.control_tokens import escape
+from promptools.harmony.control_tokens import CONTROL_MARKUP
 from promptools.harmony.rendering.convert import Options, convert
-from promptools.harmony.rendering.renderer import Message, encode_messages, render_messages
+from promptools.harmony.rendering.renderer import encode_messages, render_messages
 
-words = st.text(min_size=1, max_size=12).filter(lambda text: escape(text) == text)
+words = st.text(min_size=1, max_size=12).filter(lambda text: CONTROL_MARKUP.escape(text) == text)
 tools = ["get_weather", "container.exec", "get-weather", "a"]
 arguments = st.dictionaries(words, words | st.integers() | st.none(), max_size=2).map(json.dumps)
 
@@ -71,7 +70,7 @@ def test_a_chat_comes_back(chat, data):
     parser.close()
     read = [parsed.message for parsed in parser.parsed.messages]
     assert [parsed.repairs for parsed in parser.parsed.messages] == [()] * len(read)
-    assert to_chat(read[2:], ids(), converted.names) == chat
+    assert read[2:] == [*converted.messages[2:]]
 
 
 @STEADY
@@ -82,40 +81,4 @@ def test_it_comes_back_from_token_ids(chat):
     converted = convert(chat, OFFERED, options=KEEP)
     read = parse_ids(encode_messages(converted.messages, load_encode(), reply_role=None), decode, strict=True).messages
     assert read == parse(render_messages(converted.messages, reply_role=None), strict=True).messages
-    assert to_chat([parsed.message for parsed in read][2:], ids(), converted.names) == chat
-
-
-@pytest.mark.parametrize(
-    ("texts", "turn"),
-    [
-        ([("analysis", "Hm."), ("final", "Yes.")], {"content": "Yes.", "thoughts": "Hm."}),
-        ([("commentary", "Let me see."), ("final", "Yes.")], {"content": "Let me see.\nYes."}),
-        ([("analysis", "Hm."), ("analysis", "Well.")], {"content": None, "thoughts": "Hm.\nWell."}),
-        ([("", "No channel.")], {"content": "No channel."}),
-    ],
-)
-def test_words_and_thoughts_of_one_turn_come_together(texts, turn):
-    thought = turn.pop("thoughts", None)
-    more = {} if thought is None else {"reasoning": thought, "reasoning_content": thought}
-    messages = [Message("assistant", text, channel=channel) for channel, text in texts]
-    assert to_chat(messages, ids()) == [{"role": "assistant", **turn, **more}]
-
-
-def test_results_find_their_calls_by_the_tool_and_in_order():
-    calls = [Message("assistant", "{}", "", "commentary", f"functions.{name}", "json") for name in "fgf"]
-    results = [Message("tool", "20", f"functions.{name}", "commentary", "assistant") for name in "gff"]
-    chat = to_chat([*calls, *results], ids())
-    assert [(message["name"], message["tool_call_id"]) for message in chat[1:]] == [
-        ("g", "call_2"),
-        ("f", "call_1"),
-        ("f", "call_3"),
-    ]
-
-
-def test_a_result_of_nobody_knows_what_has_an_id_all_the_same():
-    (result,) = to_chat([Message("tool", "20", "functions.f", "commentary", "assistant")], ids())
-    assert result == {"role": "tool", "tool_call_id": "call_1", "name": "f", "content": "20"}
-
-
-def test_a_user_keeps_the_name():
-    assert to_chat([Message("user", "Hi.", "bob")], ids()) == [{"role": "user", "name": "bob", "content": "Hi."}]
+    assert [parsed.message for parsed in read][2:] == [*converted.messages[2:]]

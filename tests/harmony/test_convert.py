@@ -9,6 +9,7 @@ import pytest
 
 from promptools import Tools, UsageError
 from promptools.harmony.rendering.convert import Options, answer_formats, convert, parse_effort
+from promptools.harmony.rendering.recipients import RecipientNames
 from promptools.harmony.rendering.renderer import AnswerFormat, DeveloperContent, SystemContent, render_messages
 
 CASES = tomllib.loads((Path(__file__).parent / "converted.toml").read_text("utf-8"))["case"]
@@ -158,7 +159,7 @@ def test_a_result_of_nothing_is_refused():
         convert([{"role": "tool", "tool_call_id": "x", "content": "a"}])
 
 
-def test_a_reply_leads_back_to_the_tool():
-    names = convert([], Tools([WEATHER, EXEC, {"name": "get-time"}])).names
-    recipients = ["functions.get_weather", "container.exec", "functions.get_time", "functions.no"]
-    assert [names.tool_of(recipient) for recipient in recipients] == ["get_weather", "container.exec", "get-time", None]
+def test_each_tool_has_the_recipient_that_a_reply_calls():
+    names = RecipientNames(["get_weather", "container.exec", "get-time"])
+    recipients = ["functions.get_weather", "container.exec", "functions.get_time"]
+    assert [names.address_of(name).recipient for name in ("get_weather", "container.exec", "get-time")] == recipients

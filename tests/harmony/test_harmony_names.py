@@ -38,9 +38,7 @@ IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
     ],
 )
 def test_a_name(name, recipient):
-    names = RecipientNames([name])
-    assert names.address_of(name).recipient == recipient
-    assert names.tool_of(recipient) == name
+    assert RecipientNames([name]).address_of(name).recipient == recipient
 
 
 def test_two_tools_never_become_one():
@@ -85,7 +83,7 @@ odd = st.text("ab_-. $1<|>é\n", max_size=6)
 def test_every_name_has_a_place_of_its_own(offered, heard):
     names = RecipientNames(offered, heard)
     recipients = [names.address_of(name).recipient for name in offered]
-    assert [names.tool_of(recipient) for recipient in recipients] == offered
+    assert len(set(recipients)) == len(offered)
     for name in [*offered, *heard]:
         address = names.address_of(name)
         assert IDENTIFIER.fullmatch(address.namespace)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_harmony_text import CONVERSATIONS
 
 from promptools.harmony.bpe_vocabulary import load_encode
-from promptools.harmony.control_tokens import TOKEN_IDS, unescape
+from promptools.harmony.control_tokens import CONTROL_MARKUP, TOKEN_IDS
 from promptools.harmony.rendering.renderer import (
     DeveloperContent,
     Message,
@@ -122,7 +122,7 @@ def agree(messages, then):
     theirs = oracle.ids_of(messages, then)
     assert encode_messages(messages, load_encode(), reply_role=then) == theirs
     ours = render_messages(messages, reply_role=then)
-    assert unescape(ours) == oracle.encoding().decode_utf8(theirs)
+    assert CONTROL_MARKUP.unescape(ours) == oracle.encoding().decode_utf8(theirs)
     # and a server's tokenizer, which takes control tokens wherever it sees one, reads the same structure
     special = set(TOKEN_IDS.values())
     read = oracle.encoding().encode(ours, allowed_special="all")

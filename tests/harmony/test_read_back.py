@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from promptools import Tools
 from promptools.harmony.bpe_vocabulary import load_encode
-from promptools.harmony.control_tokens import TOKEN_IDS, unescape
+from promptools.harmony.control_tokens import CONTROL_MARKUP, TOKEN_IDS
 from promptools.harmony.rendering.convert import Options, convert
 from promptools.harmony.rendering.renderer import encode_messages, render_messages
 
@@ -70,4 +70,4 @@ def test_a_chat_is_read_back(chat, thoughts):
     special = set(TOKEN_IDS.values())
     again = oracle.encoding().encode(render_messages(messages, reply_role=None), allowed_special="all")
     assert [token for token in again if token in special] == [token for token in ids if token in special]
-    assert unescape(render_messages(messages, reply_role=None)) == oracle.encoding().decode_utf8(ids)
+    assert CONTROL_MARKUP.unescape(render_messages(messages, reply_role=None)) == oracle.encoding().decode_utf8(ids)

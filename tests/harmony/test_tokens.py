@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptools.harmony.control_tokens import TOKEN_IDS, escape, unescape
+from promptools.harmony.control_tokens import CONTROL_MARKUP, TOKEN_IDS
 
 NAMES = [*TOKEN_IDS, "reserved_200014", "reserved_7"]
 LIVE = re.compile("|".join(re.escape(f"<|{name}|>") for name in TOKEN_IDS) + r"|<\|reserved_[0-9]+\|>")
@@ -17,32 +17,32 @@ texts = st.lists(pieces | st.text(max_size=3), max_size=12).map("".join)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_control_token_is_broken_visibly(name):
-    assert escape(f"a<|{name}|>b") == f"a<\\|{name}|>b"
+    assert CONTROL_MARKUP.escape(f"a<|{name}|>b") == f"a<\\|{name}|>b"
 
 
 @pytest.mark.parametrize(
     "text", ["", "plain", "<|", "|>", "<|endx|>", "<|END|>", "<| end |>", "<|refusal|>", "a < b | c > d", "<\\|", "\\"]
 )
 def test_what_is_none_stays(text):
-    assert escape(text) == unescape(text) == text
+    assert CONTROL_MARKUP.escape(text) == CONTROL_MARKUP.unescape(text) == text
 
 
 def test_every_further_escape_adds_a_stroke():
-    assert escape("<\\|end|>") == "<\\\\|end|>"
-    assert unescape("<\\\\|end|>") == "<\\|end|>"
-    assert unescape("<|end|>") == "<|end|>"
+    assert CONTROL_MARKUP.escape("<\\|end|>") == "<\\\\|end|>"
+    assert CONTROL_MARKUP.unescape("<\\\\|end|>") == "<\\|end|>"
+    assert CONTROL_MARKUP.unescape("<|end|>") == "<|end|>"
 
 
 @settings(deadline=None)
 @given(texts)
 def test_nothing_live_is_left_and_nothing_is_lost(text):
-    once = escape(text)
+    once = CONTROL_MARKUP.escape(text)
     assert not LIVE.search(once)
-    assert unescape(once) == text
-    twice = escape(once)
+    assert CONTROL_MARKUP.unescape(once) == text
+    twice = CONTROL_MARKUP.escape(once)
     assert not LIVE.search(twice)
-    assert unescape(unescape(twice)) == text
-    assert (once == text) == (LIVE.search(text) is None and unescape(text) == text)
+    assert CONTROL_MARKUP.unescape(CONTROL_MARKUP.unescape(twice)) == text
+    assert (once == text) == (LIVE.search(text) is None and CONTROL_MARKUP.unescape(text) == text)
 
 
 @pytest.mark.oracle

@@ -44,15 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json and not arguments.message:
         raise UsageError("--json answers one message: give it as an argument")
     try:
-        _run_with_client(arguments)
+        with connect(arguments) as client:
+            _run_conversation(arguments, client, arguments.model or default_model(client))
     except openai.APIError as error:
         raise UpstreamError(str(error)) from error
     return 0
-
-
-def _run_with_client(arguments: argparse.Namespace) -> None:
-    with connect(arguments) as client:
-        _run_conversation(arguments, client, arguments.model or default_model(client))
 
 
 def _run_conversation(arguments: argparse.Namespace, client: openai.OpenAI, model: str) -> None:
@@ -147,7 +143,6 @@ def _stream_reply(
 
 
 def _read_results(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Read the results of the calls from the terminal."""
     for call in calls:
         prompt = f"result of {call['function']['name']}> "
         content = next(_read_lines(prompt), json.dumps({"error": "no result"}))

@@ -119,7 +119,6 @@ def _run_model_file(path: Path) -> Iterator[ScenarioResult]:
 
 
 def _run_own_server(arguments: argparse.Namespace) -> Iterator[ScenarioResult]:
-    """Run the conversation with the user's server."""
     kind = ["--provider", arguments.provider] if arguments.provider else []
     with _proxy("--base-url", arguments.base_url, *kind) as proxy:
         key = arguments.api_key or os.environ.get("OPENAI_API_KEY") or "none"

@@ -111,7 +111,6 @@ def run_scenario(scenario: Scenario) -> ScenarioResult:
 
 
 def _send_turn(client: Any, scenario: Scenario, messages: list[Any], record: _Record) -> AccumulatedReply:
-    """Send one request, and return the reply."""
     extra = {} if scenario.direct else {"extra_body": {"promptools": {**scenario.options, "trace": True}}}
     raw = client.chat.completions.with_raw_response.create(
         model=scenario.model,
@@ -147,7 +146,6 @@ def _summarize(reply: AccumulatedReply) -> str:
 
 
 def _record_answer(reply: AccumulatedReply, record: _Record) -> None:
-    """Record the answer that ends the conversation."""
     record.answer = reply.content
     none = "" if record.calls else "no call, "
     cut = " (cut off)" if reply.finish_reason == "length" else ""

@@ -59,7 +59,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that apply to every request."""
     parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
     parser.add_argument("--dialect", choices=dialects.names(), metavar="NAME", help="dialect of prompt mode")
     parser.add_argument(
@@ -98,7 +97,6 @@ def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments for access control and limits."""
     parser.add_argument(
         "--api-key-file", metavar="FILE", help="ask clients for one of the API keys in this file (one a line)"
     )
@@ -208,7 +206,6 @@ def _describe_healed(call: Call) -> str:
 
 
 def _keys(arguments: argparse.Namespace) -> list[str]:
-    """Collect the API keys that the arguments name."""
     if arguments.api_key_file is None:
         return [*arguments.api_key]
     keys = read_text(arguments.api_key_file).split()

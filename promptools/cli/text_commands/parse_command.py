@@ -24,6 +24,8 @@ STYLES = {
     "discarded": "yellow",
 }
 
+_KINDS = {Text: "content", Reasoning: "reasoning", CallEnd: "call", Malformed: "malformed", Discarded: "discarded"}
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
@@ -134,21 +136,11 @@ def spans(events: Iterable[Event]) -> list[tuple[Span, str]]:
     """Return the kind of every part of the text, in order; together the parts cover it."""
     parts: list[tuple[Span, str]] = []
     for event in join(events):
-        match event:
-            case Text(span=span):
-                parts.append((span, "content"))
-            case Reasoning(span=span):
-                parts.append((span, "reasoning"))
-            case CallEnd(span=span):
-                parts.append((span, "call"))
-            case Malformed(span=span):
-                parts.append((span, "malformed"))
-            case Discarded(span=span):
-                parts.append((span, "discarded"))
-            case WasReasoning(span=taken):
-                parts = [(s, "reasoning" if k == "content" and s.end <= taken.end else k) for s, k in parts]
-            case _:
-                pass
+        if isinstance(event, WasReasoning):
+            taken = event.span
+            parts = [(s, "reasoning" if k == "content" and s.end <= taken.end else k) for s, k in parts]
+        elif isinstance(event, Text | Reasoning | CallEnd | Malformed | Discarded):
+            parts.append((event.span, _KINDS[type(event)]))
     return sorted(parts)
 
 

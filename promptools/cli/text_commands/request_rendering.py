@@ -121,7 +121,6 @@ def _prompt_text(ask: ToolRequest, mode: Mode) -> str:
 
 
 def _show_count(ask: ToolRequest, mode: Mode, *, as_json: bool) -> None:
-    """Show the tokens of the prompt, of declaring the tools, and of each message."""
     measure, why_not = _token_counter()
     bare = replace(ask, tools=Tools([]), offered=Tools([]), other_tools=(), choice=ToolChoice())
     parts, without = (count_messages(_prompt_text(request, mode), measure) for request in (ask, bare))

@@ -7,11 +7,11 @@ tried in the order null, integer, number, boolean, object, array, string, and th
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from promptools.dialects.calls.parse_options import ParseOptions
-from promptools.jsontext.read import Unreadable
-from promptools.jsontext.read import read_value as read_json
+from promptools.jsontext.read import Unreadable, read_whole_value
 from promptools.schema.fitting.coerce import TYPE_ORDER, UNREADABLE, parse_text
 from promptools.types import Fix
 
@@ -45,16 +45,7 @@ def read_typed(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
             return value, ()
         opener = {"object": "{", "array": "["}.get(kind)
         if opener is not None and types and bare.startswith(opener):
-            repaired = _repaired(bare)
-            if repaired is not None:
-                return repaired
+            with suppress(Unreadable):
+                repaired = read_whole_value(bare)
+                return repaired.value, repaired.fixes
     return text, ()
-
-
-def _repaired(text: str) -> tuple[Any, tuple[Fix, ...]] | None:
-    """Repair and read an object or a list that is not strict JSON; None if that fails."""
-    try:
-        value = read_json(text)
-    except Unreadable:
-        return None
-    return None if text[value.end :].strip() else (value.value, value.fixes)

@@ -19,8 +19,8 @@ from promptools.dialects.calls.envelope import (
 )
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.errors import clip
-from promptools.jsontext.read import Unreadable, read_value
-from promptools.jsontext.value import ParsedValue, dump
+from promptools.jsontext.read import Unreadable, read_whole_value
+from promptools.jsontext.value import dump
 from promptools.schema.documents.json_guards import is_object
 from promptools.types import Fix, MalformedReason, Tool
 
@@ -142,7 +142,7 @@ def _to_object(value: Any, fixes: list[Fix], tool: Tool | None) -> dict[str, Any
 
 def _decode_string(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str, Any]:
     try:
-        inner = _read_complete(value)
+        inner = read_whole_value(value)
     except Unreadable as error:
         single = sole_string_parameter(tool) if value.strip().lstrip("-") not in ("NaN", "Infinity") else None
         if single is not None:
@@ -159,14 +159,6 @@ def _decode_string(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str,
     if not is_object(inner.value):
         raise InvalidArguments("not_an_object", f"its arguments are {_type_name(inner.value)}, not an object")
     return inner.value
-
-
-def _read_complete(text: str) -> ParsedValue:
-    """Parse a text that is one JSON value. Raises `Unreadable`, also if text follows it."""
-    value = read_value(text)
-    if text[value.end :].strip():
-        raise Unreadable(value.end, "text follows the value", "invalid_json")
-    return value
 
 
 def sole_string_parameter(tool: Tool | None) -> str | None:

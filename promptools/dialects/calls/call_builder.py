@@ -10,7 +10,8 @@ from promptools.dialects.calls.bare_values import read_parameter, read_typed
 from promptools.dialects.calls.envelope import JsonNode, UnresolvedCall
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import resolve_call
-from promptools.jsontext.read import Unreadable, read_value
+from promptools.jsontext.read import Unreadable, read_whole_value
+from promptools.jsontext.strict import reject_constant
 from promptools.types import Call, Fix, Malformed, Tool
 
 MAX_FIXES: Final = 8
@@ -84,16 +85,11 @@ class CallBuilder:
 def _read_json(text: str) -> tuple[Any, tuple[Fix, ...]]:
     """Read JSON, repaired if need be; any other text stays a string, for the schema to judge."""
     with suppress(ValueError, RecursionError):
-        return json.loads(text, parse_constant=_reject_constant), ()
+        return json.loads(text, parse_constant=reject_constant), ()
     value = read_typed(text, frozenset())[0]
     if value is not text:
         return value, ()
-    try:
-        repaired = read_value(text.strip())
-    except Unreadable:
-        return text, ()
-    return (text, ()) if text.strip()[repaired.end :].strip() else (repaired.value, repaired.fixes)
-
-
-def _reject_constant(name: str) -> Any:
-    raise ValueError(name)
+    with suppress(Unreadable):
+        repaired = read_whole_value(text.strip())
+        return repaired.value, repaired.fixes
+    return text, ()

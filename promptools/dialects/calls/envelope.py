@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from promptools.errors import clip
 from promptools.jsontext.brackets import BracketScanner
 from promptools.jsontext.read import Unreadable, read_value
-from promptools.jsontext.strict import MemberSpans, read_object
+from promptools.jsontext.strict import MemberSpans, read_members
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Fix
 
@@ -161,9 +161,7 @@ def member_node(node: JsonNode, key: str) -> JsonNode:
         return JsonNode(value, node.source, node.start, node.end, exact=False, repaired=mended)
     places = node.member_spans
     if places is None:
-        parsed = read_object(node.source, node.start)
-        assert parsed is not None  # strict JSON, as `read_value` found
-        places = parsed[1]
+        _, places, _ = read_members(node.source, node.start)
     start, end = places[key]
     return JsonNode(value, node.source, start, end, exact=True)
 
@@ -223,17 +221,13 @@ def unresolved_calls(
         calls: list[UnresolvedCall] = []
         for element, fixes in list_nodes(node, anchors):
             nested = unresolved_calls(element, anchors, tools, depth + 1)
-            calls += [_with_fixes(call, fixes) for call in nested]
+            calls += [call._replace(fixes=(*fixes, *call.fixes)) for call in nested] if fixes else nested
         if not calls:
             raise NotACall("an empty list")
         return calls
     if not is_object(node.value):
         raise NotACall("no object")
     return _read_object(node, anchors, tools, depth)
-
-
-def _with_fixes(unresolved: UnresolvedCall, fixes: tuple[Fix, ...]) -> UnresolvedCall:
-    return unresolved._replace(fixes=(*fixes, *unresolved.fixes)) if fixes else unresolved
 
 
 def _read_object(node: JsonNode, anchors: frozenset[str], tools: Tools | None, depth: int) -> list[UnresolvedCall]:
@@ -317,8 +311,7 @@ def _read_unnamed(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
 def _holds_json(value: object) -> bool:
     """Whether `value` is a string that holds an object as strict JSON, and nothing else. O(n)."""
     text = value.strip() if isinstance(value, str) else ""
-    parsed = read_object(text)
-    return parsed is not None and parsed[2] == len(text)
+    return read_members(text)[2] == len(text)
 
 
 def guess_name(raw: str, limit: int = 2000) -> str | None:

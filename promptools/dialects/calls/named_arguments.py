@@ -176,7 +176,6 @@ def _unknown_tool(name: str, why: str, rules: ParseOptions, place: Evidence) -> 
 
 
 def _strip_header(name: str) -> str:
-    """Strip header residue from a name."""
     return name.partition("<")[0].strip()
 
 

@@ -17,6 +17,7 @@ tool, arguments that are its own, no keys of a log record, no JSON schema that w
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.calls.call_arguments import InvalidArguments, find_arguments, is_schema, read_object
@@ -162,15 +163,13 @@ def _resolve_unoffered(unresolved: UnresolvedCall, rules: ParseOptions, place: E
     if not likely or unresolved.arguments is None or not PLAUSIBLE_NAME.match(unresolved.name):
         raise NotACall(f"no tool {clip(unresolved.name, 60)!r} is offered")
     fixes = list(unresolved.fixes)
-    try:
+    call = None
+    with suppress(InvalidArguments):
         node, arguments = read_object(unresolved.arguments, fixes, None)
-    except InvalidArguments:
-        message = unknown_tool_message(unresolved.name, rules.tools)
-        return Malformed(0, "", "unknown_tool", message, name=unresolved.name, dialect=place.dialect)
-    written = _arguments_text(node, arguments)
-    call = Call("", unresolved.name, arguments, written, tuple(fixes), dialect=place.dialect, unknown_tool=True)
-    if place.implies_call:
-        return call
+        written = _arguments_text(node, arguments)
+        call = Call("", unresolved.name, arguments, written, tuple(fixes), dialect=place.dialect, unknown_tool=True)
+        if place.implies_call:
+            return call
     message = unknown_tool_message(unresolved.name, rules.tools)
     return Malformed(0, "", "unknown_tool", message, name=unresolved.name, dialect=place.dialect, call=call)
 

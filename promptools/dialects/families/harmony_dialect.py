@@ -68,11 +68,18 @@ class HarmonyDialect(Textual):
 
 
 def _call(call: Call) -> Message:
-    from promptools.harmony.control_tokens import escape_json
+    from promptools.harmony.control_tokens import CONTROL_MARKUP
     from promptools.harmony.rendering.renderer import Message
 
     recipient = RecipientNames([call.name]).address_of(call.name).recipient
-    return Message("assistant", escape_json(call.arguments_json), "", "commentary", recipient, "<|constrain|>json")
+    return Message(
+        "assistant",
+        CONTROL_MARKUP.escape_json(call.arguments_json),
+        "",
+        "commentary",
+        recipient,
+        "<|constrain|>json",
+    )
 
 
 def _result(result: Result) -> Message:

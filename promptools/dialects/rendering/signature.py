@@ -27,7 +27,7 @@ def describe(tool: Tool) -> str:
     lines = [f"### {tool.name}"]
     if tool.description.strip():
         lines.append(tool.description.strip())
-    written = list(_Signature(tool.parameters).lines())
+    written = list(_Signature(tool.parameters).lines(tool.parameters))
     if written:
         lines.append("Parameters:")
         lines.extend(written)
@@ -43,10 +43,7 @@ class _Signature:
         self.root = root
         self.visits_left = EXTRA_VISITS + VISITS_PER_SUBSCHEMA * count_values(root)
 
-    def lines(self) -> Iterator[str]:
-        return self._lines(self.root)
-
-    def _lines(self, schema: Schema, outer: tuple[int, ...] = ()) -> Iterator[str]:
+    def lines(self, schema: Schema, outer: tuple[int, ...] = ()) -> Iterator[str]:
         """Yield a line for each property; `outer` are the ids of the enclosing objects, at which recursion stops."""
         required = schema.get("required")
         properties = self._properties(schema)
@@ -61,7 +58,7 @@ class _Signature:
             yield f"{'  ' * len(outer)}- {name} ({', '.join(facts)})" + (f": {text}" if text else "")
             nested = self._nested(node)
             if nested is not None and id(self._properties(nested)) not in within and len(outer) < MAX_DEPTH:
-                yield from self._lines(nested, within)
+                yield from self.lines(nested, within)
 
     def resolve(self, schema: Any) -> Schema:
         self.visits_left -= 1

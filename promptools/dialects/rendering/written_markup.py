@@ -17,7 +17,6 @@ from promptools.types import Call, Result
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from promptools.dialects.contract import Dialect
 
 _ID, _NAME, _KEY, _NUMBER, _TEXT = "qidqidqid", "qnameq", "qkeyq", "qnumq", "qtextq"
 _CALL: Final = Call(_ID, _NAME, {_KEY: _TEXT, _NUMBER: 1}, f'{{"{_KEY}": "{_TEXT}", "{_NUMBER}": 1}}')
@@ -60,14 +59,10 @@ def _markers(name: str, edition: int) -> WrittenMarkup:
         calls, results = dialect.render_calls([_CALL]), dialect.render_results(_RESULTS)
     except UsageError:
         return NO_MARKUP
-    tokens = {*_tokens(calls), *_tokens(results), *_closer_tokens(dialect)}
+    closers = (token for marker in (*dialect.closers, *dialect.stop) for token in _TOKEN.findall(marker))
+    tokens = {*_tokens(calls), *_tokens(results), *closers}
     labels = {*_call_labels(calls), *_result_labels(results)}
     return WrittenMarkup(frozenset(filter(is_valid_token, tokens)), frozenset(labels))
-
-
-def _closer_tokens(dialect: Dialect) -> Iterator[str]:
-    for marker in (*dialect.closers, *dialect.stop):
-        yield from _TOKEN.findall(marker)
 
 
 def _tokens(text: str) -> Iterator[str]:

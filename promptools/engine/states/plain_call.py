@@ -120,7 +120,7 @@ def find_plain_call(state: ParserState, text: str) -> PlainCall | None:
     if not _is_first_marker(state, text, start, brace, form):
         return None
     try:
-        arguments, end = read_strict_value(text, at)
+        arguments, end, _ = read_strict_value(text, at)
     except (ValueError, StopIteration, RecursionError):
         return None
     closer = form.closer.match(text, end)

@@ -122,34 +122,30 @@ class ItemParser:
             and self._machine.feed_content(text)
         ):
             return self._certain([ContentChunk(text)])
-        return self._advance(self._tokenizer.feed(text))
+        return self.feed_pieces(self._tokenizer.feed(text))
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
         """Feed token ids; text that only looks like a control token is text."""
         assert self._detokenizer is not None, "a parser that is fed ids needs decode="
-        return self._advance(self._detokenizer.feed(ids))
+        return self.feed_pieces(self._detokenizer.feed(ids))
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Item]:
         """Feed pieces whose control tokens are known: text that only looks like one is text."""
-        return self._advance(pieces)
-
-    def close(self) -> list[Item]:
-        """End the text, and return the remaining items."""
-        left = self._detokenizer.close() if self._detokenizer is not None else ()
-        items = self._advance([*left, *self._tokenizer.close()])
-        if self._stripped is not None:
-            items += self._certain(self._machine.feed(self._stripped.close()))
-        items += self._certain(self._machine.close())
-        return [*items, *self._role_calls.close()] if self._role_calls is not None else items
-
-    def _advance(self, pieces: Iterable[Piece]) -> list[Item]:
         finder = self._stripped
         if finder is not None:
             pieces = (replaced for piece in pieces for replaced in finder.feed(piece))
         return self._certain(self._machine.feed(pieces))
 
+    def close(self) -> list[Item]:
+        """End the text, and return the remaining items."""
+        left = self._detokenizer.close() if self._detokenizer is not None else ()
+        items = self.feed_pieces([*left, *self._tokenizer.close()])
+        if self._stripped is not None:
+            items += self._certain(self._machine.feed(self._stripped.close()))
+        items += self._certain(self._machine.close())
+        return [*items, *self._role_calls.close()] if self._role_calls is not None else items
+
     def _certain(self, items: Iterable[Item]) -> list[Item]:
-        """Return the items that are certain."""
         return list(self._role_calls.feed(items) if self._role_calls is not None else items)
 
 

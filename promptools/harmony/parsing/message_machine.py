@@ -198,7 +198,6 @@ class MessageMachine:
         yield from self._content(raw[at:])
 
     def _header_as_content(self) -> Iterator[Item]:
-        """Emit what looked like a header as content."""
         raw = self._held.raw
         self._held.clear()
         self._state = "content"

@@ -70,10 +70,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedRequest:
-    """A conversation, the names in it, and what could not be converted (`notes`)."""
+    """A conversation, and what could not be converted (`notes`)."""
 
     messages: tuple[Message, ...]
-    names: RecipientNames
     notes: tuple[str, ...] = ()
 
 
@@ -100,7 +99,7 @@ def convert(
     )
     if developer != DeveloperContent():
         head.append(Message("developer", developer))
-    return ConvertedRequest((*head, *REASONING_POLICIES[chosen.thoughts](converted)), names, tuple(reader.notes))
+    return ConvertedRequest((*head, *REASONING_POLICIES[chosen.thoughts](converted)), tuple(reader.notes))
 
 
 def parse_effort(value: Any) -> Effort:
@@ -222,7 +221,9 @@ class _MessageConverter:
             self.open_calls = [(call_id, name) for call_id, name, _ in calls]
         for call_id, name, arguments in calls:
             self.last_tool = self.names_by_id[call_id] = name
-            yield _call_message(self.names.address_of(name).recipient, arguments)
+            recipient = self.names.address_of(name).recipient
+            channel, kind = _channel_and_type(recipient)
+            yield Message("assistant", arguments, channel=channel, recipient=recipient, content_type=kind)
 
     def _result(self, at: int, message: Mapping[str, Any]) -> Message:
         name = self._result_tool(at, message)
@@ -271,11 +272,6 @@ def _iter_calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield _string(call.get("id")), _string(function.get("name")) or clean_name(""), arguments
 
 
-def _call_message(recipient: str, arguments: str) -> Message:
-    channel, kind = _channel_and_type(recipient)
-    return Message("assistant", arguments, channel=channel, recipient=recipient, content_type=kind)
-
-
 def _channel_and_type(recipient: str) -> tuple[str, str]:
     """Return channel and content type of a call.
 
@@ -292,14 +288,15 @@ def _content_text(content: Any) -> tuple[str, int]:
         return content or "", 0
     if not is_array(content):
         return json.dumps(content, ensure_ascii=False), 0
-    parts = [part if isinstance(part, str) else part.get("text") if is_object(part) else None for part in content]
-    texts = [part for part in parts if isinstance(part, str)]
-    others = [part for part, text in zip(content, parts, strict=True) if text is None and _part_type(part) != "text"]
-    return "".join(texts), len(others)
-
-
-def _part_type(part: Any) -> Any:
-    return part.get("type") if is_object(part) else None
+    texts: list[str] = []
+    others = 0
+    for part in content:
+        data: dict[str, Any] = part if is_object(part) else {}
+        text = part if isinstance(part, str) else data.get("text")
+        if isinstance(text, str):
+            texts.append(text)
+        others += text is None and data.get("type") != "text"
+    return "".join(texts), others
 
 
 def _string(value: Any) -> str:

@@ -39,13 +39,8 @@ def current_turn(messages: Sequence[Message]) -> list[Message]:
     )
 
 
-def keep_all(messages: Sequence[Message]) -> list[Message]:
-    """Drop nothing."""
-    return list(messages)
-
-
 REASONING_POLICIES: Mapping[ReasoningPolicy, Callable[[Sequence[Message]], list[Message]]] = MappingProxyType(
-    {"last-final": last_final, "first-final": first_final, "turn": current_turn, "keep": keep_all}
+    {"last-final": last_final, "first-final": first_final, "turn": current_turn, "keep": list}
 )
 
 

@@ -1,7 +1,6 @@
 """Names of tools as recipients: `get_weather` is `functions.get_weather`, `container.exec` keeps its namespace.
 
-A name must be valid in a header and in TypeScript, so other characters become `_`. Two tools never share a recipient,
-and each recipient maps back to its tool.
+A name must be valid in a header and in TypeScript, so other characters become `_`. Two tools never share a recipient.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ class ToolAddress(NamedTuple):
 
 
 class RecipientNames:
-    """Maps tools to recipients and back. `offered`: the tools of the request; `in_history`: names in its history."""
+    """Maps tools to recipients. `offered`: the tools of the request; `in_history`: names in its history."""
 
     def __init__(self, offered: Iterable[str], in_history: Iterable[str] = ()) -> None:
         self._addresses: dict[str, ToolAddress] = {}
-        self._tools: dict[str, str] = {}
+        self._recipients: set[str] = set()
         self._numbers: dict[ToolAddress, int] = {}
         tools = list(dict.fromkeys(offered))
         # names that are valid come first: they stay, even if another one would become the same
@@ -54,20 +53,16 @@ class RecipientNames:
         if name in self._addresses:
             return
         address, number = wanted, self._numbers.get(wanted, 1)
-        while address.recipient in self._tools:
+        while address.recipient in self._recipients:
             number += 1
             address = ToolAddress(wanted.namespace, f"{wanted.name}_{number}")
         self._numbers[wanted] = number
         self._addresses[name] = address
-        self._tools[address.recipient] = name
+        self._recipients.add(address.recipient)
 
     def address_of(self, name: str) -> ToolAddress:
         """Return the address of an offered tool, or of one in the history. Raises KeyError for any other."""
         return self._addresses[name]
-
-    def tool_of(self, recipient: str) -> str | None:
-        """Return the tool of a recipient, None if there is none."""
-        return self._tools.get(recipient)
 
 
 def clean_name(name: str) -> str:

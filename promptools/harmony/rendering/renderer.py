@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from promptools.errors import UsageError
-from promptools.harmony.control_tokens import CHANNELS, TOKEN_IDS, Role, escape
+from promptools.harmony.control_tokens import CHANNELS, CONTROL_MARKUP, TOKEN_IDS, Role
 from promptools.harmony.rendering.recipients import FUNCTIONS
 from promptools.harmony.rendering.tool_declarations import FunctionDeclaration, line_comments, render_namespace
 
@@ -91,7 +91,10 @@ RenderedPiece: TypeAlias = "str | ControlToken"
 
 
 def render_messages(
-    messages: Iterable[Message], *, reply_role: Role | None = "assistant", escape: Callable[[str], str] = escape
+    messages: Iterable[Message],
+    *,
+    reply_role: Role | None = "assistant",
+    escape: Callable[[str], str] = CONTROL_MARKUP.escape,
 ) -> str:
     """Render a conversation as text, up to the header of the reply of `reply_role` (None: no reply is asked for).
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from promptools.harmony.control_tokens import TOKEN_IDS, unescape
+from promptools.harmony.control_tokens import CONTROL_MARKUP, TOKEN_IDS
 from promptools.harmony.rendering.renderer import Encode
 
 TokenCounter: TypeAlias = Callable[[str], int]
@@ -57,7 +57,7 @@ def _iter_parts(text: str, measure: TokenCounter) -> Iterator[Part]:
         if piece == "<|start|>" and tokens:
             yield Part(header, tokens)
             header, tokens, in_header = "", 0, True
-        tokens += 1 if control else measure(unescape(piece))
+        tokens += 1 if control else measure(CONTROL_MARKUP.unescape(piece))
         in_header = in_header and piece != "<|message|>"
         if in_header and piece != "<|start|>":
             header += piece

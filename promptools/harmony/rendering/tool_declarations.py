@@ -23,7 +23,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from promptools.schema.documents.graph import SchemaGraph, build_graph
+from promptools.schema.documents.graph import SchemaGraph, build_graph, merge_nodes
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.recent_cache import RecentCache
 
@@ -117,22 +117,9 @@ class _TypeWriter:
         finally:
             self._open_nodes.discard(id(node))
 
-    def _merged(self, node: Schema) -> Schema:
-        """Return a node merged with its `$ref` and `allOf`; of a keyword given twice, the first counts."""
-        parts = list(self._graph.applied_nodes(node, ("allOf",)))
-        if len(parts) == 1:
-            return node
-        whole: Schema = {}
-        for part in parts:
-            for keyword, value in part.items():
-                if keyword == "properties":
-                    first = whole.get(keyword, {})
-                    whole[keyword] = {**first, **value, **first}
-                elif keyword == "required":
-                    whole[keyword] = [*whole.get(keyword, ()), *value]
-                elif keyword not in {"$ref", "allOf"}:
-                    whole.setdefault(keyword, value)
-        return whole
+    def _merged(self, node: Any) -> Schema:
+        """Return a node merged with its `$ref` and `allOf`; empty for `true` and `false`."""
+        return merge_nodes(self._graph.applied_nodes(node, ("allOf",)))
 
     def _write_node(self, node: Schema, indent: str) -> str:
         if is_array(node.get("oneOf")):
@@ -177,8 +164,6 @@ class _TypeWriter:
         return f"({items}\n{indent})[]" if remarked else f"({items})[]"
 
     def _is_choice(self, node: Any) -> bool:
-        if not is_object(node):
-            return False
         whole = self._merged(node)
         if len(whole.get("enum", ())) > 1 or len(whole.get("oneOf", ())) > 1 or len(whole.get("anyOf", ())) > 1:
             return True
@@ -198,7 +183,7 @@ class _TypeWriter:
         `bare` is for the union of a property: there the default of an enumeration has no quotes.
         """
         for number, variant in enumerate(variants):
-            whole = self._merged(variant) if is_object(variant) else {}
+            whole = self._merged(variant)
             description = whole.get("description")
             shown = description != above and (number > 0 or above is None)
             trailing = [_one_line(description)] if shown and isinstance(description, str) else []
@@ -213,7 +198,7 @@ class _TypeWriter:
         return f"{written} | null" if nullable else written
 
     def _property(self, key: str, node: Any, indent: str, *, optional: bool) -> str:
-        whole = self._merged(node) if is_object(node) else {}
+        whole = self._merged(node)
         name = (key if _IDENTIFIER.fullmatch(key) else json.dumps(key, ensure_ascii=False)) + ("?" if optional else "")
         variants = whole.get("oneOf")
         if variants is None and is_array(whole.get("anyOf")) and _has_remarks(whole["anyOf"]):

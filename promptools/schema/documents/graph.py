@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
@@ -40,13 +41,17 @@ from promptools.schema.documents.subschemas import (
 from promptools.types import Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 MAX_CYCLES = 16
 """Endless references that are left out of one schema; a schema that has more is not read at all."""
 MAX_DEPTH = 128
 """Nesting of subschemas that is checked here; what is deeper is left to jsonschema and its limits."""
+INLINED = frozenset(
+    ["$ref", "allOf", "$defs", "definitions", "$id", "$anchor", "$dynamicAnchor", "$comment", "$schema", "$vocabulary"]
+)
+"""Keywords that have no meaning once references are inlined and `allOf` is merged."""
 
 
 @dataclass(slots=True)
@@ -84,6 +89,21 @@ class SchemaGraph:
                     sub for word in reversed(keywords) if word in node for sub in reversed(subschemas_under(node, word))
                 )
                 stack.extend(reversed(self.targets.get(id(node), ())))
+
+
+def merge_nodes(nodes: Iterable[Schema]) -> Schema:
+    """Merge nodes that all apply: the first value of a keyword wins, properties and required names are united."""
+    made: Schema = {}
+    for node in nodes:
+        for keyword, value in node.items():
+            if keyword == "properties":
+                mine = made.get(keyword, {})
+                made[keyword] = {**mine, **value, **mine}
+            elif keyword == "required":
+                made[keyword] = list(dict.fromkeys([*made.get(keyword, ()), *value]))
+            elif keyword not in INLINED:
+                made.setdefault(keyword, value)
+    return made
 
 
 def build_graph(schema: Any, tool: str, *, strict: bool = False) -> SchemaGraph:
@@ -250,7 +270,7 @@ def _cut_cycles(graph: SchemaGraph, tool: str, *, strict: bool) -> None:
     while cycle := _find_cycle(graph):
         following = zip(cycle, (*cycle[1:], cycle[0]), strict=True)
         node = next(
-            (node for node, after in following if any(target is after for target in _reference_targets(graph, node))),
+            (node for node, after in following if any(target is after for target in graph.targets.get(id(node), ()))),
             None,
         )
         if strict or node is None or cut == MAX_CYCLES:
@@ -266,39 +286,25 @@ def _cut_cycles(graph: SchemaGraph, tool: str, *, strict: bool) -> None:
         cut += 1
 
 
-def _reference_targets(graph: SchemaGraph, node: Schema) -> list[Any]:
-    """Return the targets of a node's references."""
-    return graph.targets.get(id(node), [])
-
-
 def _find_cycle(graph: SchemaGraph) -> list[Schema]:
     """Return a cycle of schemas that all apply to the same value, or an empty list.
 
-    The node by which the cycle was entered comes last. The search is depth-first without recursion: `path` holds the
-    nodes being visited, `done` those that lead to no cycle.
+    The node by which the cycle was entered comes last.
     """
-    done: set[int] = set()
-    for start in graph.nodes:
-        path: dict[int, Schema] = {}
-        stack: list[tuple[Schema, bool]] = [(start, False)]
-        while stack:
-            node, left = stack.pop()
-            if left:
-                del path[id(node)]
-                done.add(id(node))
-            elif id(node) in path:
-                ids = [*path]
-                cycle = [path[key] for key in ids[ids.index(id(node)) :]]
-                return [*cycle[1:], cycle[0]]
-            elif id(node) not in done:
-                path[id(node)] = node
-                stack.append((node, True))
-                stack.extend((sub, False) for sub in _in_place_successors(graph, node))
+    nodes = {id(node): node for node in graph.nodes}
+    sorter = TopologicalSorter(dict.fromkeys(nodes, ()))
+    for node in graph.nodes:
+        for successor in reversed([*_in_place_successors(graph, node)]):
+            sorter.add(id(successor), id(node))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        return [nodes[key] for key in error.args[1][1:]]
     return []
 
 
 def _in_place_successors(graph: SchemaGraph, node: Schema) -> Iterator[Schema]:
-    for target in _reference_targets(graph, node):
+    for target in graph.targets.get(id(node), ()):
         if is_object(target):
             yield target
     for keyword, _, sub in children(node):

@@ -20,9 +20,34 @@ def copy_json(value: T) -> T:
 
     What is not JSON is left to `copy.deepcopy`. Raises RecursionError for a value nested more than `MAX_DEPTH` levels.
     """
-    work = _Copier()
-    made = work.copy_of(value, 0)
-    work.finish()
+    copies: dict[int, Any] = {}
+    unfilled: list[tuple[Any, Any, int]] = []
+
+    def copy_of(value: Any, depth: int) -> Any:
+        """Return a copy; a container's is still to be filled."""
+        kind = value.__class__
+        if kind in _SCALARS:
+            return value
+        key = id(value)
+        if key in copies:
+            return copies[key]
+        if kind is not dict and kind is not list:
+            return deepcopy(value)
+        if depth > MAX_DEPTH:
+            raise RecursionError(f"nested more than {MAX_DEPTH} levels")
+        inner: Any = {} if kind is dict else []
+        copies[key] = inner
+        unfilled.append((value, inner, depth + 1))
+        return inner
+
+    made = copy_of(value, 0)
+    while unfilled:
+        old, new, depth = unfilled.pop()
+        if is_object(old):
+            for key, item in old.items():
+                new[key] = item if type(item) in _SCALARS else copy_of(item, depth)
+        else:
+            new += [item if type(item) in _SCALARS else copy_of(item, depth) for item in old]
     return cast("T", made)
 
 
@@ -38,36 +63,3 @@ def count_values(value: Any) -> int:
         elif is_array(node):
             stack.extend(node)
     return count
-
-
-class _Copier:
-    """State of one copy: `copies` holds that of each container by its id, `pending` the copies still to be filled."""
-
-    def __init__(self) -> None:
-        self.copies: dict[int, Any] = {}
-        self.pending: list[tuple[Any, Any, int]] = []
-
-    def copy_of(self, value: Any, depth: int) -> Any:
-        kind = value.__class__
-        if kind in _SCALARS:
-            return value
-        key = id(value)
-        if key in self.copies:
-            return self.copies[key]
-        if kind is not dict and kind is not list:
-            return deepcopy(value)
-        if depth > MAX_DEPTH:
-            raise RecursionError(f"nested more than {MAX_DEPTH} levels")
-        made: Any = {} if kind is dict else []
-        self.copies[key] = made
-        self.pending.append((value, made, depth + 1))
-        return made
-
-    def finish(self) -> None:
-        while self.pending:
-            old, new, depth = self.pending.pop()
-            if is_object(old):
-                for key, value in old.items():
-                    new[key] = value if type(value) in _SCALARS else self.copy_of(value, depth)
-            else:
-                new += [value if type(value) in _SCALARS else self.copy_of(value, depth) for value in old]

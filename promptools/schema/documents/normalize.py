@@ -17,11 +17,11 @@ There are three passes, because rewriting keywords moves the schemas that refere
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from promptools.errors import clip
-from promptools.schema.documents.drafts import LATEST, REF_SIBLINGS, UNKNOWN_KEYWORDS, Draft
+from promptools.schema.documents.drafts import LATEST, REF_SIBLINGS, UNKNOWN_KEYWORDS, URIS, Draft
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.documents.keywords import RARE_KEYWORDS, VALUE_TESTS, well_formed
 from promptools.schema.documents.subschemas import (
@@ -52,23 +52,16 @@ _SIZE_KEYWORDS = tuple(
 )
 
 
-class NormalizedSchema(NamedTuple):
-    """A schema of draft 2020-12, and notes on what was wrong with the original."""
-
-    root: Schema
-    notes: list[str]
-
-
-def normalize_schema(schema: Any, draft: Draft) -> NormalizedSchema:
-    """Normalize a schema in place. O(n) unless it names parts of itself by `$id` or `$anchor`."""
+def normalize_schema(schema: Any, draft: Draft) -> tuple[Schema, list[str]]:
+    """Normalize a schema in place, and return it with notes. O(n) unless it has names by `$id` or `$anchor`."""
     if not is_object(schema):
-        return NormalizedSchema({}, [] if schema is True else [f"/: {_quote(schema)} was left out: it is no schema"])
+        return {}, [] if schema is True else [f"/: {_quote(schema)} was left out: it is no schema"]
     reading = _Normalizer(schema, draft)
     reading.collect_nodes()
     for node, at in reading.nodes:
         reading.normalize_keywords(node, at)
     reading.restore_references()
-    return NormalizedSchema(schema, reading.notes)
+    return schema, reading.notes
 
 
 class _Normalizer:
@@ -117,8 +110,7 @@ class _Normalizer:
             return None
 
     def resource(self, node: Schema) -> Any:
-        names = {4: "DRAFT4", 6: "DRAFT6", 7: "DRAFT7", 2019: "DRAFT201909", 2020: "DRAFT202012"}
-        return getattr(import_library("referencing.jsonschema"), names[self.draft]).create_resource(node)
+        return import_library("referencing.jsonschema").specification_with(URIS[self.draft]).create_resource(node)
 
     def walk(self, resolver: Any) -> None:
         """Visit each subschema once, those reached only by references last."""

@@ -40,16 +40,14 @@ def read_type(given: Any) -> str | list[str] | None:
 
     It understands `float`, `String`, `List[int]`, `string[]`, `int | None`, `str, optional`, and lists of them.
     """
-    names: list[Any] = given if is_array(given) else _alternatives(given)
+    names: list[Any] = given if is_array(given) else [given]
+    if isinstance(given, str) and "[" not in given and "<" not in given:
+        names = given.split("|")
     kinds = ["null" if name is None and is_array(given) else _kind(name) for name in names]
     known = list(dict.fromkeys(kind for kind in kinds if kind is not None))
     if not known or None in kinds:
         return None
     return known if len(known) > 1 or is_array(given) else known[0]
-
-
-def _alternatives(given: Any) -> list[Any]:
-    return given.split("|") if isinstance(given, str) and "[" not in given and "<" not in given else [given]
 
 
 def _kind(name: Any) -> str | None:

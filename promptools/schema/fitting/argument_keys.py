@@ -93,8 +93,6 @@ def alias_table(declared: Collection[str], own_aliases: Mapping[str, str]) -> di
 class Spellings:
     """The names that a schema declares, indexed by their form without case and separators."""
 
-    __slots__ = ("_cased", "_folded", "declared")
-
     def __init__(self, declared: frozenset[str]) -> None:
         self.declared = declared
         self._cased = unique_by_spelling(declared, str.casefold)
@@ -157,7 +155,6 @@ def _renamed(arguments: dict[str, Any], renames: Mapping[str, str]) -> tuple[dic
 
 
 def _split_words(key: str) -> list[str]:
-    """Split a key into words, at separators and changes of case."""
     return _SEPARATOR.sub(" ", _CAMEL.sub(" ", key)).casefold().split() if len(key) <= LONGEST_KEY else []
 
 

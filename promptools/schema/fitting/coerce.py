@@ -122,7 +122,6 @@ def _apply_edit(root: Any, edit: Edit) -> Any:
 
 
 def _container_at(root: Any, path: Path) -> Any:
-    """Return the object or array that holds the value at a path."""
     for step in path[:-1]:
         root = root[step]
     return root
@@ -242,10 +241,6 @@ def _number_as_string(path: Path, value: Any, number_texts: NumberTexts) -> Any:
     return UNREADABLE if text is None else text
 
 
-def _parse_null(text: str) -> Any:
-    return None if text in {"null", "None"} else UNREADABLE
-
-
 def _parse_integer(text: str) -> Any:
     if len(text) > MAX_NUMBER_LENGTH or not _INTEGER.fullmatch(text):
         return UNREADABLE
@@ -260,18 +255,6 @@ def _parse_number(text: str) -> Any:
         return UNREADABLE
     number = float(text)
     return number if number - number == 0 else UNREADABLE
-
-
-def _parse_boolean(text: str) -> Any:
-    return {"true": True, "false": False}.get(text.lower(), UNREADABLE)
-
-
-def _parse_object(text: str) -> Any:
-    return _parse_structure(text, dict)
-
-
-def _parse_array(text: str) -> Any:
-    return _parse_structure(text, list)
 
 
 def _parse_structure(text: str, kind: type) -> Any:
@@ -319,12 +302,12 @@ def _json_escape(match: re.Match[str]) -> str:
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
-    "null": _parse_null,
+    "null": lambda text: None if text in {"null", "None"} else UNREADABLE,
     "integer": _parse_integer,
     "number": _parse_number,
-    "boolean": _parse_boolean,
-    "object": _parse_object,
-    "array": _parse_array,
+    "boolean": lambda text: {"true": True, "false": False}.get(text.lower(), UNREADABLE),
+    "object": lambda text: _parse_structure(text, dict),
+    "array": lambda text: _parse_structure(text, list),
 }
 
 

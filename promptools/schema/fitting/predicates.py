@@ -14,6 +14,7 @@ value; `schemas_per_value` counts them. Schemas of either kind are left to jsons
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.schema.documents.json_guards import is_array, is_object
@@ -44,35 +45,6 @@ UNSUPPORTED_KEYWORDS = frozenset(
     ]
 )
 """Assertions without a predicate."""
-SUPPORTED_KEYWORDS = frozenset(
-    [
-        "$ref",
-        "additionalProperties",
-        "allOf",
-        "anyOf",
-        "const",
-        "enum",
-        "exclusiveMaximum",
-        "exclusiveMinimum",
-        "format",
-        "items",
-        "maxItems",
-        "maxLength",
-        "maxProperties",
-        "maximum",
-        "minItems",
-        "minLength",
-        "minProperties",
-        "minimum",
-        "oneOf",
-        "pattern",
-        "properties",
-        "required",
-        "type",
-    ]
-)
-"""Assertions with one; `format` asserts nothing in draft 2020-12."""
-
 MAX_SCHEMAS_PER_VALUE = 256
 """Subschemas that may apply to one value; with more, jsonschema decides, which counts the cost."""
 
@@ -87,6 +59,7 @@ _TYPES: dict[str, Predicate] = {
 }
 _SCALARS = (str, int, float, type(None))
 _MEMBER_KEYWORDS = frozenset(("properties", "required", "additionalProperties"))
+_LIMITS = {"minimum": ge, "maximum": le, "exclusiveMinimum": gt, "exclusiveMaximum": lt}
 _SIZES = {"Length": str, "Items": list, "Properties": dict}
 
 
@@ -252,20 +225,11 @@ def _enum(members: list[Any]) -> Predicate:
 
 
 def _limits(node: Schema) -> list[Predicate]:
-    tests: list[Predicate] = []
-    if "minimum" in node:
-        least = node["minimum"]
-        tests.append(lambda value: not is_number(value) or value >= least)
-    if "maximum" in node:
-        most = node["maximum"]
-        tests.append(lambda value: not is_number(value) or value <= most)
-    if "exclusiveMinimum" in node:
-        below = node["exclusiveMinimum"]
-        tests.append(lambda value: not is_number(value) or value > below)
-    if "exclusiveMaximum" in node:
-        above = node["exclusiveMaximum"]
-        tests.append(lambda value: not is_number(value) or value < above)
-    return tests
+    return [_limit(compare, node[keyword]) for keyword, compare in _LIMITS.items() if keyword in node]
+
+
+def _limit(compare: Callable[[Any, Any], bool], bound: float) -> Predicate:
+    return lambda value: not is_number(value) or compare(value, bound)
 
 
 def _sizes(node: Schema) -> list[Predicate]:

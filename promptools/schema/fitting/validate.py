@@ -15,7 +15,7 @@ A run that exceeds its budget raises `UncheckedError`.
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -246,10 +246,6 @@ def _error(message: str, context: Sequence[Any] = ()) -> Any:
     return import_library("jsonschema").ValidationError(message, context=context)
 
 
-def _type_check(test: Callable[[object], bool]) -> Callable[[object, object], bool]:
-    return lambda _, value: test(value)
-
-
 def _counted(keyword: str, check: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a keyword's check so that it costs a step, and more for a large keyword or value."""
     cost = budget.STEPS_PER_REFERENCE if keyword in REFERENCES else 1
@@ -297,7 +293,10 @@ def _validator_class() -> Any:
         "anyOf": _any_of,
         "oneOf": _one_of,
     }
-    numbers = {"integer": _type_check(is_integer), "number": _type_check(is_number)}
+    numbers: dict[str, Callable[[object, object], bool]] = {
+        "integer": lambda _, value: is_integer(value),
+        "number": lambda _, value: is_number(value),
+    }
     types = base.TYPE_CHECKER.redefine_many(numbers)
     counted = {word: _counted(word, check) for word, check in keywords.items()}
     return import_library("jsonschema.validators").extend(base, counted, type_checker=types)
@@ -306,11 +305,12 @@ def _validator_class() -> Any:
 class Validator:
     """One schema, compiled by jsonschema on first use."""
 
-    __slots__ = ("_compiled", "graph")
-
     def __init__(self, graph: SchemaGraph) -> None:
         self.graph = graph
-        self._compiled: Any = None
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return _validator_class()(self.graph.root, registry=import_library("referencing").Registry())
 
     def errors(self, value: Any) -> Iterator[Any]:
         """Yield jsonschema's errors for a value; may raise whatever jsonschema or recursion raises.
@@ -318,8 +318,6 @@ class Validator:
         Raises UncheckedError when it costs too much. An error inside alternatives (`context`) may be shared by several
         errors: only its relative path is reliable.
         """
-        if self._compiled is None:
-            self._compiled = _validator_class()(self.graph.root, registry=import_library("referencing").Registry())
         budget.begin_run(value)
         try:
             yield from self._compiled.iter_errors(value)
@@ -329,14 +327,13 @@ class Validator:
 
 def describe_errors(errors: Iterable[Any]) -> tuple[str, ...]:
     """Describe the first errors, one sentence each: where (JSON pointer), what is wrong, what is expected."""
-    lines = [f"{_error_path(error)}: {describe_error(error)}" for error in islice(errors, MAX_ERRORS + 1)]
+    lines = [
+        f"{clip(pointer(error.relative_path)) or 'arguments'}: {describe_error(error)}"
+        for error in islice(errors, MAX_ERRORS + 1)
+    ]
     if len(lines) > MAX_ERRORS:
         lines[MAX_ERRORS:] = ["and more of the kind"]
     return tuple(dict.fromkeys(lines))
-
-
-def _error_path(error: Any) -> str:
-    return clip(pointer(error.relative_path)) or "arguments"
 
 
 def quote_value(value: Any) -> str:

@@ -136,7 +136,6 @@ def _decode_think(think: Any, profile: Profile, notes: list[str]) -> dict[str, A
 
 
 def _decode_format(format_: Any, profile: Profile) -> dict[str, Any]:
-    """Decode `format` to `response_format`."""
     if format_ is None or format_ == "":
         return {}
     if format_ == "json":

@@ -105,7 +105,6 @@ def _encode_image(part: Mapping[str, Any]) -> str:
 
 
 def _data_of_url(url: str) -> str:
-    """Return the base64 data of a `data:` URL."""
     scheme, colon, rest = url.partition(":")
     if not colon or scheme.lower() != "data":
         raise NotExpressible("an image by its address: it takes the image itself, as a data: URL")

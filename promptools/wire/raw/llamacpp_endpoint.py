@@ -45,7 +45,7 @@ def decode_reply(body: Any) -> list[Delta]:
     problem = None if _is_reply(body) else error_of(body)
     if problem is not None:
         return [Delta(index=None, error=problem)]
-    return [delta for choice in (body if is_array(body) else [body]) for delta in _decode_choice(as_object(choice))]
+    return [_decode_choice(as_object(choice)) for choice in (body if is_array(body) else [body])]
 
 
 def _is_reply(body: Any) -> bool:
@@ -53,16 +53,15 @@ def _is_reply(body: Any) -> bool:
     return "content" in first and not is_error(first.get("error"))
 
 
-def _decode_choice(raw_choice: Mapping[str, Any]) -> list[Delta]:
+def _decode_choice(raw_choice: Mapping[str, Any]) -> Delta:
     text, ended = as_text(raw_choice.get("content")), raw_choice.get("stop") is True
     stop_word = as_text(raw_choice.get("stopping_word"))
-    delta = Delta(
+    return Delta(
         index=as_int(raw_choice.get("index")) or 0,
         content=text + stop_word if stop_word in END_OF_TURN_TOKENS else text,
         finish_reason=_finish_reason(raw_choice) if ended else None,
         usage=_usage(raw_choice) if ended else None,
     )
-    return [delta]
 
 
 def _finish_reason(raw_choice: Mapping[str, Any]) -> str:
