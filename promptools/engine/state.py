@@ -40,6 +40,12 @@ Progress: TypeAlias = int | NeedMore
 """The offset to go on from."""
 Decision: TypeAlias = bool | NeedMore
 
+
+def as_decision(answer: bool | NeedMore | None) -> Decision:
+    """Return the decision of a dialect's predicate. One of an app's own may return None for `NEED_MORE`."""
+    return NEED_MORE if answer is None else answer
+
+
 StateName: TypeAlias = Literal[
     "plain_call",
     "reply_start",

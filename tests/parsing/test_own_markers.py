@@ -162,3 +162,35 @@ def test_its_marker_in_a_fence_may_begin_like_code(opener: str, closer: str) -> 
         assert called(f"```\n{opener} is it.\n```\nDone.").calls == ()
     finally:
         dialects.unregister("sigil")
+
+
+class Noted(Textual):
+    """A dialect whose head is a call only if a note after its marker says so."""
+
+    name = "noted"
+
+    def __init__(self, undecided: Any) -> None:
+        self._undecided = undecided
+        self.heads = (Head(("~call~",), r"~call~[a-z]*+", begins=self._begins),)
+
+    def _begins(self, text: str, start: int, end: int, *, fresh: bool, rules: Any) -> Any:
+        del fresh, rules
+        return self._undecided if end == len(text) else text[start:end] == "~call~now" and text[end] == "{"
+
+    def candidate(self, head: str, rules: Any, place: Any, *, definite: bool) -> JsonBlockReader:
+        closers = Closers(right=("~end~",), wrong=(), openers=("~call~now",))
+        return JsonBlockReader(head, closers, rules, place, definite=definite)
+
+
+@pytest.mark.parametrize("undecided", [dialects.NEED_MORE, None])
+def test_a_head_waits_for_more_text(undecided: Any) -> None:
+    """None is read as NEED_MORE."""
+    assert not dialects.NEED_MORE
+    dialects.register(Noted(undecided))
+    try:
+        call = '{"name": "get_weather", "arguments": {"city": "Oslo"}}~end~'
+        assert [call.dialect for call in called(f"Yes. ~call~now{call}").calls] == ["noted"]
+        for text in (f"Yes. ~call~later{call}", "Yes. ~call~now"):
+            assert not any(call.dialect == "noted" for call in called(text).calls)
+    finally:
+        dialects.unregister("noted")

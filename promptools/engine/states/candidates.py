@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from promptools.dialects.calls.parse_options import Evidence
 from promptools.dialects.contract import NAME_GATE, TAG_GATE
 from promptools.engine.mention import CONTEXT, continues_program, is_mentioned
-from promptools.engine.state import Decision, OpenCandidate, ParserState, Progress
+from promptools.engine.state import Decision, OpenCandidate, ParserState, Progress, as_decision
 from promptools.engine.states.tags import apply_tag, reasoning_is_over
 from promptools.parsing.parts import NEED_MORE, SPACE, Candidate, Part
 from promptools.parsing.special_tokens import is_only_tokens
@@ -78,10 +78,8 @@ def _begins(state: ParserState, group: str, text: str, start: int, end: int, fin
         return expected and text.startswith(head.literals, start)
     near = (first and (state.out.at_start or state.out.has_group)) or state.code.at_fence_start
     fresh = near or (expected and not head.at_start)
-    ready = head.begins(text, start, end, fresh=fresh, rules=state.rules)
-    if ready is None:
-        return False if final or end < len(text) else NEED_MORE
-    return ready
+    ready = as_decision(head.begins(text, start, end, fresh=fresh, rules=state.rules))
+    return False if ready is NEED_MORE and (final or end < len(text)) else ready
 
 
 def _record_refusal(state: ParserState, group: str, text: str, start: int, end: int) -> None:
