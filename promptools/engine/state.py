@@ -78,6 +78,7 @@ class CodeState:
         self.fence_markup: list[Part] = []
         """Markup of a fence whose first word is not decided yet."""
         self.at_fence_start = False
+        """No text came before the fence. It counts while the fence is open."""
         self.fence_label = ""
         """The label of the last fence, such as `json`."""
 

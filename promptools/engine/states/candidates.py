@@ -76,7 +76,7 @@ def _begins(state: ParserState, group: str, text: str, start: int, end: int, fin
         if head.sure_pattern:
             return re.compile(head.sure_pattern).fullmatch(text, start, end) is not None
         return expected and text.startswith(head.literals, start)
-    near = (first and (state.out.at_start or state.out.has_group)) or state.code.at_fence_start
+    near = (first and (state.out.at_start or state.out.has_group)) or (state.in_fence and state.code.at_fence_start)
     fresh = near or (expected and not head.at_start)
     ready = as_decision(head.begins(text, start, end, fresh=fresh, rules=state.rules))
     return False if ready is NEED_MORE and (final or end < len(text)) else ready
@@ -260,8 +260,6 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
         state.next = candidate.on_call
     else:
         _write_as_text(state, candidate, lead, parts)
-    if not is_call or state.next != "after_fenced_call":
-        state.code.at_fence_start = False
     _record_tries(state, candidate, end, is_call=is_call)
 
 
@@ -314,7 +312,7 @@ def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
     if outcome == "text":
         _note_quoted_token(state, candidate)
         state.out.add_text(raw)
-        state.next, state.code.at_fence_start = candidate.on_text, False
+        state.next = candidate.on_text
     else:
         state.out.add_quoted_call(parts)
         state.next = candidate.on_call

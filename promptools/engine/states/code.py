@@ -152,7 +152,6 @@ def _begin_code(state: ParserState, markup: list[Part]) -> None:
     for part in markup:
         state.out.add_text(part.raw)
     state.code.fence_markup = []
-    state.code.at_fence_start = False
     state.next = "fenced_code"
 
 
