@@ -33,6 +33,7 @@ STATES: Final[dict[StateName, StateFunction]] = {
     "first_word": prose.first_word,
     "after_call": prose.after_call,
     "made_up_result": prose.made_up_result,
+    "inline_start": code.inline_start,
     "inline_code": code.inline_code,
     "fenced_code": code.fenced_code,
     "after_fenced_call": code.after_fenced_call,

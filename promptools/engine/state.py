@@ -7,7 +7,7 @@ text will come, and a state decides. `state.next` names the state that takes the
 
     whole      plain_call                                                         states/plain_call.py
     prose      reply_start, prose, first_word, after_call, made_up_result         states/prose.py
-    code       inline_code, fenced_code, after_fenced_call, in_run                states/code.py
+    code       inline_start, inline_code, fenced_code, after_fenced_call, in_run  states/code.py
     reasoning  reasoning_start, reasoning, holding_call, holding_trailing_calls   states/reasoning.py
     candidate  in_candidate                                                       states/candidates.py
 
@@ -53,6 +53,7 @@ StateName: TypeAlias = Literal[
     "first_word",
     "after_call",
     "made_up_result",
+    "inline_start",
     "inline_code",
     "fenced_code",
     "after_fenced_call",
@@ -75,6 +76,8 @@ class CodeState:
         self.run_pattern = RUNS["`"]
         self.after_run: StateName = "prose"
         """The state after a run of backticks."""
+        self.searched = 0
+        """Characters of inline code, from its beginning, that hold no end of it."""
         self.fence_markup: list[Part] = []
         """Markup of a fence whose first word is not decided yet."""
         self.at_fence_start = False

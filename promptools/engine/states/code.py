@@ -27,6 +27,8 @@ _GAP = re.compile(r"[\s,;]{0,256}")
 _MARGIN = re.compile(r"[ \t\r]{0,16}(?:\n[ \t]{0,16})?")
 _EMPTY_LINE = re.compile(r"\n[ \t]*\r?\n")
 """The end of a paragraph, and of inline code."""
+_UNFINISHED = re.compile(r"(?:\n[ \t]*+\r?|(?<!`)`++)\Z")
+"""What may become the end of inline code."""
 _BODY_ENDS = ("}", "]", ")", ">")
 MAX_QUOTED_CALL = 4096
 """Characters of inline code over several lines that are searched for its end, to see whether it is a quoted call."""
@@ -46,7 +48,8 @@ def enter_code(state: ParserState, match: re.Match[str], final: bool) -> Progres
         return state.hold(start)
     code.run_length = end - start
     if code.run_length < 3:
-        return _enter_inline(state, text, start, end, final)
+        code.searched = 0
+        return inline_start(state, text, start, final)
     head = _HEAD.match(text, start)
     assert head is not None
     inside = head.end()
@@ -63,16 +66,17 @@ def enter_code(state: ParserState, match: re.Match[str], final: bool) -> Progres
     return _enter_fence(state, text, start, inside, final)
 
 
-def _enter_inline(state: ParserState, text: str, start: int, end: int, final: bool) -> Progress:
-    """Enter inline code after the run `text[start:end]`, or skip it if it is a quoted call."""
+def inline_start(state: ParserState, text: str, start: int, final: bool) -> Progress:
+    """Enter inline code after the run that begins at `text[start]`, or skip it if it is a quoted call."""
+    end = start + state.code.run_length
     quoted_end = _quoted_call_end(state, text, end, final)
     if quoted_end is NEED_MORE:
+        state.next = "inline_start"
         return state.hold(start)
-    if quoted_end is None:
-        state.next = "inline_code"
-        quoted_end = end
-    state.out.add_text(text[start:quoted_end])
-    return quoted_end
+    state.next = "inline_code" if quoted_end is None else "prose"
+    end = end if quoted_end is None else quoted_end
+    state.out.add_text(text[start:end])
+    return end
 
 
 def _quoted_call_end(state: ParserState, text: str, at: int, final: bool) -> Progress | None:
@@ -82,14 +86,17 @@ def _quoted_call_end(state: ParserState, text: str, at: int, final: bool) -> Pro
     margin = _MARGIN.match(text, at)
     assert margin is not None
     inside = margin.end()
-    head = _find_head(state, text, inside, final) if inside < len(text) or final else NEED_MORE
-    if head is None or head is NEED_MORE:
-        return head
-    limit = at + MAX_QUOTED_CALL
-    run = _closing_run(state, text, at, limit)
+    if not state.code.searched:
+        head = _find_head(state, text, inside, final) if inside < len(text) or final else NEED_MORE
+        if head is None or head is NEED_MORE:
+            return head
+    begin, limit = at + state.code.searched, at + MAX_QUOTED_CALL
+    run = _closing_run(state, text, begin, limit)
     code_end = len(text) if run is None else run.start()
-    if _EMPTY_LINE.search(text, at, min(code_end, limit)):
+    if _EMPTY_LINE.search(text, begin, min(code_end, limit)):
         return None
+    unfinished = _UNFINISHED.search(text, begin, code_end)
+    state.code.searched = (code_end if unfinished is None else unfinished.start()) - at
     if run is None:
         return None if final or len(text) >= limit else NEED_MORE
     if run.end() == len(text) and not final:
