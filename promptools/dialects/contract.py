@@ -73,6 +73,8 @@ class Head(NamedTuple):
     marks with `\Z` where it may be cut; `literals` are the labels that it may begin with, if any. Its `gate` is fastest
     as literal text, or after a lookahead at the first character, `(?=[...])`: lines that begin otherwise then cost next
     to nothing."""
+    first_words: tuple[str, ...] = ()
+    """What a line head may begin with besides its literals and an offered tool's name, perhaps in a namespace."""
     unindented: bool = False
     """A line head that may not be indented once text came before it: what is indented is code."""
     fence_labels: tuple[str | None, ...] = ()

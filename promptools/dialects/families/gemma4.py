@@ -117,6 +117,7 @@ class Gemma4(Textual):
             gate=NAME_GATE,
             begins=_line_begins,
             at_line_start=True,
+            first_words=("call:", "function:", "declaration:"),
             unindented=True,
             tier="B",
         ),

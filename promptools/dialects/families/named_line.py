@@ -106,7 +106,14 @@ _HEADS = (
     _LINE,
     _EMPTY_LINE,
     _LINE._replace(pattern=_OBJECT, body_starts="{"),
-    _LINE._replace(pattern=_LABELLED, body_starts="{", gate="tool|function", begins=_label_begins, unindented=False),
+    _LINE._replace(
+        pattern=_LABELLED,
+        body_starts="{",
+        gate="tool|function",
+        begins=_label_begins,
+        unindented=False,
+        first_words=("tool_name:", "tool:", "function:"),
+    ),
     *(
         head._replace(begins=begins, at_start=True, unindented=False, fence_labels=PROGRAM_LABELS)
         for head, begins in ((_LINE, _program_begins), (_EMPTY_LINE, _empty_begins))

@@ -85,7 +85,15 @@ class ToolNameXml(Textual):
     tier: Tier = "B"
     typed = False
     heads: tuple[Head, ...] = (
-        Head((), ELEMENT, body_starts="<", gate=TAG_GATE, begins=element_begins, at_line_start=True),
+        Head(
+            (),
+            ELEMENT,
+            body_starts="<",
+            gate=TAG_GATE,
+            begins=element_begins,
+            at_line_start=True,
+            first_words=(MCP_TOOL,),
+        ),
         Head((), _BARE, body_starts="<", gate=NAME_GATE, begins=_bare_begins, at_line_start=True),
     )
 
