@@ -48,15 +48,11 @@ _COMPLETE = re.compile(
 _EMPTY_LIST = re.compile(r"\[\s*\]")
 
 
-def first_key(text: str, at: int, end: int) -> str | None:
-    """Return the first key of the object that the head `text[at:end]` opens, None if the head is unfinished."""
-    match = _COMPLETE.fullmatch(text, at, end)
-    return match[match.lastindex or 0] if match else None
-
-
 def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
-    key = first_key(text, start, end)
-    return NEED_MORE if key is None else fresh or _opens_call(key, rules)
+    match = _COMPLETE.fullmatch(text, start, end)
+    if match is None:
+        return NEED_MORE
+    return fresh or _opens_call(match[match.lastindex or 0], rules)
 
 
 def _opens_call(key: str, rules: ParseOptions) -> bool:
