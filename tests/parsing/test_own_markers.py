@@ -11,6 +11,7 @@ from casebook import bare, cuts, feed, tiled
 
 from promptools import dialects, parse
 from promptools.dialects import Closers, Head, JsonBlockReader, Textual
+from promptools.dialects.contract import NAME_GATE
 
 OPENER, CLOSER = "<|acme_call|>", "<|/acme_call|>"
 TOOL: dict[str, Any] = {
@@ -194,3 +195,33 @@ def test_a_head_waits_for_more_text(undecided: Any) -> None:
             assert not any(call.dialect == "noted" for call in called(text).calls)
     finally:
         dialects.unregister("noted")
+
+
+class Run(Textual):
+    """A dialect whose calls begin a line with a word before the tool's name."""
+
+    name = "run"
+    tier = "B"
+
+    def __init__(self) -> None:
+        pattern = r"r(?:u(?:n)?)?\Z|run:(?:[a-z_]{1,40}+)?(?:\Z|(?=\{))"
+        head = Head((), pattern, gate=NAME_GATE, begins=self._begins, at_line_start=True, first_words=("run:",))
+        self.heads = (head,)
+
+    def _begins(self, text: str, start: int, end: int, *, fresh: bool, rules: Any) -> Any:
+        del fresh, rules
+        return dialects.NEED_MORE if end == len(text) else text[start:end] == "run:get_weather"
+
+    def candidate(self, head: str, rules: Any, place: Any, *, definite: bool) -> JsonBlockReader:
+        closers = Closers(right=(), wrong=(), openers=(), required=False)
+        return JsonBlockReader(head, closers, rules, place, definite=definite, name=head.removeprefix("run:"))
+
+
+def test_a_line_may_begin_with_a_word_before_the_name() -> None:
+    dialects.register(Run())
+    try:
+        reply = called('I will look it up.\nrun:get_weather{"city": "Oslo"}')
+        assert [(call.name, call.dialect) for call in reply.calls] == [("get_weather", "run")]
+        assert called("I will look it up.\nrun:time or run:get_weather, whichever is best.").calls == ()
+    finally:
+        dialects.unregister("run")
