@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from promptools.dialects.readers.json_block.block_markers import Closers
     from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
     from promptools.jsontext.value import dump
+    from promptools.parsing.parts import NEED_MORE, NeedMore
 
 BUILT_IN: Final[dict[str, str]] = {
     # messages with headers
@@ -164,6 +165,8 @@ _FOR_CLASSES = {
     "Closers": "promptools.dialects.readers.json_block.block_markers",
     "Head": "promptools.dialects.contract",
     "JsonBlockReader": "promptools.dialects.readers.json_block.block_reader",
+    "NEED_MORE": "promptools.parsing.parts",
+    "NeedMore": "promptools.parsing.parts",
     "Textual": "promptools.dialects.contract",
     "dump": "promptools.jsontext.value",
 }
@@ -179,9 +182,11 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "BUILT_IN",
+    "NEED_MORE",
     "Closers",
     "Head",
     "JsonBlockReader",
+    "NeedMore",
     "Textual",
     "dump",
     "edition",

@@ -4,7 +4,7 @@ A dialect is a text format for tool calls. Parsing one takes two steps, so that 
 
 1. The scanner searches the text for the dialect's `heads`. A `Head` matches the beginning of a call up to the first
    character of its body, or a prefix of that at the end of the buffer, which the scanner holds back until more text
-   comes. `Head.begins` then says whether the match may be a call: yes, no, or more text is needed (None).
+   comes. `Head.begins` then says whether the match may be a call: yes, no, or `NEED_MORE`.
 2. `Dialect.candidate` makes a `Candidate` for the match, which is fed the body until it is decided. It leaves parts
    that tile the text it took: calls, malformed calls, markup, or plain text if it was no call after all.
 
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypedDic
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.errors import UsageError, clip
 from promptools.parsing.messages import MessageSplitter
-from promptools.parsing.parts import Candidate, Part, TriedStrategy
+from promptools.parsing.parts import Candidate, NeedMore, Part, TriedStrategy
 from promptools.parsing.scanner import RareLiteralMarker
 from promptools.types import Call, Result
 
@@ -42,8 +42,8 @@ class HeadPredicate(Protocol):
     `fresh`: no text came before it, or the request asked for this dialect.
     """
 
-    def __call__(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
-        """Return whether it may; None if more text is needed."""
+    def __call__(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+        """Return whether it may; `NEED_MORE` if only more text can tell."""
         ...
 
 
@@ -73,6 +73,8 @@ class Head(NamedTuple):
     marks with `\Z` where it may be cut; `literals` are the labels that it may begin with, if any. Its `gate` is fastest
     as literal text, or after a lookahead at the first character, `(?=[...])`: lines that begin otherwise then cost next
     to nothing."""
+    first_words: tuple[str, ...] = ()
+    """What a line head may begin with besides its literals and an offered tool's name, perhaps in a namespace."""
     unindented: bool = False
     """A line head that may not be indented once text came before it: what is indented is code."""
     fence_labels: tuple[str | None, ...] = ()
@@ -100,8 +102,8 @@ class MessageFormat(NamedTuple):
 class HeaderPredicate(Protocol):
     """Decides whether a header begins at `text[at]`. `first`: no text came before it; `final`: none will follow."""
 
-    def __call__(self, text: str, at: int, rules: ParseOptions, *, first: bool, final: bool) -> bool | None:
-        """Return whether one does; None if more text is needed."""
+    def __call__(self, text: str, at: int, rules: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
+        """Return whether one does; `NEED_MORE` if only more text can tell."""
         ...
 
 

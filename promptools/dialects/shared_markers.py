@@ -2,8 +2,9 @@
 
 A marker of one family is declared by its dialect, as `reasoning_tags`, `answer_tags`, `result_openers` or `end_tokens`
 (see `promptools.dialects.contract`). Here are the others: tags that models learn from prompts, ChatML's tokens, which
-half of all families use, and the end tokens of families that write their calls in another family's dialect.
-`promptools.dialects.reply_markers` puts both together.
+half of all families use, the end tokens of families that write their calls in another family's dialect, and the closing
+tags that models write in place of their own. `promptools.dialects.reply_markers` puts the first three together with the
+dialects' own.
 """
 
 from __future__ import annotations
@@ -31,3 +32,9 @@ END_TOKENS: Final = (
     "<|end_of_turn|>",  # OpenChat, Starling
     "<|end_of_sentence|>",  # ERNIE 4.5
 )
+WRONG_CLOSERS: Final = ("</think>", "</tool_call>", "</tool_response>", "</response>")
+"""Closing tags that models of any family write after the JSON of a call in place of its own.
+
+They are those that the training data of most families have in common, and not all that any dialect declares: the JSON
+may quote a closing tag, and would end there.
+"""

@@ -23,11 +23,13 @@ from promptools.dialects.readers.tag_formats.tag_templates import (
 from promptools.dialects.rendering.templates import Instructions
 from promptools.dialects.table_values import (
     FLAG,
+    JSON_CLOSERS,
     JSON_OPENERS,
     LABEL,
     LITERALS,
     MARKERS,
     NAME,
+    NO_BRACKET,
     OPENERS,
     OPTIONAL_TAGS,
     TAGS,
@@ -37,6 +39,7 @@ from promptools.dialects.table_values import (
     TEXTS_NOT_EMPTY,
     WHITE_SPACE,
     TableKey,
+    are_json_closers,
     is_label,
     is_marker,
     is_text,
@@ -95,11 +98,13 @@ COMMON_KEYS: Final[dict[str, TableKey]] = {
 
 def _is_wrapper(value: Any) -> bool:
     before, calls, after = value.partition("{calls}") if isinstance(value, str) else ("", "", "")
-    return bool(calls) and is_marker(before.strip()) and is_marker(after.strip())
+    return bool(calls) and is_marker(before.strip()) and is_marker(after.strip()) and are_json_closers([after])
 
 
 def _is_call_template(value: Any) -> bool:
-    return isinstance(value, str) and "{arguments}" in value and is_call_template(value)
+    if not isinstance(value, str) or "{arguments}" not in value:
+        return False
+    return is_call_template(value) and are_json_closers([value.partition("{arguments}")[2]])
 
 
 def _are_spellings(value: Any) -> bool:
@@ -118,6 +123,17 @@ def _is_tag_wrapper(value: Any) -> bool:
     return isinstance(value, str) and read_wrapper(value) is not None
 
 
+def _is_pair_argument(value: Any) -> bool:
+    """Return whether a value is the template of an argument whose value has no white space around it."""
+    return is_argument(value) and _space_around_value(value) == ("", "")
+
+
+def _space_around_value(parameter: str) -> tuple[str, str]:
+    """Return the white space before and after `{value}` in a template."""
+    before, _, after = parameter.partition("{value}")
+    return before[len(before.rstrip()) :], after[: len(after) - len(after.lstrip())]
+
+
 def _are_tags(value: Any) -> bool:
     return is_array(value) and all(isinstance(item, str) and word_of(item) for item in value)
 
@@ -126,6 +142,15 @@ def _python_problem(values: Mapping[str, Any]) -> str:
     """Return why the openers are no labels, if they are to be."""
     unfit = [opener for opener in values["openers"] if values.get("at_line_start") and not is_label(opener)]
     return f"with 'at_line_start' openers are words that begin with a letter, {unfit[0]!r} is not" if unfit else ""
+
+
+def _tags_problem(values: Mapping[str, Any]) -> str:
+    """Return why the white space around a value would be read as part of it."""
+    trim, around = values.get("trim"), {*_space_around_value(values["parameter"])}
+    allowed = {"": ({""}, {"\n"}), "line": ({""}, {"\n"}, {"", "\n"}), "verbatim": ({""},)}
+    if trim == "strip" or around in allowed[trim or ""]:
+        return ""
+    return "'parameter' has white space around {value} that is not left out: with 'trim' it can be"
 
 
 def _key_value_problem(values: Mapping[str, Any]) -> str:
@@ -142,7 +167,7 @@ KINDS: Final[dict[str, Kind]] = {
             "openers": JSON_OPENERS.means(
                 f'{_OPENERS_MEANING}; `"" = ""` is JSON without markers, read only if the request asked for it'
             ),
-            "also": TEXTS.means("closing markers that other writers use"),
+            "also": JSON_CLOSERS.means("closing markers that other writers use"),
             "stripped": LABEL.means("what is left of the opener at the beginning of a line if special tokens are lost"),
             "shape": one_of("object", "list", "lines").means("what is between the markers"),
             "body_starts": one_of("{[", "{", "[").means("the brackets that may follow the opener"),
@@ -161,7 +186,8 @@ KINDS: Final[dict[str, Kind]] = {
         NamedMarkerJson,
         {
             "call": TableKey(
-                "a text with {name} and then {arguments} in it, a marker before them and text between keys",
+                "a text with {name} and then {arguments} in it, a marker before them, text between keys, and after"
+                f" them text {NO_BRACKET}",
                 _is_call_template,
                 "a call: `{name}`, `{arguments}` and, if calls have one, `{id}`",
             ),
@@ -173,7 +199,9 @@ KINDS: Final[dict[str, Kind]] = {
             "separator": TEXT.means("the text between two calls"),
             "one_line": FLAG.means("the arguments are written in one line, whatever line breaks they came with"),
             "wrapper": TableKey(
-                "a text with {calls} between two markers", _is_wrapper, "the markers around all calls of a turn"
+                f"a text with {{calls}} between two markers, the second {NO_BRACKET}",
+                _is_wrapper,
+                "the markers around all calls of a turn",
             ),
         },
         ("call",),
@@ -214,6 +242,7 @@ KINDS: Final[dict[str, Kind]] = {
             "namespaced": FLAG.means("the names of tools may have a namespace before them"),
         },
         ("call", "parameter"),
+        _tags_problem,
     ),
     "key_value": Kind(
         PairDialect,
@@ -225,8 +254,8 @@ KINDS: Final[dict[str, Kind]] = {
             ),
             "argument": TableKey(
                 "a tag, {key}, its closing tag, perhaps the same for {type}, a tag, {value}, its closing tag; a key may"
-                " lack its closing tag",
-                is_argument,
+                " lack its closing tag, and no white space is around {value}",
+                _is_pair_argument,
                 "an argument: `{key}`, `{value}` and, if values carry their types, `{type}` between the two",
             ),
             "wrapper": TableKey(

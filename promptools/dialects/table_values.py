@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from promptools.dialects.readers.json_block.block_markers import GAP_CHARACTERS
 from promptools.schema.documents.json_guards import is_array, is_object
 
 MIN_MARKER: Final = 2
@@ -72,7 +73,12 @@ def _is_json_openers(value: Any) -> bool:
     if not is_object(value) or not value:
         return False
     marked = {opener: closer for opener, closer in value.items() if opener or closer}
-    return not marked or _is_openers(marked)
+    return not marked or (_is_openers(marked) and are_json_closers(list(marked.values())))
+
+
+def are_json_closers(value: Any) -> bool:
+    """Return whether a value is texts that can come after JSON: surplus brackets and separators are a part of it."""
+    return is_texts(value) and not any(text.lstrip().startswith(tuple(GAP_CHARACTERS)) for text in value)
 
 
 def _is_text_not_empty(value: Any) -> bool:
@@ -124,7 +130,11 @@ MARKERS: Final = TableKey(f"a list of texts, each {SIZES}", _are_markers)
 LITERALS: Final = TableKey(f"a list of texts, each {MIN_MARKER} to {MAX_MARKER} characters", _are_literals)
 TAGS: Final = TableKey(f"a table of opening tags and their closing tags, each {SIZES}", _are_tags)
 OPTIONAL_TAGS: Final = TableKey(f"a table of opening tags and their closing tags, each {SIZES}", _are_optional_tags)
-JSON_OPENERS: Final = TableKey(f"a table of openers and their closers, each {SIZES}", _is_json_openers)
+NO_BRACKET: Final = f"beginning with none of {' '.join(GAP_CHARACTERS)}"
+JSON_OPENERS: Final = TableKey(
+    f"a table of openers and their closers, each {SIZES}, the closers {NO_BRACKET}", _is_json_openers
+)
+JSON_CLOSERS: Final = TableKey(f"a list of texts {NO_BRACKET}", are_json_closers)
 OPENERS: Final = TableKey(f"a table of openers and their closers, each {SIZES}", _is_openers)
 
 

@@ -11,33 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from promptools.dialects.contract import NAME_GATE, TAG_GATE
+from promptools.dialects.prefix_patterns import any_of
 from promptools.parsing.scanner import LineStartMarkers
+from promptools.schema.fitting.spelling import NAMESPACES
 
 if TYPE_CHECKING:
     from promptools.dialects.contract import Dialect, Head
-
-NAMESPACES = {
-    "function": r"s?[.:\w]",
-    "tool": r"s?[.:]",
-    "default_api": "",
-    "multi_tool_use": "",
-    "call:": "",
-    "declaration:": "",
-}
-"""Prefixes of a tool's name: a word in any case, and the pattern of what follows it."""
-LINE_LABELS = (
-    "functions.",
-    "tools.",
-    "default_api:",
-    "declaration:",
-    "call:",
-    "tool_name:",
-    "tool call",
-)
-"""Labels that may begin such a line, besides the literals of the heads."""
-MCP_TAG = "use_mcp_tool"
-"""Cline's tag around a call of an MCP server's tool."""
-
 
 MAX_SPELLED_NAMES = 16
 """Tools whose names go into the pattern in full; of more only the beginnings do, which keeps the pattern small."""
@@ -53,7 +32,8 @@ class LineHeads:
 
     def __init__(self, heads: Mapping[str, tuple[Dialect, Head]]) -> None:
         self._heads = {group: head for group, (_, head) in heads.items() if head.at_line_start}
-        self._labels = {*LINE_LABELS, *(literal for head in self._heads.values() for literal in head.literals)}
+        labels = (label for head in self._heads.values() for label in (*head.literals, *head.first_words))
+        self._labels = {*NAMESPACES, *labels}
         branches = "|".join(f"(?P<{group}>{head.pattern})" for group, head in self._heads.items())
         self._first = re.compile(branches or r"(?!)")
         self._patterns = {group: re.compile(head.pattern) for group, head in self._heads.items()}
@@ -82,13 +62,14 @@ class LineHeads:
         """Return the pattern of the beginning of such a line: of an offered tool's name, three letters in any case."""
         gates = dict.fromkeys(head.gate for head in self._heads.values() if _occurs_in_prose(head))
         if names is not None:
-            firsts = sorted({beginning.casefold() for beginning in _name_prefixes(names)})
-            prefixes = [_in_any_case(first) for first in firsts]
-            namespaces = [_in_any_case(word) + rest for word, rest in NAMESPACES.items()]
-            begins = "".join(f"{word[0]}{word[0].lower()}{word[0].upper()}" for word in (*firsts, *NAMESPACES))
-            names_gate = f"{_lookahead(begins)}(?:{'|'.join([*prefixes, *namespaces])})"
-            tag_gate = f"{_lookahead('<')}</?(?:{'|'.join([*prefixes, _in_any_case(MCP_TAG)])})"
-            whole = {NAME_GATE: names_gate, TAG_GATE: tag_gate}
+            firsts = {beginning.casefold() for beginning in _name_prefixes(names)}
+            words = sorted({*firsts, *NAMESPACES, *self._first_words(NAME_GATE)})
+            begins = "".join(f"{word[0]}{word[0].lower()}{word[0].upper()}" for word in words)
+            tags = sorted({*firsts, *self._first_words(TAG_GATE)})
+            whole = {
+                NAME_GATE: f"{_lookahead(begins)}(?:{'|'.join(map(_in_any_case, words))})",
+                TAG_GATE: f"{_lookahead('<')}</?(?:{'|'.join(map(_in_any_case, tags))})",
+            }
             gates = dict.fromkeys(whole.get(gate, gate) for gate in gates)
         looks = [_first_characters(gate) for gate in gates]
         every = "|".join(gates)
@@ -96,17 +77,21 @@ class LineHeads:
 
     def unfinished_word(self, names: tuple[str, ...]) -> str:
         """Return the pattern of a suffix of the text that may become the first word of such a line."""
-        spaces = r"(?:(?:functions?|tools?|default_api|call|declaration)[.:])*"
+        prefixes = any_of(*map(re.escape, sorted({*NAMESPACES, *self._first_words(NAME_GATE)})))
         many = len(names) > MAX_SPELLED_NAMES
         spelled = _name_prefixes(names) if many else names
-        beginnings = {name[:size] for name in (*spelled, MCP_TAG) for size in range(min(len(name), MAX_HELD_NAME) + 1)}
+        beginnings = {name[:size] for name in spelled for size in range(min(len(name), MAX_HELD_NAME) + 1)}
         labels = {label[:size] for label in self._labels for size in range(1, len(label) + 1)}
         spellings = map(re.escape, sorted(beginnings | labels))
         pattern = "|".join(re.sub(r"(?:\\[-.]|_)", r"[-_.]?", spelling) for spelling in spellings)
         if many:
             rest = r"[\w.-]*" if all(map(_ONE_WORD, names)) else r"[\w.:/ -]*"
             pattern += "".join(f"|{re.escape(prefix)}{rest}" for prefix in sorted(spelled))
-        return rf"(?=\S)(?=[</]{{0,2}}[\w.:/ -]{{0,{MAX_HELD_NAME}}}\Z)[</]{{0,2}}(?i:{spaces}(?:{pattern}))\Z"
+        return rf"(?=\S)(?=[</]{{0,2}}[\w.:/ -]{{0,{MAX_HELD_NAME}}}\Z)[</]{{0,2}}(?i:{prefixes}*(?:{pattern}))\Z"
+
+    def _first_words(self, gate: str) -> set[str]:
+        """Return the words besides names that heads with this gate may begin with."""
+        return {word for head in self._heads.values() if head.gate == gate for word in head.first_words}
 
 
 def _occurs_in_prose(head: Head) -> bool:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from promptools.engine.state import NEED_MORE, Levels, ParserState, StandaloneResult, StateFunction, StateName
+from promptools.engine.state import Levels, ParserState, StandaloneResult, StateFunction, StateName
 from promptools.engine.states import code, prose, reasoning
 from promptools.engine.states.candidates import close_candidate, in_candidate
 from promptools.engine.states.plain_call import plain_call
 from promptools.engine.states.tags import enter_reasoning
 from promptools.parsing.emitter import Emitter
+from promptools.parsing.parts import NEED_MORE
 
 if TYPE_CHECKING:
     from promptools.dialects.calls.parse_options import ParseOptions
@@ -32,6 +33,7 @@ STATES: Final[dict[StateName, StateFunction]] = {
     "first_word": prose.first_word,
     "after_call": prose.after_call,
     "made_up_result": prose.made_up_result,
+    "inline_start": code.inline_start,
     "inline_code": code.inline_code,
     "fenced_code": code.fenced_code,
     "after_fenced_call": code.after_fenced_call,
@@ -45,10 +47,17 @@ STATES: Final[dict[StateName, StateFunction]] = {
 """Each state, by its name."""
 MAX_RESYNC_WORK = 8
 """How often the characters after a candidate that is open at the end are parsed again, in sum over all such candidates
-after it; the rest of any further one is text.
+after it; the rest of any further one is text, even if a call is in it.
 
 Whether a later candidate is open to the end too shows only when it has read all of the text, so without a limit a text
-of such candidates would cost its square. The limit is one of work and not of candidates, since each rest is shorter.
+of such candidates would cost its square. The limit is one of work and not of candidates, since each rest is shorter: of
+candidates of equal length some sixteen are read.
+
+No rule is known that would lose nothing and stay linear. That one candidate was not closed says nothing of a later one
+of its kind: it begins at another quote, so what was in a string there is outside of one here, and what closes it
+depends on its markers and on how its dialect repairs what is broken. To read only the last candidates of the text would
+return calls that an earlier one quotes. The blocks that one broken string runs over are found without this, from the
+end (`promptools.dialects.readers.json_block.trailing_blocks`), if whole blocks are all that follows.
 """
 
 

@@ -7,7 +7,7 @@ text will come, and a state decides. `state.next` names the state that takes the
 
     whole      plain_call                                                         states/plain_call.py
     prose      reply_start, prose, first_word, after_call, made_up_result         states/prose.py
-    code       inline_code, fenced_code, after_fenced_call, in_run                states/code.py
+    code       inline_start, inline_code, fenced_code, after_fenced_call, in_run  states/code.py
     reasoning  reasoning_start, reasoning, holding_call, holding_trailing_calls   states/reasoning.py
     candidate  in_candidate                                                       states/candidates.py
 
@@ -23,11 +23,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from promptools.parsing.emitter import Emitter
-from promptools.parsing.parts import SPACE, Candidate, Part
+from promptools.parsing.parts import NEED_MORE, SPACE, Candidate, NeedMore, Part
 from promptools.parsing.scanner import ForwardSearch, MarkerScanner
 
 if TYPE_CHECKING:
@@ -37,17 +36,15 @@ if TYPE_CHECKING:
     from promptools.engine.states.reasoning import CloserIndex
 
 
-class Need(Enum):
-    """What a state lacks to decide."""
-
-    MORE = "more input"
-
-
-NEED_MORE: Final = Need.MORE
-"""Returned where only more text can decide."""
-Progress: TypeAlias = int | Literal[Need.MORE]
+Progress: TypeAlias = int | NeedMore
 """The offset to go on from."""
-Decision: TypeAlias = bool | Literal[Need.MORE]
+Decision: TypeAlias = bool | NeedMore
+
+
+def as_decision(answer: bool | NeedMore | None) -> Decision:
+    """Return the decision of a dialect's predicate. One of an app's own may return None for `NEED_MORE`."""
+    return NEED_MORE if answer is None else answer
+
 
 StateName: TypeAlias = Literal[
     "plain_call",
@@ -56,6 +53,7 @@ StateName: TypeAlias = Literal[
     "first_word",
     "after_call",
     "made_up_result",
+    "inline_start",
     "inline_code",
     "fenced_code",
     "after_fenced_call",
@@ -78,9 +76,12 @@ class CodeState:
         self.run_pattern = RUNS["`"]
         self.after_run: StateName = "prose"
         """The state after a run of backticks."""
+        self.searched = 0
+        """Characters of inline code, from its beginning, that hold no end of it."""
         self.fence_markup: list[Part] = []
         """Markup of a fence whose first word is not decided yet."""
         self.at_fence_start = False
+        """No text came before the fence. It counts while the fence is open."""
         self.fence_label = ""
         """The label of the last fence, such as `json`."""
 
@@ -248,7 +249,7 @@ class ParserState:
         """The levels of a text that is parsed as a reply of its own; None: it is the reply."""
         self.search = SearchState()
 
-    def hold(self, at: int) -> Literal[Need.MORE]:
+    def hold(self, at: int) -> NeedMore:
         """Hold the text back from `at` on, until more comes."""
         self.held_from = at
         return NEED_MORE

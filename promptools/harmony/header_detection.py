@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from promptools.harmony.parsing.header_text import HEADER_PARTS, MAX_HEADER, has_routing, may_continue
+from promptools.parsing.parts import NEED_MORE, NeedMore
 
 _HEADER = re.compile(r"(?:<\|(?:start|channel|constrain)\|>[^<{\n]{0,120}(?:\n\s{0,3})?)+<\|message\|>")
 """Tokens of a header, a few words after each, and `<|message|>`."""
@@ -22,15 +23,15 @@ _ENDED = re.compile(r"<\|end\|>\s{0,4}")
 _ENDS = re.compile(r"<\|(?:end|return|call)\|>")
 
 
-def harmony_header_begins(text: str, at: int, *, first: bool, final: bool) -> bool | None:
-    """Whether a header begins with the token at `text[at]`; None: more text is needed.
+def harmony_header_begins(text: str, at: int, *, first: bool, final: bool) -> bool | NeedMore:
+    """Whether a header begins with the token at `text[at]`.
 
     `first`: no text precedes it; `final`: no more text will come.
     """
     ended = _ENDED.match(text, at)
     if ended is not None:  # the prompt began the message that this ends
         if ended.end() == len(text):
-            return False if final else None
+            return False if final else NEED_MORE
         at = ended.end()
     window = text[at : at + MAX_HEADER]
     more = not final and len(text) - at <= MAX_HEADER
@@ -41,14 +42,14 @@ def harmony_header_begins(text: str, at: int, *, first: bool, final: bool) -> bo
     if window.startswith("<|message|>"):
         return first
     if ended is not None and not window.startswith("<"):
-        return None if more and _SPEAKER.startswith(window) else window.startswith(_SPEAKER)
+        return NEED_MORE if more and _SPEAKER.startswith(window) else window.startswith(_SPEAKER)
     if more and _UNFINISHED.match(window):
-        return None
+        return NEED_MORE
     parts = HEADER_PARTS.match(window)
     end = parts.end() if parts is not None else 0
     head, rest = window[:end], window[end:]
     if more and may_continue(rest):
-        return None
+        return NEED_MORE
     if not has_routing(head):
         return bool(_SPEAKS.match(window)) and rest.startswith("<|")
     if not rest:  # a header, and nothing else
@@ -56,5 +57,5 @@ def harmony_header_begins(text: str, at: int, *, first: bool, final: bool) -> bo
     if rest[0] in "{[":
         return "to=" in head or "<|channel|>" in head
     if more and not _ENDS.search(rest):
-        return None
+        return NEED_MORE
     return bool(_ENDS.search(rest))

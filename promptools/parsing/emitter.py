@@ -181,8 +181,6 @@ class Emitter:
             self._discard_or_keep_space(self._take_held_space())
 
     def _take_held_space(self) -> str:
-        if not self._space:
-            return ""
         held = "".join(self._space)
         self._space, self._space_length = [], 0
         return held
@@ -207,11 +205,9 @@ class Emitter:
 
     def add_zone_tag(self, raw: str, zone: Zone) -> None:
         """Add a tag that opens or closes a zone. Reasoning is no prose, so a group before it is accepted."""
-        self.accept_group()
-        self._discard_held_space()
+        self.accept_before_header()
         self.record.discard(raw, "markup")
-        self._zone = zone
-        self._preceded_by = "tag"
+        self.set_zone(zone)
 
     def accept_before_header(self) -> None:
         """Discard the held white space: it precedes a header."""
@@ -242,6 +238,8 @@ class Emitter:
 
     def _resolve_tokens(self, following: str) -> None:
         """Remove the held tokens, or emit them as text; `following` is the text after them, empty at the end."""
+        if not self._tokens:
+            return
         tokens, self._tokens = self._tokens, []
         before = self.last_text(QUOTE_CONTEXT)
         kept = count_quoted_tokens(tokens, before, following, self._tokens_before_text)
@@ -270,8 +268,7 @@ class Emitter:
 
     def reclassify_as_reasoning(self, raw: str) -> None:
         """Add a closing tag without an opening tag: the text so far was reasoning."""
-        if self._tokens:
-            self._resolve_tokens("")
+        self._resolve_tokens("")
         self.reject_group()
         self._discard_held_space()
         self.record.turn_into_reasoning(SPACE)
@@ -284,8 +281,7 @@ class Emitter:
     def end_reasoning(self) -> None:
         """End reasoning without a closing tag."""
         self._discard_held_space()
-        self._zone = "text"
-        self._preceded_by = "tag"
+        self.set_zone("text")
 
     def set_zone(self, zone: Zone) -> None:
         """Set the zone without a tag: the template printed the opening tag, or the reply ended inside a zone."""
@@ -296,13 +292,12 @@ class Emitter:
 
     def add_parts(self, parts: list[Part], *, definite: bool) -> None:
         """Add the parts of a candidate."""
-        if self._tokens:
-            if definite:
-                self._resolve_tokens("")
-            else:
-                tokens, self._tokens = self._tokens, []
-                for part in tokens:
-                    self._add_to_group(part, definite=False)
+        if definite:
+            self._resolve_tokens("")
+        else:
+            tokens, self._tokens = self._tokens, []
+            for part in tokens:
+                self._add_to_group(part, definite=False)
         for part in parts:
             if self._group or not definite:
                 self._add_to_group(part, definite=definite)
@@ -334,13 +329,11 @@ class Emitter:
 
     def accept_group(self) -> None:
         """Emit the group, as text if there is no call in it."""
-        if self._tokens:
-            self._resolve_tokens("")
+        self._resolve_tokens("")
         if not self._group_has_call:
             self.reject_group()
             return
-        group, self._group, self._group_has_call, self.group_is_quoted = self._group, [], False, False
-        for part, _ in group:
+        for part, _ in self._take_group():
             if part.kind == "space":
                 self._hold_space(part.raw)
             else:
@@ -351,9 +344,8 @@ class Emitter:
         """Emit the group as text, except for its definite parts."""
         if not self._group:
             return
-        group, self._group, self._group_has_call, self.group_is_quoted = self._group, [], False, False
         begun = self.record.offset + self._space_length
-        for part, definite in group:
+        for part, definite in self._take_group():
             if definite:
                 self._retract_tries(begun)
                 self._emit_part(part)
@@ -361,6 +353,10 @@ class Emitter:
             else:
                 self._emit_or_hold(part.raw)
         self._retract_tries(begun)
+
+    def _take_group(self) -> list[tuple[Part, bool]]:
+        group, self._group, self._group_has_call, self.group_is_quoted = self._group, [], False, False
+        return group
 
     def _retract_tries(self, start: int) -> None:
         self.record.retract_tries(start, self.record.offset + self._space_length)
@@ -383,8 +379,7 @@ class Emitter:
     def emit_early(self, item: EarlyCallStart | EarlyArguments) -> None:
         """Emit a call while it arrives: its name, then fragments of its arguments."""
         if isinstance(item, EarlyCallStart):
-            if self._tokens:
-                self._resolve_tokens("")
+            self._resolve_tokens("")
             self._discard_held_space()
             self.record.start_call(item)
         else:

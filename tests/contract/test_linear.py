@@ -156,6 +156,20 @@ def test_a_piece_costs_the_same_however_much_came_before(name: str) -> None:
 
 
 @pytest.mark.clock
+@pytest.mark.parametrize("separator", [" ", "\n"], ids=["a line", "lines"])
+def test_a_piece_of_inline_code_costs_the_same_however_much_came_before(separator: str) -> None:
+    """Inline code that begins with a call is held until its end shows whether it is quoted."""
+
+    def piece_cost(begin: int) -> float:
+        text = 'See `{"name": "write_file", "arguments": {"content": "' + f"some words of it,{separator}" * 240
+        parser = StreamParser(SETS["demo"])
+        parser.feed(text[:begin])
+        return median(seconds(lambda at=at: parser.feed(text[at : at + 4])) for at in range(begin, begin + 300, 4))
+
+    assert piece_cost(3_600) <= 2.5 * piece_cost(100)
+
+
+@pytest.mark.clock
 @pytest.mark.parametrize("before", ["", "```json\n"], ids=["bare", "fenced"])
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_text_by_the_clock(unit: str, before: str) -> None:

@@ -109,6 +109,48 @@ def test_labels_begin_with_a_letter() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("json", "openers", {"{{x": "}}"}),
+        ("json", "openers", {"<<": "]x"}),
+        ("json", "openers", {"<<": ",end"}),
+        ("json", "also", ["}}"]),
+        ("named", "call", "<<{name}|{arguments}}}"),
+        ("named", "call", "<<{name}|{arguments}\n]]"),
+        ("named", "wrapper", "<calls>{calls}]]"),
+    ],
+)
+def test_a_closer_of_json_does_not_begin_like_more_of_it(kind: str, key: str, value: object) -> None:
+    """A surplus bracket is a part of the JSON, so such a closer would never be found."""
+    with pytest.raises(UsageError, match=rf"'acme\.toml': '{key}' is .*beginning with none of , ; }} \]"):
+        make_dialect({"name": "acme", "kind": kind, **TABLES[kind], key: value}, "acme.toml")
+
+
+@pytest.mark.parametrize("argument", ["<k>{key}</k><v> {value} </v>", "<k>{key}</k><v>{value}\n</v>"])
+def test_white_space_around_a_value_is_the_value_s(argument: str) -> None:
+    with pytest.raises(UsageError, match=r"'argument' is .*no white space is around \{value\}"):
+        make_dialect({"name": "acme", "kind": "key_value", **TABLES["key_value"], "argument": argument}, "acme.toml")
+
+
+@pytest.mark.parametrize(
+    ("trim", "accepted", "refused"),
+    [
+        (None, ["<{key}>\n{value}\n</{key}>"], ["<{key}>\n{value}</{key}>", "<{key}> {value} </{key}>"]),
+        ("line", ["<{key}>\n{value}\n</{key}>", "<{key}>{value}</{key}>"], ["<{key}> {value}</{key}>"]),
+        ("verbatim", ["<{key}>{value}</{key}>"], ["<{key}>\n{value}\n</{key}>", "<{key}>{value} </{key}>"]),
+        ("strip", ["<{key}> {value} </{key}>", "<{key}>\n\n{value}</{key}>"], []),
+    ],
+)
+def test_white_space_around_a_value_is_trimmed(trim: str | None, accepted: list[str], refused: list[str]) -> None:
+    table = {"name": "acme", "kind": "tags", **TABLES["tags"], **({"trim": trim} if trim else {})}
+    for parameter in accepted:
+        written({**table, "parameter": parameter})
+    for parameter in refused:
+        with pytest.raises(UsageError, match=r"'parameter' has white space around \{value\} that is not left out"):
+            make_dialect({**table, "parameter": parameter}, "acme.toml")
+
+
+@pytest.mark.parametrize(
     "text", ["x = ", "x = 1\nx = 2", "[" * 9999, f"x = {'[' * 9999}", "\x00", 'name = "\\ud800"', "x = 1979-99-99"]
 )
 def test_what_is_no_toml(text: str, tmp_path: Path) -> None:

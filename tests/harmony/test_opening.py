@@ -4,6 +4,7 @@ import pytest
 
 from promptools.harmony.header_detection import harmony_header_begins
 from promptools.harmony.parsing.stripped_headers import stripped_header_begins
+from promptools.parsing.parts import NEED_MORE
 
 TRUE = [
     "<|channel|>final<|message|>x",
@@ -50,11 +51,11 @@ def test_tokens_are_named(text):
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("text", [*TRUE, *FALSE])
 def test_what_is_certain_stays_certain(text, first):
-    known = None
+    known = NEED_MORE
     for end in range(1, len(text) + 1):
         if text[:end].startswith(("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>")):
             now = harmony_header_begins(text[:end], 0, first=first, final=False)
-            assert known is None or now is known, text[:end]
+            assert known is NEED_MORE or now is known, text[:end]
             known = now
 
 
@@ -71,7 +72,7 @@ def test_what_is_certain_stays_certain(text, first):
     ],
 )
 def test_at_the_end_of_the_text_nothing_more_is_awaited(text, expected):
-    assert harmony_header_begins(text, 0, first=True, final=False) is None
+    assert harmony_header_begins(text, 0, first=True, final=False) is NEED_MORE
     assert harmony_header_begins(text, 0, first=True, final=True) is expected
 
 
@@ -85,22 +86,22 @@ def test_behind_words_more_is_asked_for():
     ("text", "first", "expected"),
     [
         ("analysisWe need", True, True),
-        ("analysis", True, None),
+        ("analysis", True, NEED_MORE),
         ("analysis of", True, False),
         ("assistantfinalFour", False, True),
-        ("assistantfinal", False, None),
+        ("assistantfinal", False, NEED_MORE),
         ("assistantfinal is", False, False),
-        ("assistantfinal ", False, None),
+        ("assistantfinal ", False, NEED_MORE),
         ("assistantfinal\nFour", False, True),
         ("assistant<|channel|>", False, True),
         (" to=functions.f {", False, True),
-        (" to=functions.f js", False, None),
+        (" to=functions.f js", False, NEED_MORE),
         (" to=f {", False, True),
         (" to=g {", False, False),
-        (" to=f and", False, None),
+        (" to=f and", False, NEED_MORE),
         (" to=f and so it goes on for ever, with more words.", False, False),
-        ("assistant", False, None),
-        ("comm", True, None),
+        ("assistant", False, NEED_MORE),
+        ("comm", True, NEED_MORE),
         ("comma", True, False),
     ],
 )

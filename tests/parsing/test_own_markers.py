@@ -11,6 +11,7 @@ from casebook import bare, cuts, feed, tiled
 
 from promptools import dialects, parse
 from promptools.dialects import Closers, Head, JsonBlockReader, Textual
+from promptools.dialects.contract import NAME_GATE
 
 OPENER, CLOSER = "<|acme_call|>", "<|/acme_call|>"
 TOOL: dict[str, Any] = {
@@ -162,3 +163,65 @@ def test_its_marker_in_a_fence_may_begin_like_code(opener: str, closer: str) -> 
         assert called(f"```\n{opener} is it.\n```\nDone.").calls == ()
     finally:
         dialects.unregister("sigil")
+
+
+class Noted(Textual):
+    """A dialect whose head is a call only if a note after its marker says so."""
+
+    name = "noted"
+
+    def __init__(self, undecided: Any) -> None:
+        self._undecided = undecided
+        self.heads = (Head(("~call~",), r"~call~[a-z]*+", begins=self._begins),)
+
+    def _begins(self, text: str, start: int, end: int, *, fresh: bool, rules: Any) -> Any:
+        del fresh, rules
+        return self._undecided if end == len(text) else text[start:end] == "~call~now" and text[end] == "{"
+
+    def candidate(self, head: str, rules: Any, place: Any, *, definite: bool) -> JsonBlockReader:
+        closers = Closers(right=("~end~",), wrong=(), openers=("~call~now",))
+        return JsonBlockReader(head, closers, rules, place, definite=definite)
+
+
+@pytest.mark.parametrize("undecided", [dialects.NEED_MORE, None])
+def test_a_head_waits_for_more_text(undecided: Any) -> None:
+    """None is read as NEED_MORE."""
+    assert not dialects.NEED_MORE
+    dialects.register(Noted(undecided))
+    try:
+        call = '{"name": "get_weather", "arguments": {"city": "Oslo"}}~end~'
+        assert [call.dialect for call in called(f"Yes. ~call~now{call}").calls] == ["noted"]
+        for text in (f"Yes. ~call~later{call}", "Yes. ~call~now"):
+            assert not any(call.dialect == "noted" for call in called(text).calls)
+    finally:
+        dialects.unregister("noted")
+
+
+class Run(Textual):
+    """A dialect whose calls begin a line with a word before the tool's name."""
+
+    name = "run"
+    tier = "B"
+
+    def __init__(self) -> None:
+        pattern = r"r(?:u(?:n)?)?\Z|run:(?:[a-z_]{1,40}+)?(?:\Z|(?=\{))"
+        head = Head((), pattern, gate=NAME_GATE, begins=self._begins, at_line_start=True, first_words=("run:",))
+        self.heads = (head,)
+
+    def _begins(self, text: str, start: int, end: int, *, fresh: bool, rules: Any) -> Any:
+        del fresh, rules
+        return dialects.NEED_MORE if end == len(text) else text[start:end] == "run:get_weather"
+
+    def candidate(self, head: str, rules: Any, place: Any, *, definite: bool) -> JsonBlockReader:
+        closers = Closers(right=(), wrong=(), openers=(), required=False)
+        return JsonBlockReader(head, closers, rules, place, definite=definite, name=head.removeprefix("run:"))
+
+
+def test_a_line_may_begin_with_a_word_before_the_name() -> None:
+    dialects.register(Run())
+    try:
+        reply = called('I will look it up.\nrun:get_weather{"city": "Oslo"}')
+        assert [(call.name, call.dialect) for call in reply.calls] == [("get_weather", "run")]
+        assert called("I will look it up.\nrun:time or run:get_weather, whichever is best.").calls == ()
+    finally:
+        dialects.unregister("run")

@@ -24,7 +24,7 @@ from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import FENCE
 from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson
 from promptools.dialects.table import read_family
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.types import Fix
 
 CALLS, CALL, SEP = "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"
@@ -88,7 +88,7 @@ CLOSERS = Closers(
 UNMARKED = Closers(right=("```",), wrong=(), openers=())
 
 
-def _named(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _named(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether the name joined to `function` is an offered tool, if the markers were stripped."""
     del fresh
     if rules.tools is None:
@@ -99,7 +99,7 @@ def _named(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions)
         return False
     if end < len(text):
         return text[end] == "{"
-    return None if newline or any(offered.startswith(name) for offered in rules.tools.names) else False
+    return NEED_MORE if newline or any(offered.startswith(name) for offered in rules.tools.names) else False
 
 
 HEADS = (

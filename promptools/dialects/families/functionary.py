@@ -21,7 +21,7 @@ from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson
 from promptools.dialects.table import read_family
-from promptools.parsing.parts import Candidate, CandidateBase, Part
+from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore, Part
 
 _NAME = r"[^\W\d][\w./:-]{0,127}+"
 _LINE_END = r"[ \t]{0,8}", r"\r?", r"\n"
@@ -40,48 +40,52 @@ MAX_HELD = 4096
 CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|recipient|>"), required=False)
 
 
-def _call_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _call_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether the line is the name of an offered tool, with a bracket after it."""
     del fresh
     name = text[start:end].lstrip(">").partition("\n")[0].strip()
     if rules.tools is None or end < len(text):
         known = rules.tools is None or rules.tools.get(name) is not None
-        return known and text[end : end + 1] == "{" if end < len(text) else None
-    return None if any(offered.startswith(name) for offered in rules.tools.names) else False
+        return known and text[end : end + 1] == "{" if end < len(text) else NEED_MORE
+    return NEED_MORE if any(offered.startswith(name) for offered in rules.tools.names) else False
 
 
-def _code_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _code_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether the line names an interpreter that is offered, with code after it."""
     del fresh
     header = _INTERPRETER.fullmatch(text, start, end)
     if header is None:
-        return None if end == len(text) else False
+        return NEED_MORE if end == len(text) else False
     if find_interpreter(rules.tools, header["name"]) is None:
         return False
-    return None if end == len(text) else text[end] != "{"
+    return NEED_MORE if end == len(text) else text[end] != "{"
 
 
-def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether this is a header without its first tokens; if the tools are not known, any first word might be one."""
     return rules.tools is not None and _call_begins(text, start, end, fresh=fresh, rules=rules)
 
 
-def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether this is a complete header of content for the user, and not a line of a program."""
     del rules
     if text[start] in ">a" and not fresh:
         return False
-    return True if _USER_HEADER.fullmatch(text, start, end) else (None if end == len(text) else False)
+    return True if _USER_HEADER.fullmatch(text, start, end) else (NEED_MORE if end == len(text) else False)
 
 
-def _stripped_user_header_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _stripped_user_header_begins(
+    text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions
+) -> bool | NeedMore:
     """Whether this is v2's complete header for the user, without its first tokens."""
     if "<|content|>" in text[start:end]:
         return _user_header_begins(text, start, end, fresh=fresh, rules=rules)
-    return None if fresh and end == len(text) else False
+    return NEED_MORE if fresh and end == len(text) else False
 
 
-def _first_line_user_header_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _first_line_user_header_begins(
+    text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions
+) -> bool | NeedMore:
     """Whether the first line of the reply may be a header for the user without its marker."""
     if rules.tools is None or rules.strictness == "strict" or rules.expect == "functionary":
         return False

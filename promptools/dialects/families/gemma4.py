@@ -20,7 +20,7 @@ from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
 from promptools.dialects.rendering.python_text import results_as_text, tools_as_json
 from promptools.jsontext.value import dump
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Result
 
@@ -44,26 +44,26 @@ _LEAK = re.compile(rf"<(?:call|function)[:>](?:default_api:)?({_NAME})\{{")
 _LEAK_LAYOUT = CallLayout(closers=("/>", "</call>", "</function>", ">"), brackets=False)
 
 
-def _line_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _line_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether a line begins with what is left of a call when the tokens are stripped."""
     del fresh
     if rules.tools is None:
         return False
     call = _LINE.match(text, start)
     if call is None or text[end - 1] not in ":}":
-        return None if end == len(text) else False
+        return NEED_MORE if end == len(text) else False
     prefix, namespace, name, empty = call.groups()
     if prefix is None and namespace is None:  # the name alone: it must be exactly an offered tool's, and have arguments
         return not empty and rules.tools.get(name) is not None
     return (namespace is not None or prefix in ("call", "function")) and rules.tools.find(name) is not None
 
 
-def _leak_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _leak_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether a tag is made of fragments of the special tokens."""
     del fresh
     leak = _LEAK.match(text, start)
     if leak is None or end == len(text):
-        return None
+        return NEED_MORE
     return rules.tools is not None and rules.tools.find(leak[1]) is not None
 
 
@@ -117,6 +117,7 @@ class Gemma4(Textual):
             gate=NAME_GATE,
             begins=_line_begins,
             at_line_start=True,
+            first_words=("call:", "function:", "declaration:"),
             unindented=True,
             tier="B",
         ),

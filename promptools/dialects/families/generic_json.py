@@ -21,7 +21,7 @@ from promptools.dialects.readers.json_block.encoded_reply import EncodedReplyRea
 from promptools.dialects.rendering.declaration import explain_tools
 from promptools.dialects.rendering.signature import describe
 from promptools.jsontext.value import dump
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _STRING = r'"\s{0,8}(?:\Z|[{\[]\s{0,8}(?:\Z|\\\Z|\\"))'
 
 
-def _string_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _string_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     del start, rules
-    return fresh and (True if text.startswith('\\"', end - 2) else None)
+    return fresh and (True if text.startswith('\\"', end - 2) else NEED_MORE)
 
 
 class GenericJson(Textual):

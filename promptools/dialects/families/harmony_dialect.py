@@ -17,7 +17,7 @@ from promptools.dialects.contract import MessageFormat, Textual, Tier
 from promptools.harmony.header_detection import harmony_header_begins
 from promptools.harmony.parsing import stripped_headers
 from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import Candidate, NeedMore
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def offered_recipients(rules: ParseOptions) -> IsTool | None:
     return lambda name: tools.get(name) is not None or tools.get(name.removeprefix(f"{FUNCTIONS}.")) is not None
 
 
-def _header_begins(text: str, at: int, rules: ParseOptions, *, first: bool, final: bool) -> bool | None:
+def _header_begins(text: str, at: int, rules: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
     if text[at] == "<":  # one of the markers
         return harmony_header_begins(text, at, first=first, final=final)
     return stripped_headers.stripped_header_begins(text, at, offered_recipients(rules), first=first, final=final)

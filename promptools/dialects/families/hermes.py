@@ -20,6 +20,7 @@ from promptools.dialects.readers.elements.yaml_reader import YAML_ALIAS, YamlRea
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import MarkedJson
+from promptools.dialects.shared_markers import WRONG_CLOSERS
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import Candidate
 from promptools.types import Fix
@@ -44,8 +45,6 @@ AMBIGUOUS_TAGS = ("json", "JSON", "xml", "response", "invoke", "functions", "too
 """Tags with other uses: JSON in them needs as much evidence as JSON without tags."""
 
 _TAG = re.compile(rf"<({'|'.join((*TAGS, *AMBIGUOUS_TAGS))})\b")
-
-OTHER_CLOSERS = ("</tool_calls>", "</think>", "</tool_response>", "</response>")
 
 _BEFORE = (
     r"(?:\Z|`{1,3}\Z|(?=[{\[])"
@@ -75,7 +74,7 @@ def _closers(marker: str) -> Closers:
     others = tuple(f"</{tag}>" for tag in TAGS if tag != marker)
     return Closers(
         right=(f"</{marker}>",),
-        wrong=(*others, *OTHER_CLOSERS),
+        wrong=tuple(closer for closer in (*others, "</tool_calls>", *WRONG_CLOSERS) if closer != f"</{marker}>"),
         openers=(f"<{marker}>",),
         # granite-20b-functioncalling and glaive-function-calling are trained without a closer
         line_end_closes=marker in {"function_call", "functioncall"},

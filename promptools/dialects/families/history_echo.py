@@ -18,7 +18,7 @@ from promptools.dialects.families.generic_json import GenericJson
 from promptools.dialects.prefix_patterns import any_of, literal_text, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 
 _NAME = r"[`\"']?[^\W\d][\w.-]{0,80}+[`\"']?"
 _SPACES = r"[ \t]{0,4}"
@@ -67,13 +67,13 @@ _BRACKETED = Closers(right=(")]",), wrong=(), openers=(), required=False)
 _BARE = Closers(right=("```",), wrong=(), openers=(), required=False)
 
 
-def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether printed history is read at all, and names an offered tool."""
     del fresh
     if rules.strictness != "lenient":
         return False
     if end == len(text):
-        return None
+        return NEED_MORE
     named = _NAMED.match(text, start, end)
     if text[end] not in "{[":
         return False

@@ -15,16 +15,16 @@ from promptools.dialects.prefix_patterns import any_of, literal_text, sequence
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import SPACE, MarkedJson
 from promptools.dialects.table import read_family
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 
 HEADER, INVOKE, END = "<|message_model|>", "<|content_invoke_tool_json|>", "<|end_message|>"
 _NAME = r"[\w.:/-]{1,128}+"
 
 
-def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether a name and the token after it come first; if the tools are not known, any word may be a name."""
     known = rules.tools is not None or text.find(INVOKE, start, end) >= 0
-    return (text[end] == "{" if end < len(text) else None) if fresh and known else False
+    return (text[end] == "{" if end < len(text) else NEED_MORE) if fresh and known else False
 
 
 _INVOKE = literal_text(INVOKE)

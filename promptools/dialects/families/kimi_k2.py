@@ -21,7 +21,7 @@ from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import FENCE
 from promptools.dialects.rendering.declaration import explain_tools, json_lines
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.types import Call, Fix, Result
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ CLOSERS = Closers(right=(END,), wrong=(*SECTION_ENDS, "</think>"), openers=(CALL
 UNMARKED = Closers(right=(), wrong=(END, *SECTION_ENDS), openers=("functions.",), required=False)
 
 
-def _indexed_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _indexed_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether a name and its number are those of an offered tool."""
     del fresh
     if rules.tools is None:
         return False
     form = _INDEXED_FORM.fullmatch(text, start, end)
     if form is None:
-        return None if end == len(text) else False
+        return NEED_MORE if end == len(text) else False
     return rules.tools.get(form[1]) is not None
 
 

@@ -23,7 +23,7 @@ from promptools.dialects.readers.markup.markup_reader import MarkupReader
 from promptools.dialects.readers.markup.tag_names import Tag, TagKind, TagNames
 from promptools.dialects.rendering.declaration import explain_tools, json_lines
 from promptools.dialects.rendering.markup_text import escaped_json
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.schema.documents.type_names import type_name
 from promptools.types import Call, Result
 
@@ -114,10 +114,10 @@ _BEGINNING = re.compile(
 )
 
 
-def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether a call that names a tool begins, perhaps in its block, and a tag follows."""
     del fresh, rules
-    return _BEGINNING.match(text, start, end) is not None or (None if end == len(text) else False)
+    return _BEGINNING.match(text, start, end) is not None or (NEED_MORE if end == len(text) else False)
 
 
 def _attributes(tag: str) -> dict[str, str]:

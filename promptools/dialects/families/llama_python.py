@@ -23,26 +23,26 @@ from promptools.dialects.readers.python_calls.python_heads import begins_offered
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
 from promptools.dialects.table import read_family
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 
 _TAG = "<|python_tag|>"
 _MARKER = re.compile(r"<\|python_tag\|>(?P<name>)")
 _BUILT_IN_CALL = re.compile(r"\w+\.call[ \t]{0,8}\(")
 
 
-def _calls_begin(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _calls_begin(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether calls follow the tag: if an interpreter is offered, the name of no offered tool is a program's."""
     if find_interpreter(rules.tools) is None or _BUILT_IN_CALL.match(text, end):
         return begins_with_marker(text, start, end, fresh=fresh, rules=rules)
     return begins_offered_call(text, start, end, fresh=fresh, rules=rules)
 
 
-def _code_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _code_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether code may follow the tag."""
     del start, fresh
     if find_interpreter(rules.tools) is None:
         return False
-    return None if end == len(text) else text[end] not in "{["
+    return NEED_MORE if end == len(text) else text[end] not in "{["
 
 
 HEADS = (

@@ -26,7 +26,7 @@ from promptools.dialects.rendering.declaration import shown_functions
 from promptools.dialects.rendering.example_calls import NAME_SLOT
 from promptools.dialects.rendering.markup_text import PARAMETER_SLOT, call_instructions, may_hold_tag, wrap_results
 from promptools.jsontext.value import dump
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Result
 
@@ -41,12 +41,12 @@ GRAMMAR = MarkupGrammar(
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
 
 
-def tag_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def tag_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether the opening tag of a block or of a call follows the marker."""
     del fresh, rules
     token = MarkedTagTokenizer().next(text[start:end], 0, final=False)
     if token is None:
-        return None
+        return NEED_MORE
     return isinstance(token, Tag) and not token.close and token.kind in ("wrap", "call")
 
 

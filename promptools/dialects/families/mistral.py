@@ -27,7 +27,7 @@ from promptools.dialects.readers.python_calls.python_heads import CallsOrJson, b
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.table import read_family
 from promptools.jsontext.value import dump
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.parsing.reply_record import ID_LENGTH
 from promptools.types import Call, Fix
 
@@ -65,7 +65,7 @@ _PYTHON = CallLayout(closers=(CLOSER, "[/TOOL_CALL]"), one_per_line=True)
 """The layout of calls in Python's syntax after the marker, seen with third-party configurations."""
 
 
-def _residue_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _residue_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether a line begins with an offered tool's name, an id of nine characters, and a bracket."""
     del fresh
     word = text[start:end]
@@ -75,10 +75,10 @@ def _residue_begins(text: str, start: int, end: int, *, fresh: bool, rules: Pars
         whole = rules.tools.get(word) is not None
         return not whole and rules.tools.get(word[:-ID_LENGTH]) is not None and word[-ID_LENGTH:].isalnum()
     near = any(name.startswith(word) or word.startswith(name) for name in rules.tools.names)
-    return None if near else False
+    return NEED_MORE if near else False
 
 
-def _name_first_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _name_first_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether a line begins with an offered tool's name, the marker, and arguments."""
     del fresh
     if rules.tools is None:
@@ -88,7 +88,7 @@ def _name_first_begins(text: str, start: int, end: int, *, fresh: bool, rules: P
     marked = named is not None or len(word) < end - start
     if not (rules.tools.find(word) is not None if marked else _may_be_offered(word, rules.tools)):
         return False
-    return None if end == len(text) else named is not None and text[end] == "{"
+    return NEED_MORE if end == len(text) else named is not None and text[end] == "{"
 
 
 def _may_be_offered(word: str, tools: Tools) -> bool:

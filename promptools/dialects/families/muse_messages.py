@@ -10,6 +10,7 @@ from typing import Literal
 
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment
+from promptools.parsing.parts import NEED_MORE, NeedMore
 from promptools.parsing.scanner import RareLiteralMarker
 
 _START = "<|start|>assistant"
@@ -38,13 +39,13 @@ HEADER = RareLiteralMarker(
 """What may be a header without its first tokens, which a server has put into the prompt."""
 
 
-def header_begins(text: str, at: int, rules: ParseOptions, *, first: bool, final: bool) -> bool | None:
-    """Whether a header of Muse, not Harmony's with a channel, begins at `text[at]`; None if more text is needed."""
+def header_begins(text: str, at: int, rules: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
+    """Whether a header of Muse, not Harmony's with a channel, begins at `text[at]`."""
     del rules, first
     window = text[at : at + _MAX_HEADER]
     if _TO_SELF_OR_USER.match(window) or _TO_TOOL.match(window):
         return True
-    return None if not final and len(window) < _MAX_HEADER and _PARTIAL_HEADER.match(window) else False
+    return NEED_MORE if not final and len(window) < _MAX_HEADER and _PARTIAL_HEADER.match(window) else False
 
 
 class MuseSplitter:

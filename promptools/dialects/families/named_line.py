@@ -25,7 +25,16 @@ from promptools.dialects.readers.literals.python_names import PROGRAM_LABELS, na
 from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
-from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy, add_fix, total_length
+from promptools.parsing.parts import (
+    NEED_MORE,
+    Candidate,
+    CandidateBase,
+    NeedMore,
+    Part,
+    TriedStrategy,
+    add_fix,
+    total_length,
+)
 from promptools.schema.fitting.spelling import escape_fixes, is_offered_name, unescape_name
 
 _NAME = name_pattern("[A-Za-z_]", r"[\w.-]", 63)
@@ -51,31 +60,31 @@ def _offered(text: str, start: int, rules: ParseOptions) -> bool:
     return match is not None and is_offered_name(match[1], rules.tools)
 
 
-def _undecided(rules: ParseOptions) -> bool | None:
-    """Return None, for more text is needed; False if the offered tools are not known."""
-    return None if rules.tools is not None else False
+def _undecided(rules: ParseOptions) -> bool | NeedMore:
+    """Return NEED_MORE if only more text can tell; False if the offered tools are not known."""
+    return NEED_MORE if rules.tools is not None else False
 
 
-def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     del fresh
     if end == len(text):
         return _undecided(rules)
     return _offered(text, start, rules)
 
 
-def _empty_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _empty_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether a call without arguments begins: prose mentions functions so, hence no text may come before it."""
     if text[end - 1] != ")":
         return _undecided(rules)
     return fresh and _offered(text, start, rules)
 
 
-def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether a call begins in a code fence for programs, which must be the whole reply."""
     return fresh and _begins(text, start, end, fresh=fresh, rules=rules)
 
 
-def _label_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _label_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     del fresh
     if end == len(text):
         return _undecided(rules)
@@ -97,7 +106,14 @@ _HEADS = (
     _LINE,
     _EMPTY_LINE,
     _LINE._replace(pattern=_OBJECT, body_starts="{"),
-    _LINE._replace(pattern=_LABELLED, body_starts="{", gate="tool|function", begins=_label_begins, unindented=False),
+    _LINE._replace(
+        pattern=_LABELLED,
+        body_starts="{",
+        gate="tool|function",
+        begins=_label_begins,
+        unindented=False,
+        first_words=("tool_name:", "tool:", "function:"),
+    ),
     *(
         head._replace(begins=begins, at_start=True, unindented=False, fence_labels=PROGRAM_LABELS)
         for head, begins in ((_LINE, _program_begins), (_EMPTY_LINE, _empty_begins))

@@ -23,7 +23,7 @@ from promptools.dialects.readers.python_calls.python_heads import (
 )
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import Candidate, NeedMore
 
 _TOKENS_LAYOUT = CallLayout(closers=("<|python_end|>",), spaced_names=True, one_per_line=True)
 _TAG_LAYOUT = CallLayout(closers=("</tool_call>",), spaced_names=True, one_per_line=True)
@@ -32,7 +32,7 @@ FENCES = (None, "", "json", "tool_call", "tool_code")
 _DATA = (None, "", "json")
 
 
-def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether such a list begins in a code fence for programs, which must be the whole reply."""
     return fresh and list_begins(text, start, end, fresh=fresh, rules=rules)
 

@@ -25,7 +25,7 @@ from promptools.dialects.readers.python_calls.python_fallback import PythonFallb
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.rendering.signature import describe
 from promptools.jsontext.value import dump
-from promptools.parsing.parts import Candidate, CandidateBase
+from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -83,47 +83,47 @@ def _is_action(text: str, start: int, rules: ParseOptions) -> bool:
     return rules.expect == "react" or text.startswith(("Action", "**Action", "__Action"), start)
 
 
-def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether the input is an object."""
     del fresh
-    return None if end == len(text) else text[end] == "{" and _is_offered(text, start, end, rules)
+    return NEED_MORE if end == len(text) else text[end] == "{" and _is_offered(text, start, end, rules)
 
 
-def _blob_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _blob_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether the action is an object, which names its tool itself."""
     del start, fresh, rules
-    return None if end == len(text) else text[end] == "{"
+    return NEED_MORE if end == len(text) else text[end] == "{"
 
 
-def _text_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _text_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether the input is plain text, of an offered tool: for any other tool that is not enough evidence."""
     del fresh
     if end == len(text):
-        return None
+        return NEED_MORE
     sure = rules.expect == "react" or _TEXT_LABELS.match(text, start, end) is not None
     return sure and rules.tools is not None and text[end] not in "{`" and _is_offered(text, start, end, rules)
 
 
-def _call_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _call_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether a call of an offered tool follows the label."""
     del fresh
     if end == len(text):
-        return None
+        return NEED_MORE
     callee = _CALLEE.match(text, end) if _is_action(text, start, rules) else None
     return rules.tools is not None and callee is not None and rules.tools.find(callee[0]) is not None
 
 
-def _answer_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _answer_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether the label of a final answer is complete, with no text before it."""
     del start, rules
-    return None if end == len(text) else fresh
+    return NEED_MORE if end == len(text) else fresh
 
 
-def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether an offered tool and an opening bracket follow the label on its line."""
     del fresh
     if end == len(text):
-        return None
+        return NEED_MORE
     sure = rules.tools is not None and _is_action(text, start, rules)
     return sure and text[end] == "[" and _is_offered(text, start, end, rules)
 

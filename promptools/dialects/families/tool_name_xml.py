@@ -25,7 +25,7 @@ from promptools.dialects.readers.elements.element_reader import MCP_TOOL, Elemen
 from promptools.dialects.readers.elements.element_value import strip_outer_newlines
 from promptools.dialects.rendering.markup_text import escaped_json
 from promptools.dialects.rendering.signature import describe
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _UNFINISHED = re.compile(rf"<{_WORD}(?:{_ATTRIBUTE}){{0,6}}{_PARTIAL_ATTRIBUTE}"
 _SAFE = re.compile(rf"{_WORD}\Z")
 
 
-def element_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def element_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether the tag at `text[start]` is an offered tool's."""
     del fresh
     tag = _NAME.match(text, start + 1)
@@ -57,13 +57,13 @@ def element_begins(text: str, start: int, end: int, *, fresh: bool, rules: Parse
         if rules.tools.get(tag[0]) is None and tag[0] != MCP_TOOL:
             return False
         if end == len(text) and _UNFINISHED.fullmatch(text, start, end):
-            return None
-        return True if text[end - 1] == ">" else None if end == len(text) else False
+            return NEED_MORE
+        return True if text[end - 1] == ">" else NEED_MORE if end == len(text) else False
     prefix = tag[0] if tag is not None else ""
-    return None if any(name.startswith(prefix) for name in (*rules.tools.names, MCP_TOOL)) else False
+    return NEED_MORE if any(name.startswith(prefix) for name in (*rules.tools.names, MCP_TOOL)) else False
 
 
-def _bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether a tool's name is alone on its line, and the tag of one of its parameters follows."""
     del fresh
     tool = _NAME.match(text, start)
@@ -72,7 +72,7 @@ def _bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOp
     if tool.end() < len(text) and rules.tools.get(tool[0]) is None:
         return False
     if end == len(text):
-        return None
+        return NEED_MORE
     key = _NAME.match(text, end + 1)
     return key is not None and key[0] in rules.tools.keys(tool[0])
 
@@ -85,7 +85,15 @@ class ToolNameXml(Textual):
     tier: Tier = "B"
     typed = False
     heads: tuple[Head, ...] = (
-        Head((), ELEMENT, body_starts="<", gate=TAG_GATE, begins=element_begins, at_line_start=True),
+        Head(
+            (),
+            ELEMENT,
+            body_starts="<",
+            gate=TAG_GATE,
+            begins=element_begins,
+            at_line_start=True,
+            first_words=(MCP_TOOL,),
+        ),
         Head((), _BARE, body_starts="<", gate=NAME_GATE, begins=_bare_begins, at_line_start=True),
     )
 

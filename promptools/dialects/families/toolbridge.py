@@ -20,7 +20,7 @@ from promptools.dialects.contract import Head, Tier, trace_entry
 from promptools.dialects.families.tool_name_xml import ELEMENT, ToolNameXml, element_begins
 from promptools.dialects.prefix_patterns import sequence
 from promptools.dialects.readers.elements.element_reader import ElementReader
-from promptools.parsing.parts import Candidate, CandidateBase, Part, add_fix, total_length
+from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore, Part, add_fix, total_length
 from promptools.types import Call, Fix, Result
 
 OPENER, CLOSER = "<toolbridge_calls>", "</toolbridge_calls>"
@@ -33,11 +33,11 @@ STEP_SIZE = 2048
 _NO_CLOSER = Fix("closer", f"no {CLOSER!r}")
 
 
-def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether the tag of an offered tool follows the wrapper's opening tag."""
     tag = text.find("<", start + len(OPENER))
     if tag < 0 or tag >= end:
-        return None if end == len(text) else False
+        return NEED_MORE if end == len(text) else False
     return element_begins(text, tag, end, fresh=fresh, rules=rules)
 
 
@@ -93,20 +93,20 @@ class ToolbridgeCandidate(CandidateBase):
                 self._inner = None
             self._after_element += text
             another = self._read_after_element(final=final)
-            if another is None or not another:
-                return another is not None
+            if another is NEED_MORE or not another:
+                return another is not NEED_MORE
             text = self._after_element
             self._after_element = ""
 
-    def _read_after_element(self, *, final: bool) -> bool | None:
-        """Read what follows an element: True if another one begins, False at the end, None if more text is needed."""
+    def _read_after_element(self, *, final: bool) -> bool | NeedMore:
+        """Read what follows an element: whether another one begins."""
         behind = self._after_element
         following = _NEXT.match(behind)
         if following is not None and following["closer"] is not None:
             self._finished_parts.append(Part("markup", following[0]))
             self._end(behind[following.end() :], None)
             return False
-        begins: bool | None = False
+        begins: bool | NeedMore = False
         if following is not None:
             start = following.start("tag")
             begins = element_begins(behind, start, following.end(), fresh=True, rules=self._rules)
@@ -116,8 +116,8 @@ class ToolbridgeCandidate(CandidateBase):
                 self._after_element = behind[following.end() :]
                 return True
         bare = behind.lstrip()
-        if not final and (begins is None or (not bare and len(behind) < MAX_SPACE) or bare in _CUT):
-            return None
+        if not final and (begins is NEED_MORE or (not bare and len(behind) < MAX_SPACE) or bare in _CUT):
+            return NEED_MORE
         self._end(behind, _NO_CLOSER)
         return False
 

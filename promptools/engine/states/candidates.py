@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Literal
 from promptools.dialects.calls.parse_options import Evidence
 from promptools.dialects.contract import NAME_GATE, TAG_GATE
 from promptools.engine.mention import CONTEXT, continues_program, is_mentioned
-from promptools.engine.state import NEED_MORE, Decision, OpenCandidate, ParserState, Progress
+from promptools.engine.state import Decision, OpenCandidate, ParserState, Progress, as_decision
 from promptools.engine.states.tags import apply_tag, reasoning_is_over
-from promptools.parsing.parts import SPACE, Candidate, Part
+from promptools.parsing.parts import NEED_MORE, SPACE, Candidate, Part
 from promptools.parsing.special_tokens import is_only_tokens
 from promptools.types import ParseAttempt, Span
 
@@ -76,12 +76,10 @@ def _begins(state: ParserState, group: str, text: str, start: int, end: int, fin
         if head.sure_pattern:
             return re.compile(head.sure_pattern).fullmatch(text, start, end) is not None
         return expected and text.startswith(head.literals, start)
-    near = (first and (state.out.at_start or state.out.has_group)) or state.code.at_fence_start
+    near = (first and (state.out.at_start or state.out.has_group)) or (state.in_fence and state.code.at_fence_start)
     fresh = near or (expected and not head.at_start)
-    ready = head.begins(text, start, end, fresh=fresh, rules=state.rules)
-    if ready is None:
-        return False if final or end < len(text) else NEED_MORE
-    return ready
+    ready = as_decision(head.begins(text, start, end, fresh=fresh, rules=state.rules))
+    return False if ready is NEED_MORE and (final or end < len(text)) else ready
 
 
 def _record_refusal(state: ParserState, group: str, text: str, start: int, end: int) -> None:
@@ -262,8 +260,6 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
         state.next = candidate.on_call
     else:
         _write_as_text(state, candidate, lead, parts)
-    if not is_call or state.next != "after_fenced_call":
-        state.code.at_fence_start = False
     _record_tries(state, candidate, end, is_call=is_call)
 
 
@@ -316,7 +312,7 @@ def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
     if outcome == "text":
         _note_quoted_token(state, candidate)
         state.out.add_text(raw)
-        state.next, state.code.at_fence_start = candidate.on_text, False
+        state.next = candidate.on_text
     else:
         state.out.add_quoted_call(parts)
         state.next = candidate.on_call

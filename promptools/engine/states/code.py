@@ -17,17 +17,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal
 
-from promptools.engine.state import NEED_MORE, RUNS, Need, ParserState, Progress, StateName
+from promptools.engine.state import RUNS, ParserState, Progress, StateName
 from promptools.engine.states.candidates import check_head, open_candidate
-from promptools.parsing.parts import Part
+from promptools.parsing.parts import NEED_MORE, NeedMore, Part
 
 _HEAD = re.compile(r"(?:`{3,}|~{3,})[ \t]{0,16}[\w.+#-]{0,32}[ \t]{0,16}(?:\r?\n)?\s{0,256}")
 _GAP = re.compile(r"[\s,;]{0,256}")
 _MARGIN = re.compile(r"[ \t\r]{0,16}(?:\n[ \t]{0,16})?")
 _EMPTY_LINE = re.compile(r"\n[ \t]*\r?\n")
 """The end of a paragraph, and of inline code."""
+_UNFINISHED = re.compile(r"(?:\n[ \t]*+\r?|(?<!`)`++)\Z")
+"""What may become the end of inline code."""
 _BODY_ENDS = ("}", "]", ")", ">")
 MAX_QUOTED_CALL = 4096
 """Characters of inline code over several lines that are searched for its end, to see whether it is a quoted call."""
@@ -47,7 +48,8 @@ def enter_code(state: ParserState, match: re.Match[str], final: bool) -> Progres
         return state.hold(start)
     code.run_length = end - start
     if code.run_length < 3:
-        return _enter_inline(state, text, start, end, final)
+        code.searched = 0
+        return inline_start(state, text, start, final)
     head = _HEAD.match(text, start)
     assert head is not None
     inside = head.end()
@@ -64,16 +66,17 @@ def enter_code(state: ParserState, match: re.Match[str], final: bool) -> Progres
     return _enter_fence(state, text, start, inside, final)
 
 
-def _enter_inline(state: ParserState, text: str, start: int, end: int, final: bool) -> Progress:
-    """Enter inline code after the run `text[start:end]`, or skip it if it is a quoted call."""
+def inline_start(state: ParserState, text: str, start: int, final: bool) -> Progress:
+    """Enter inline code after the run that begins at `text[start]`, or skip it if it is a quoted call."""
+    end = start + state.code.run_length
     quoted_end = _quoted_call_end(state, text, end, final)
     if quoted_end is NEED_MORE:
+        state.next = "inline_start"
         return state.hold(start)
-    if quoted_end is None:
-        state.next = "inline_code"
-        quoted_end = end
-    state.out.add_text(text[start:quoted_end])
-    return quoted_end
+    state.next = "inline_code" if quoted_end is None else "prose"
+    end = end if quoted_end is None else quoted_end
+    state.out.add_text(text[start:end])
+    return end
 
 
 def _quoted_call_end(state: ParserState, text: str, at: int, final: bool) -> Progress | None:
@@ -83,14 +86,17 @@ def _quoted_call_end(state: ParserState, text: str, at: int, final: bool) -> Pro
     margin = _MARGIN.match(text, at)
     assert margin is not None
     inside = margin.end()
-    head = _find_head(state, text, inside, final) if inside < len(text) or final else NEED_MORE
-    if head is None or head is NEED_MORE:
-        return head
-    limit = at + MAX_QUOTED_CALL
-    run = _closing_run(state, text, at, limit)
+    if not state.code.searched:
+        head = _find_head(state, text, inside, final) if inside < len(text) or final else NEED_MORE
+        if head is None or head is NEED_MORE:
+            return head
+    begin, limit = at + state.code.searched, at + MAX_QUOTED_CALL
+    run = _closing_run(state, text, begin, limit)
     code_end = len(text) if run is None else run.start()
-    if _EMPTY_LINE.search(text, at, min(code_end, limit)):
+    if _EMPTY_LINE.search(text, begin, min(code_end, limit)):
         return None
+    unfinished = _UNFINISHED.search(text, begin, code_end)
+    state.code.searched = (code_end if unfinished is None else unfinished.start()) - at
     if run is None:
         return None if final or len(text) >= limit else NEED_MORE
     if run.end() == len(text) and not final:
@@ -130,7 +136,7 @@ def _enter_fence(state: ParserState, text: str, start: int, at: int, final: bool
     return at
 
 
-def _find_head(state: ParserState, text: str, at: int, final: bool) -> tuple[str, int] | Literal[Need.MORE] | None:
+def _find_head(state: ParserState, text: str, at: int, final: bool) -> tuple[str, int] | NeedMore | None:
     """Return the group and end of the head of a call at `text[at]` inside code; None: none is there."""
     for group, end in heads_at(state, text, at):
         ready = check_head(state, group, text, at, end, final)
@@ -153,7 +159,6 @@ def _begin_code(state: ParserState, markup: list[Part]) -> None:
     for part in markup:
         state.out.add_text(part.raw)
     state.code.fence_markup = []
-    state.code.at_fence_start = False
     state.next = "fenced_code"
 
 

@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 from promptools.dialects.calls.resolve import malformed_call
 from promptools.engine.mention import CONTEXT, is_mentioned
-from promptools.engine.state import NEED_MORE, Decision, ParserState, Progress
+from promptools.engine.state import Decision, ParserState, Progress, as_decision
 from promptools.engine.states.candidates import check_head, open_candidate
 from promptools.engine.states.code import enter_code, heads_at
 from promptools.engine.states.tags import handle_tag
-from promptools.parsing.parts import SPACE, Part
+from promptools.parsing.parts import NEED_MORE, SPACE, Part
 from promptools.parsing.scanner import MarkerScanner
 
 _INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
@@ -188,7 +188,9 @@ def _is_truncated_call(state: ParserState, group: str, text: str, start: int, en
         return False
     if (head.tier or dialect.tier) not in "SA" or not _OPENER.match(text, start):
         return False
-    return head.begins is None or head.begins(text, start, end, fresh=True, rules=state.rules) is None
+    if head.begins is None:
+        return True
+    return as_decision(head.begins(text, start, end, fresh=True, rules=state.rules)) is NEED_MORE
 
 
 def _check_start(
@@ -199,8 +201,8 @@ def _check_start(
         return check_head(state, group, text, start, end, final, first=first)
     channels = state.plan.header_dialects[group].channels
     assert channels is not None
-    ready = channels.begins(text, start, state.rules, first=first and state.out.at_start, final=final)
-    return NEED_MORE if ready is None else ready
+    first = first and state.out.at_start
+    return as_decision(channels.begins(text, start, state.rules, first=first, final=final))
 
 
 def _start(state: ParserState, group: str, text: str, start: int, end: int) -> int:

@@ -19,6 +19,7 @@ from promptools.harmony.parsing.header import IsTool
 from promptools.harmony.parsing.header_text import MAX_HEADER
 from promptools.harmony.parsing.tokenizer import MESSAGE_ENDS, HarmonyToken, Piece
 from promptools.harmony.rendering.recipients import FUNCTIONS
+from promptools.parsing.parts import NEED_MORE, NeedMore
 from promptools.parsing.scanner import RareLiteralMarker
 
 _CHANNEL = "(?:analysis|commentary|final)"
@@ -79,29 +80,29 @@ STRIPPED_HEADER = RareLiteralMarker(
 """The marker of such a header, for the scanners of prose."""
 
 
-def stripped_header_begins(text: str, at: int, known: IsTool | None, *, first: bool, final: bool) -> bool | None:
-    """Whether a header without tokens begins at `text[at]`; None: more text is needed.
+def stripped_header_begins(text: str, at: int, known: IsTool | None, *, first: bool, final: bool) -> bool | NeedMore:
+    """Whether a header without tokens begins at `text[at]`.
 
     `first`: no text precedes it. A turn (`assistantfinal`) counts only if it cannot be a word of a sentence about it.
     """
     if first and not text[at].isspace() and not text.startswith(_FIRST_WORDS, at):
-        return None if not final and text[at:] in _START_PREFIXES else False
+        return NEED_MORE if not final and text[at:] in _START_PREFIXES else False
     window = text[at : at + MAX_HEADER]
     whole = final or len(text) - at > MAX_HEADER
     if first and _OPENS.match(window) and window.startswith(("analysis", "assistant")):
         return True
     if first and not whole and window in _START_PREFIXES:
-        return None
+        return NEED_MORE
     other = _MUSE_HEADER.match(window)
     if other is not None and (other["atem"] or (not whole and other.end() == len(window))):
-        return False if other["atem"] else None
+        return False if other["atem"] else NEED_MORE
     if _TOKENED.match(window):
         return True
     call = _CALL.match(window)
     if call is not None:
         return _is_tool(call["to"], known)
     if not whole and _UNFINISHED.match(window):
-        return None
+        return NEED_MORE
     turn = _TURN.match(window)
     return turn is not None and _CONTENT_START.match(window, turn.end()) is not None
 

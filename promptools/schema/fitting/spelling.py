@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from promptools.errors import clip
 from promptools.types import Fix
@@ -17,7 +17,12 @@ MOST_LISTED = 200
 LONGEST_NAME = 300
 """Characters: longer than any tool's name with everything that models put around it."""
 
-_NAMESPACE = re.compile(r"(?:functions|function|tools|tool|multi_tool_use)\.|default_api[.:]")
+NAMESPACES: Final = (
+    *(f"{word}." for word in ("functions", "function", "tools", "tool", "multi_tool_use", "default_api")),
+    "default_api:",
+)
+"""What models put before a tool's name: OpenAI's prompts declare tools in a namespace, and so do Gemini's."""
+_NAMESPACE = re.compile("|".join(map(re.escape, NAMESPACES)))
 _TAIL = re.compile(r"(?:\(\s*\)|\.call|:\d*)$")
 _WORD = re.compile(r"(?:\s+|(?<=[^\s_.:-]))(?:commentary|analysis|final|json)$")
 _QUOTES = " \t\r\n\f\v\"'`“”‘’"

@@ -24,7 +24,7 @@ from promptools.dialects.contract import Head, trace_entry
 from promptools.dialects.prefix_patterns import literal_text, sequence
 from promptools.dialects.readers.elements.element_value import read_json_object
 from promptools.dialects.readers.elements.yaml_mapping import read_mapping
-from promptools.parsing.parts import CandidateBase, Part, TriedStrategy
+from promptools.parsing.parts import NEED_MORE, CandidateBase, NeedMore, Part, TriedStrategy
 from promptools.types import Call, Fix, Malformed
 
 YAML_ALIAS: Final = "yaml"
@@ -48,11 +48,11 @@ def yaml_head(opener: str) -> Head:
     return Head((opener,), pattern, body_starts="", begins=_begins_call, alias=f"{YAML_ALIAS}{opener}")
 
 
-def _begins_call(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _begins_call(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Return whether the first name is an offered tool's, on a line of its own."""
     del fresh
     if text[end - 1] != "\n" or (match := _FIRST_NAME.match(text, start, end)) is None:
-        return None if end == len(text) else False
+        return NEED_MORE if end == len(text) else False
     return rules.tools is not None and rules.tools.find(match[1]) is not None
 
 

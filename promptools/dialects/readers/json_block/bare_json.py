@@ -18,7 +18,16 @@ from promptools.dialects.contract import Head, trace_entry
 from promptools.dialects.prefix_patterns import sequence
 from promptools.dialects.readers.json_block.block_markers import fence_closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
-from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy, add_fix, total_length
+from promptools.parsing.parts import (
+    NEED_MORE,
+    Candidate,
+    CandidateBase,
+    NeedMore,
+    Part,
+    TriedStrategy,
+    add_fix,
+    total_length,
+)
 from promptools.types import Fix
 
 MAX_SURPLUS_BRACKETS = 3
@@ -39,15 +48,11 @@ _COMPLETE = re.compile(
 _EMPTY_LIST = re.compile(r"\[\s*\]")
 
 
-def first_key(text: str, at: int, end: int) -> str | None:
-    """Return the first key of the object that the head `text[at:end]` opens, None if the head is unfinished."""
-    match = _COMPLETE.fullmatch(text, at, end)
-    return match[match.lastindex or 0] if match else None
-
-
-def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
-    key = first_key(text, start, end)
-    return None if key is None else fresh or _opens_call(key, rules)
+def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    match = _COMPLETE.fullmatch(text, start, end)
+    if match is None:
+        return NEED_MORE
+    return fresh or _opens_call(match[match.lastindex or 0], rules)
 
 
 def _opens_call(key: str, rules: ParseOptions) -> bool:
@@ -57,10 +62,10 @@ def _opens_call(key: str, rules: ParseOptions) -> bool:
     return rules.tools is not None and (rules.tools.get(key) is not None or rules.strictness == "lenient")
 
 
-def _empty_list_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def _empty_list_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether the empty list is complete; it counts anywhere."""
     del fresh, rules
-    return text[end - 1] == "]" or (None if end == len(text) else start < 0)
+    return text[end - 1] == "]" or (NEED_MORE if end == len(text) else start < 0)
 
 
 OBJECT_HEAD: Final = Head(("{",), _OBJECT, body_starts="", gate=_OBJECT, begins=_object_begins, fenced=True)

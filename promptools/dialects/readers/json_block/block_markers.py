@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
+from typing import Final
 
-_GAP = r"[\s,;}\]]*"
+GAP_CHARACTERS: Final = ",;}]"
+"""What may come between a value and its closing marker besides white space; no closing marker begins with one."""
+_GAP = rf"[\s{re.escape(GAP_CHARACTERS)}]*"
 GAP_AFTER_FENCE = re.compile(_GAP)
 """What may come between a value and its closing marker once a code fence inside the block has been closed."""
 

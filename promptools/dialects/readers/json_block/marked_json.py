@@ -17,6 +17,7 @@ from promptools.dialects.prefix_patterns import any_literal_text, label_gate, li
 from promptools.dialects.readers.json_block.bare_json import bare_json_candidate, bare_json_heads
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+from promptools.dialects.shared_markers import WRONG_CLOSERS
 from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate
 from promptools.parsing.special_tokens import is_only_tokens
@@ -27,8 +28,6 @@ Shape = Literal["object", "list", "lines"]
 FENCE = optional_steps("`", "`", "`", r"[\w+-]{0,16}", r"\s{0,16}")
 """A code fence between a marker and its JSON."""
 SPACE = r"\s{0,64}"
-FOREIGN_CLOSERS = ("</think>", "</tool_call>", "</tool_response>", "</response>")
-"""Closing markers of other formats, which models write in place of the right one."""
 
 
 class MarkedJson(DeclaredDialect):
@@ -129,7 +128,7 @@ def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: 
     right = (*filter(None, [closer]), *also)
     return Closers(
         right=right,
-        wrong=tuple(mark for mark in (*closing, *FOREIGN_CLOSERS) if mark not in right),
+        wrong=tuple(mark for mark in (*closing, *WRONG_CLOSERS) if mark not in right),
         # an opener that begins with its closer is read as the closer, as GigaChat's is, or that begins it
         openers=tuple(
             mark for mark in openers if not mark.startswith(right) and not any(end.startswith(mark) for end in right)

@@ -24,7 +24,7 @@ from promptools.dialects.readers.key_value.pair_tags import PairTags, TagPair, j
 from promptools.dialects.rendering.example_calls import NAME_SLOT
 from promptools.dialects.rendering.markup_text import PLAIN_NAME, escaped_json, value_text
 from promptools.dialects.rendering.templates import Instructions, fill
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.schema.documents.type_names import type_name
 from promptools.types import Call
 
@@ -168,11 +168,11 @@ class PairDialect(DeclaredDialect):
         after = tuple(tag[:-1] + suffix for tag in tags.own_tags)
         return Head((outer, opener), tags.opening_pattern(pattern, after), body_starts=firsts, begins=self._same_suffix)
 
-    def _same_suffix(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    def _same_suffix(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
         """Whether the wrapper and the call have the same suffix, by which a checkpoint marks its own tags."""
         del fresh, rules
         if end == len(text):
-            return None
+            return NEED_MORE
         return text[end] == self._tags.key.opener[0] and len(set(self._suffixed.findall(text, start, end))) == 1
 
 

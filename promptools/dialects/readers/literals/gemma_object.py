@@ -6,8 +6,8 @@ Servers strip the special tokens, so a bare value may be a string too. It ends b
 the bracket that closes its object; its type comes from the schema.
 
 The reader is a stack of `_GemmaBracket`, one for each open bracket, and is at any time in a string (`_delimiter` is
-what closes it), in a bare value (`_in_bare`), or between values. A method returns True, or None, if more text is
-needed, and leaves `at` where it stopped.
+what closes it), in a bare value (`_in_bare`), or between values. A method that consumes text returns whether more
+is needed, and leaves `at` where it stopped.
 
 Where the closing token of the block comes, nothing was cut off, so missing brackets before it are supplied.
 """
@@ -30,6 +30,7 @@ from promptools.dialects.readers.literals.gemma_values import CROSSED, STRING_DE
 from promptools.dialects.readers.literals.python_arguments import MAX_BRACKET_DEPTH, LiteralError
 from promptools.jsontext.strings import FixLog, decode_string
 from promptools.jsontext.value import dump
+from promptools.parsing.parts import NEED_MORE, NeedMore
 
 RUNS_INTO_CALL: Final = "a string without its delimiter runs into the next call"
 
@@ -147,12 +148,12 @@ class GemmaObject:
         while self._stack:
             self._close(self._stack[-1])
 
-    def _at_closing_token(self, text: str, final: bool) -> bool | None:
-        """Return whether the block is closed here; None if more text is needed."""
+    def _at_closing_token(self, text: str, final: bool) -> bool | NeedMore:
+        """Return whether the block is closed here."""
         return closing_token_at(text, self.at, final=final) if self._token_closes and text[self.at] == "<" else False
 
-    def _close_at_token(self, frame: _GemmaBracket, text: str, final: bool) -> bool | None:
-        """Close all brackets where the block is closed, unless a key lacks its value; None if more text is needed."""
+    def _close_at_token(self, frame: _GemmaBracket, text: str, final: bool) -> bool | NeedMore:
+        """Close all brackets where the block is closed, unless a key lacks its value."""
         if frame.kind == "{" and (frame.key is None) != (frame.value is None):
             return False
         token = self._at_closing_token(text, final)
@@ -175,7 +176,7 @@ class GemmaObject:
         frame = self._stack[-1]
         ends = self._close_at_token(frame, text, final)
         if ends is not False:
-            return ends is None
+            return ends is NEED_MORE
         if frame.value is not None:
             self._after_value(frame, text[self.at])
             return False
@@ -327,7 +328,7 @@ class GemmaObject:
         self._pieces.append(text[self.at : at])
         self.at = at
         ends = self._at_closing_token(text, final) if text[at] == "<" else self._ends_bare(text, at, final)
-        if ends is None:
+        if ends is NEED_MORE:
             return True
         if ends:
             self._in_bare = False
@@ -338,8 +339,8 @@ class GemmaObject:
         self.at = at + 1
         return False
 
-    def _ends_bare(self, text: str, at: int, final: bool) -> bool | None:
-        """Return whether a bare value ends before `text[at]`; None if more text is needed."""
+    def _ends_bare(self, text: str, at: int, final: bool) -> bool | NeedMore:
+        """Return whether a bare value ends before `text[at]`."""
         if text[at] in "{[" or self._bare_depth:
             return False
         if text[at] != "," or self._stack[-1].kind == "[":
@@ -348,7 +349,7 @@ class GemmaObject:
         if match is None:
             return False
         if match.end() == len(text) and not final:
-            return None
+            return NEED_MORE
         root = len(self._stack) == 1 and bool(self._declared)
         return match[1] is None or not root or match[1] in self._declared
 

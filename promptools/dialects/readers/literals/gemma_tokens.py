@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from promptools.parsing.parts import NEED_MORE, NeedMore
+
 CLOSING_TOKENS: Final = ("<tool_call|>", "<end_function_call>")
 
 _NEXT_BLOCK = re.compile(r"<tool_call\|>\s{0,64}+<\|tool_call>|<end_function_call>\s{0,64}+<start_function_call>")
@@ -27,12 +29,12 @@ class UnclosedString(NamedTuple):
     """The missing brackets were at the end of the string."""
 
 
-def closing_token_at(text: str, at: int, *, final: bool) -> bool | None:
-    """Return whether one of the tokens is at `text[at]`; None if more text is needed."""
+def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
+    """Return whether one of the tokens is at `text[at]`."""
     if text.startswith(CLOSING_TOKENS, at):
         return True
     rest = text[at : at + max(map(len, CLOSING_TOKENS))]
-    return None if not final and any(token.startswith(rest) for token in CLOSING_TOKENS) else False
+    return NEED_MORE if not final and any(token.startswith(rest) for token in CLOSING_TOKENS) else False
 
 
 def find_next_block(body: str) -> int:

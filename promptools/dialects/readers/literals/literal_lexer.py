@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from promptools.dialects.readers.literals.python_names import name_pattern
 from promptools.jsontext.strings import FixLog
+from promptools.parsing.parts import NEED_MORE, NeedMore
 
 LiteralKind = Literal["string", "number", "name", "key", "dict", "mark"]
 TokenPosition = Literal["argument", "value", "item"]
@@ -107,15 +108,15 @@ class LiteralLexer:
         """Whether a string is open."""
         return bool(self._quote)
 
-    def next(self, text: str, at: int, *, final: bool, position: TokenPosition) -> LiteralToken | None:
-        """Return the next token from `text[at]` on; None if there is none, or if more text is needed."""
+    def next(self, text: str, at: int, *, final: bool, position: TokenPosition) -> LiteralToken | NeedMore:
+        """Return the next token from `text[at]` on."""
         if self._quote:
             return self._read_string(text, at, final=final, position=position)
         begin = at
         at = self.at = self._skip_space(text, at)
         self._string_ended = self._string_ended and at == begin
         if at == len(text):
-            return None
+            return NEED_MORE
         prefix = _PREFIX.match(text, at)
         if text[at] in _QUOTES or prefix is not None:
             return self._open_string(
@@ -126,7 +127,7 @@ class LiteralLexer:
         end = self.at
         if end == len(text) and not final and (token.kind != "mark" or token.text == "*"):
             self.at = at
-            return None
+            return NEED_MORE
         return token
 
     def _skip_space(self, text: str, at: int) -> int:
@@ -168,13 +169,13 @@ class LiteralLexer:
 
     def _open_string(
         self, text: str, at: int, *, final: bool, position: TokenPosition, raw: bool
-    ) -> LiteralToken | None:
+    ) -> LiteralToken | NeedMore:
         """Consume the opening quote, one character or three."""
         quote = text[at]
         size = 1
         if quote in "'\"":
             if len(text) - at < 3 and text[at:] in (quote, quote * 2) and not final:
-                return None
+                return NEED_MORE
             size = 3 if text.startswith(quote * 3, at) else 1
         self._quote, self._raw, self._uncertain, self._body = quote * size, raw, False, []
         self._is_adjacent, self._string_ended = self._string_ended, False
@@ -183,7 +184,7 @@ class LiteralLexer:
         self.at = at + size
         return self._read_string(text, self.at, final=final, position=position)
 
-    def _read_string(self, text: str, at: int, *, final: bool, position: TokenPosition) -> LiteralToken | None:
+    def _read_string(self, text: str, at: int, *, final: bool, position: TokenPosition) -> LiteralToken | NeedMore:
         """Consume more of a string, up to the quote that ends it."""
         close = _QUOTES[self._quote[0]]
         size = len(self._quote)
@@ -194,14 +195,14 @@ class LiteralLexer:
             if inside[0]:
                 self._body.append(inside[0])
             if end == len(text) or text[end] != close:  # a backslash at the very end waits for what it escapes
-                return None
+                return NEED_MORE
             ends = (
                 self._closes_triple(text, end, final)
                 if size == 3
                 else self._closes_string(text, end, final, position == "value")
             )
-            if ends is None:
-                return None
+            if ends is NEED_MORE:
+                return NEED_MORE
             if ends:
                 self.at = end + size
                 body = "".join(self._body)
@@ -230,20 +231,20 @@ class LiteralLexer:
         self._searched_pieces = len(self._body)
         self._searched_size += len(text)
 
-    def _closes_triple(self, text: str, end: int, final: bool) -> bool | None:
+    def _closes_triple(self, text: str, end: int, final: bool) -> bool | NeedMore:
         if text.startswith(self._quote, end):
             return True
-        return None if len(text) - end < 3 and self._quote.startswith(text[end:]) and not final else False
+        return NEED_MORE if len(text) - end < 3 and self._quote.startswith(text[end:]) and not final else False
 
-    def _closes_string(self, text: str, end: int, final: bool, keyed: bool) -> bool | None:
-        """Return whether the quote at `end` ends the string; None if more text is needed."""
+    def _closes_string(self, text: str, end: int, final: bool, keyed: bool) -> bool | NeedMore:
+        """Return whether the quote at `end` ends the string."""
         after = _AFTER[keyed, self._uncertain].match(text, end + 1)
         if after is not None:
-            return True if after.end() < len(text) or final else None
+            return True if after.end() < len(text) or final else NEED_MORE
         if self._uncertain:
             return False
         if len(text) - end < 8 and not final:
-            return None
+            return NEED_MORE
         before = self._body[-1][-1] if self._body else ""
         opens = not before or before in " \t\n=(:" or before.isalnum()
         return not (opens and _QUOTATION.match(text, end + 1))

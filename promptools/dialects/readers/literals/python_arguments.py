@@ -29,6 +29,7 @@ from promptools.errors import clip
 from promptools.jsontext.quotes import UNESCAPED_QUOTES
 from promptools.jsontext.strings import FixLog
 from promptools.jsontext.value import dump
+from promptools.parsing.parts import NEED_MORE
 from promptools.schema.fitting.spelling import unescape_name
 
 MAX_BRACKET_DEPTH: Final = 100
@@ -138,7 +139,7 @@ class PythonArguments:
                 self.at = self._lexer.at
                 raise LiteralError(_RUNS_INTO_CALL, "quotes", overrun=crossed.overrun) from None
             self.at = self._lexer.at
-            if token is None:
+            if token is NEED_MORE:
                 return False
             try:
                 self._consume(token)

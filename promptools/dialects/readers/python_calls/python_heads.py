@@ -11,7 +11,7 @@ from promptools.dialects.contract import NAME_GATE, Head, Tier
 from promptools.dialects.prefix_patterns import label_gate, literal_text
 from promptools.dialects.readers.literals.python_names import name_pattern
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
-from promptools.parsing.parts import Candidate, CandidateBase
+from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore
 from promptools.schema.fitting.spelling import unescape_name
 
 CALLEE = name_pattern(r"\w", r"[\w.:/-]", 80)
@@ -28,18 +28,18 @@ _CALLEE = re.compile(rf"(?:\[\s{{0,16}}+)?({CALLEE})[ \t]{{0,8}}+\(")
 _FIRST_OF_BODY = re.compile(r"\s*+(?:\[\s*+)?+(\S)")
 
 
-def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Return True once something follows a marker that alone begins calls."""
     del start, fresh, rules
-    return True if end < len(text) else None
+    return True if end < len(text) else NEED_MORE
 
 
-def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Return whether the first call after a marker that JSON may also follow is of an offered tool."""
     del start, fresh
     match = _CALLEE.match(text, end)
     if match is None:
-        return None if end == len(text) else False
+        return NEED_MORE if end == len(text) else False
     return rules.tools is not None and rules.tools.find(unescape_name(match[1])) is not None
 
 
@@ -61,7 +61,7 @@ def fence_heads(label: str) -> tuple[Head, ...]:
 def program_head(opener: str, dialect: str) -> Head:
     """Return the head of a program after a marker: read only in lenient parsing, or if the request asked for it."""
 
-    def begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    def begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
         if rules.strictness != "lenient" and rules.expect != dialect:
             return False
         return begins_with_marker(text, start, end, fresh=fresh, rules=rules)
@@ -103,11 +103,11 @@ def marker_head(*openers: str, json: bool = False, spaced: bool = False, tier: T
     )
 
 
-def list_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def list_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether a bracket begins a list of calls: of an offered tool, or of any if no text came before."""
     named = _LIST_NAME.fullmatch(text, start, end)
     if named is None:
-        return None
+        return NEED_MORE
     if rules.tools is None:
         return fresh and PLAUSIBLE_NAME.match(unescape_name(named[1].strip())) is not None
     return rules.tools.find(unescape_name(named[1])) is not None

@@ -23,7 +23,7 @@ from promptools.dialects.readers.literals.python_names import name_pattern
 from promptools.dialects.readers.python_calls.python_call import PythonCall
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.unclosed_calls import CALLEE_PATTERN, TextState, UnclosedCallStates
-from promptools.parsing.parts import add_fix
+from promptools.parsing.parts import NEED_MORE, NeedMore, add_fix
 from promptools.types import Fix
 
 _SPACE = re.compile(r"[\s\ufeff\u200b]*+")
@@ -126,7 +126,7 @@ class PythonCallReader(UnclosedCallStates):
             return self._consume(text, at, at + 1)
         if not self._bracketed and self._finished_parts:
             closer = self._closer_at(text, at, final)
-            if closer is None:
+            if closer is NEED_MORE:
                 return ~at
             if closer:
                 self._state = self._after_calls
@@ -250,7 +250,7 @@ class PythonCallReader(UnclosedCallStates):
     def _without_bracket(self, text: str, at: int, final: bool) -> int:
         """Accept the block's closer in place of the list's bracket, or refuse."""
         closer = self._closer_at(text, at, final)
-        if closer is None:
+        if closer is NEED_MORE:
             return ~at
         if not closer:
             self._notice_quote(text, at)
@@ -265,7 +265,7 @@ class PythonCallReader(UnclosedCallStates):
         if at == len(text):
             return at
         closer = self._closer_at(text, at, final)
-        if closer is None:
+        if closer is NEED_MORE:
             return ~at
         if closer:
             calls = "".join((*(part.raw for part in self._finished_parts), *self._pending_text)).strip()
@@ -313,13 +313,13 @@ class PythonCallReader(UnclosedCallStates):
         self._finish()
         return at
 
-    def _closer_at(self, text: str, at: int, final: bool) -> str | None:
-        """Return the closer at `text[at]`, or its beginning at the end; "" if none, None if more text is needed."""
+    def _closer_at(self, text: str, at: int, final: bool) -> str | NeedMore:
+        """Return the closer at `text[at]`, or its beginning at the end; "" if there is none."""
         for closer in self._layout.closers:
             if text.startswith(closer, at):
                 return closer
             if len(text) - at < len(closer) and closer.startswith(text[at:]):
-                return text[at:] if final else None
+                return text[at:] if final else NEED_MORE
         return ""
 
     def _reject(self, why: str, at: int, *, broken: bool = False) -> int:

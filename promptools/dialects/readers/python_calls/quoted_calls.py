@@ -13,7 +13,7 @@ from promptools.dialects.readers.literals.python_names import name_pattern
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
 from promptools.jsontext.brackets import BracketScanner
-from promptools.parsing.parts import CandidateBase, Part, TriedStrategy, add_fix
+from promptools.parsing.parts import NEED_MORE, CandidateBase, NeedMore, Part, TriedStrategy, add_fix
 from promptools.schema.fitting.spelling import is_offered_name
 from promptools.types import Fix
 
@@ -26,11 +26,11 @@ _NAMED = re.compile(r"\[\s*[\"']([^(]*)\(")
 _FIX = Fix("unwrap", "the call was in a string")
 
 
-def begins_string_list(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+def begins_string_list(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Return whether a list of strings begins here whose first one begins as a call of an offered tool."""
     match = _NAMED.fullmatch(text, start, end)
     if match is None:
-        return None if rules.tools is not None and fresh else False
+        return NEED_MORE if rules.tools is not None and fresh else False
     return fresh and is_offered_name(match[1], rules.tools)
 
 

@@ -10,6 +10,7 @@ from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.calls.resolve import PLAUSIBLE_NAME
 from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, Tag, TagNames, is_blank
 from promptools.dialects.readers.markup.tag_tokenizer import TagTokenizer
+from promptools.parsing.parts import NEED_MORE, NeedMore
 
 LOOKAHEAD = 400
 """Characters within which a block must show what it is."""
@@ -38,28 +39,28 @@ class TagHeads:
     noise_texts: tuple[str, ...] = ()
     """The text that may be between the tokens around a call."""
 
-    def begins_block(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    def begins_block(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
         """Return whether a marker that prose does not hold begins here: a wrapper, or a call with a name."""
         del fresh
         first = self._read(text, start, end, rules)
         if not first.tags:
-            return None if first.incomplete else False
+            return NEED_MORE if first.incomplete else False
         tag = first.tags[0]
         return not tag.close and (tag.kind == "wrap" or (tag.kind == "call" and tag.name is not None))
 
-    def begins_wrapped(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    def begins_wrapped(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
         """Return whether a wrapper that other formats share opens a block of this one: the next tag shows it."""
         del fresh
         first = self._read(text, start, end, rules)
         if not first.tags or first.tags[0].kind != "wrap" or first.tags[0].close:
-            return None if first.incomplete and not first.tags else False
+            return NEED_MORE if first.incomplete and not first.tags else False
         wrapper, between = first.tags[0], first.texts[0].strip()
         if between[:1] in ("{", "[", "("):
             return False
         if self.names.lost_opening_tag.match(between):
             return True
         if len(first.tags) == 1:
-            return None if first.incomplete else False
+            return NEED_MORE if first.incomplete else False
         tag = first.tags[1]
         if tag.close:
             return False
@@ -71,12 +72,12 @@ class TagHeads:
         known = tools is not None and tools.get(between) is not None and tag.name in tools.keys(between)
         return tag.kind == "element" and known
 
-    def begins_tokens(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    def begins_tokens(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
         """Return whether tokens that another format shares precede a call as the family writes it."""
         del fresh
         first = self._read(text, start, end, rules, count=6)
         if not first.tags:
-            return None if first.incomplete else False
+            return NEED_MORE if first.incomplete else False
         for tag, between in zip(first.tags, ("", *first.texts), strict=False):
             if self._begins_own_call(between):  # its tag cannot be read, but a call was begun
                 return True
@@ -88,19 +89,20 @@ class TagHeads:
         unread = start + sum(len(tag.raw) for tag in first.tags) + sum(map(len, first.texts))
         if self._begins_own_call(first.texts[-1] + text[unread:end]):
             return True
-        return None if first.incomplete and any(text.startswith(last) for text in ("", *self.noise_texts)) else False
+        may_go_on = first.incomplete and any(text.startswith(last) for text in ("", *self.noise_texts))
+        return NEED_MORE if may_go_on else False
 
     def _begins_own_call(self, text: str) -> bool:
         """Return whether the opening tag of a call, complete or not, begins a text between tokens."""
         starts = (text.lstrip().removeprefix(noise).lstrip() for noise in ("", *self.noise_texts))
         return any(map(self.own_call.match, starts))
 
-    def begins_bare(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    def begins_bare(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
         """Return whether a call without its wrapper begins: its tool is offered, and its body follows."""
         del fresh
         first = self._read(text, start, end, rules)
         if not first.tags:
-            return None if first.incomplete else False
+            return NEED_MORE if first.incomplete else False
         tag = first.tags[0]
         if tag.kind != "call" or tag.close:
             return False
@@ -111,7 +113,7 @@ class TagHeads:
         if not is_blank(first.texts[0]):
             return first.texts[0].lstrip()[:1] == "{"
         if len(first.tags) == 1:
-            return None if first.incomplete else False
+            return NEED_MORE if first.incomplete else False
         following = first.tags[1]
         return (
             following.kind == "param"
@@ -119,12 +121,12 @@ class TagHeads:
             or (following.kind == "element" and not following.close)
         )
 
-    def _begins_nameless(self, first: FirstTags, rules: ParseOptions) -> bool | None:
+    def _begins_nameless(self, first: FirstTags, rules: ParseOptions) -> bool | NeedMore:
         """Return whether an element names the tool, or the text after the tag does and a parameter follows."""
         name = first.texts[0].strip()
         if not _MAY_BE_NAME.match(name):
             return False
-        undecided = None if first.incomplete else False
+        undecided = NEED_MORE if first.incomplete else False
         if len(first.tags) == 1:
             return undecided
         following = first.tags[1]
