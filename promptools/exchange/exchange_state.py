@@ -74,6 +74,7 @@ class ExchangeState:
         self.usage: dict[str, Any] | None = None
         self.opened: Opened | None = None
         """The last response's status and headers."""
+        self._fetched: dict[tuple[str, bytes], bytes] = {}
         self.head_sent = False
         self.heartbeat: Heartbeat | None = None
         """None: nothing is sent to the client before there is content."""
@@ -98,6 +99,26 @@ class ExchangeState:
         """Open an upstream request with this body; for `path` see `ClientApi.path`."""
         self._attempt_started_at = self.now
         self.policy.count_attempt()
+        return (yield from self._open(body, path, method))
+
+    def fetch(self, body: bytes, path: str) -> Steps[Opened | Failed | bytes]:
+        """Return the body of a response that prepares an attempt; the request counts as none.
+
+        A response is kept for as long as the exchange: the same request is not sent twice. Returns the head of a
+        response whose status is an error, with its body unread.
+        """
+        kept = self._fetched.get((path, body))
+        if kept is not None:
+            return kept
+        self._attempt_started_at = self.now
+        opened = yield from self._open(body, path)
+        if isinstance(opened, Failed) or not 200 <= opened.status < 300:
+            return opened
+        data = yield from self.read_all()
+        self._fetched[path, body] = data
+        return data
+
+    def _open(self, body: bytes, path: str, method: str = "POST") -> Steps[Opened | Failed]:
         url = route_url(self.url or self.request.url, path)
         headers = upstream_headers(self.request.headers, self.headers)
         request = Request(method, url, headers, body)
@@ -111,16 +132,6 @@ class ExchangeState:
             self.opened = result
         elif result.kind == "connect":
             self.context.detection_cache.evict(server_root(api_base(url)))
-        return result
-
-    def send_aside(self, body: bytes, path: str) -> Steps[Opened | Failed]:
-        """Open a request that prepares an attempt: it counts as none."""
-        url = route_url(self.url or self.request.url, path)
-        headers = upstream_headers(self.request.headers, self.headers)
-        result = yield from self._perform(Send(Request("POST", url, headers, body), self.policy.seconds_left(self.now)))
-        assert isinstance(result, (Opened, Failed)), result
-        if isinstance(result, Opened):
-            self.opened = result
         return result
 
     def read(self) -> Steps[bytes | Failed | None]:

@@ -28,7 +28,7 @@ FailureKind = Literal[
     "roles",  # its template requires another order of roles
     "template",  # its chat template failed
     "reasoning_param",  # it refuses a reasoning parameter for this model
-    "tool_media",  # it refuses an image inside a tool result
+    "tool_media",  # it refuses an image inside a tool result, or the mode has no place for a part of the conversation
     "null_content",  # it requires a string where `content` was null
     "content_parts",  # it requires a string where `content` was a list of parts
     "stream_options",  # it does not know `stream_options`
@@ -251,7 +251,7 @@ UNCOUNTED_KINDS: Mapping[FailureKind, str] = MappingProxyType(
         "history": "the request's history was refused",
         "roles": "the request's messages were refused",
         "reasoning_param": "the request's own parameter was refused",
-        "tool_media": "an image in the request was refused",
+        "tool_media": "an image in the request was refused, or another part of it",
         "null_content": "the request's messages were refused",
         "content_parts": "the request's messages were refused",
         "stream_options": "the request's own parameter was refused",

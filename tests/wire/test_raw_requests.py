@@ -137,7 +137,7 @@ def test_null_is_as_good_as_nothing():
 def test_what_is_lost_is_named_by_the_reason():
     assert vllm(grammar="x", guided_json={}, metadata={}, store=True).notes == (
         "not sent: metadata, store; it is for OpenAI's own accounts",
-        "not sent: guided_json, grammar; a grammar leaves no room for Harmony's own tokens",
+        "not sent: guided_json, grammar; a grammar leaves no room for the markers of calls and reasoning",
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from promptools.errors import UsageError, clip
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.json_types import as_list, as_object, as_text
+from promptools.wire.raw.chat_template import TEMPLATE_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 """The file of a model's repository that may hold its template, and names its special tokens."""
+
+
+_USED = frozenset(("model", "messages", "tools", "documents", "reasoning_effort", "chat_template_kwargs"))
+"""The parameters that a template gets here."""
 
 
 class _Template(NamedTuple):
@@ -56,6 +61,12 @@ def render_template(path: str, body: Mapping[str, Any]) -> str:
         raise
     except Exception as error:  # a template is code of others, which may raise anything
         raise UsageError(f"chat_template: {path!r} cannot render the conversation: {clip(str(error))}") from error
+
+
+def notes_on_unused(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a note, for the trace, on the parameters of a template that `render_template` does not use."""
+    unused = [key for key in TEMPLATE_KEYS if key not in _USED and body.get(key) is not None]
+    return (f"not sent: {', '.join(unused)}; the template of the config is rendered here",) if unused else ()
 
 
 def _effort(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,9 @@ TEMPLATE_KEYS = (
     "model",
     "messages",
     "tools",
+    "chat_template",
     "chat_template_kwargs",
+    "add_generation_prompt",
     "continue_final_message",
     "documents",
     "reasoning_effort",
@@ -36,6 +38,7 @@ TEMPLATE_KEYS = (
 """The parameters of a Chat Completions body that concern its template."""
 _IN_KWARGS = ("documents", "reasoning_effort")
 """Those that vLLM's /tokenize takes in `chat_template_kwargs` alone."""
+_UNUSED_BY_TOKENIZE = ("think", "reasoning")
 _RENDER_ONLY = "_debug_render_only"
 _VOCABULARY_SPACES = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t", "č": "\r"})
 """How vocabularies write white space."""
@@ -52,10 +55,10 @@ class RenderedPrompt:
     server returns the ids alone."""
     prefill: str = ""
     """The beginning of the reply, with which the content ends."""
-    prefill_size: int = 0
-    """Its characters or token ids in the content."""
     context: int | None = None
     """The tokens that a prompt and its reply may have together, where the server states it."""
+    notes: tuple[str, ...] = ()
+    """What had no place in the request to render it, as sentences for the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class TemplateRequest:
     path: str
     """The route, below the server's root."""
     body: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    """What was left out, as sentences for the trace."""
 
 
 def encode_template_request(
@@ -76,10 +81,14 @@ def encode_template_request(
         case "llamacpp":
             return TemplateRequest("/apply-template", given)
         case "tokenize":
-            return TemplateRequest("/tokenize", _tokenize_body(given))
+            unused = [key for key in _UNUSED_BY_TOKENIZE if key in given]
+            notes = (f"not sent: {', '.join(unused)}; /tokenize does not know it",) if unused else ()
+            return TemplateRequest("/tokenize", _tokenize_body(given), notes)
         case "ollama":
-            written = encode_chat_request(given, num_ctx=num_ctx).body
-            return None if written is None else TemplateRequest(OLLAMA_PATH, {**written, _RENDER_ONLY: True})
+            written = encode_chat_request(given, num_ctx=num_ctx)
+            if written.body is None:
+                return None
+            return TemplateRequest(OLLAMA_PATH, {**written.body, _RENDER_ONLY: True}, written.notes)
 
 
 def encode_tokenize_request(model: str, text: str) -> TemplateRequest:
@@ -89,7 +98,7 @@ def encode_tokenize_request(model: str, text: str) -> TemplateRequest:
 
 def _tokenize_body(given: Mapping[str, Any]) -> dict[str, Any]:
     kwargs = {**{key: given[key] for key in _IN_KWARGS if key in given}, **as_object(given.get("chat_template_kwargs"))}
-    body = {key: value for key, value in given.items() if key not in {*_IN_KWARGS, "think", "reasoning"}}
+    body = {key: value for key, value in given.items() if key not in {*_IN_KWARGS, *_UNUSED_BY_TOKENIZE}}
     if kwargs:
         body["chat_template_kwargs"] = kwargs
     if body.get("continue_final_message") is True:
