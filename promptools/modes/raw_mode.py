@@ -62,11 +62,11 @@ class RawMode:
         """
         if any(split_content(message.get("content"))[1] for message in request.messages):
             raise UsageError("a prompt cannot hold the conversation's parts that are not text")
-        body = request.body
         if request.choice.forced:  # the call is begun at the end of the prompt
-            body = {key: value for key, value in body.items() if key != "response_format"}
+            body = {key: value for key, value in request.body.items() if key != "response_format"}
+            request = replace(request, body=body, json_answer=False)
         profile = replace(request.profile, format_beside_tools=False)
-        return _NATIVE.prepare(replace(request, body=body, profile=profile, choice=ToolChoice(), other_tools=()))
+        return _NATIVE.prepare(replace(request, profile=profile, choice=ToolChoice(), other_tools=()))
 
     def prepare(self, request: ToolRequest) -> PreparedRequest:
         """Encode the request. Raises UsageError where the prompt was not rendered."""

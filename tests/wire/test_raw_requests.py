@@ -158,6 +158,7 @@ def test_vllm_keeps_the_requests_own_stops():
     assert vllm(stop=["x"]).body["stop"] == ["x"]
     assert vllm(stop_token_ids=[7, 200012]).body["stop_token_ids"] == [7, 200012, 200002]
     assert "stop" not in vllm().body
+    assert lmstudio(stop_token_ids=[7]).body["stop_token_ids"] == [7]
 
 
 def test_the_stop_strings_of_a_request_come_first():

@@ -40,6 +40,8 @@ def encode_request(body: Mapping[str, Any], prompt: RawPrompt, *, ids: bool) -> 
         }
         if prompt.decode is not None:
             encoded["return_token_ids"] = True
+    elif body.get("stop_token_ids") is not None:
+        encoded["stop_token_ids"] = body["stop_token_ids"]
     stops = stop_strings(body.get("stop"), prompt)
     if stops:
         encoded["stop"] = stops
