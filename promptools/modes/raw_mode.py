@@ -125,6 +125,7 @@ def _raw_prompt(
         stop_ids=tuple(END_OF_TURN_IDS) if harmony and not is_text else (),
         preserved=PRESERVED_TOKENS if harmony else _preserved_tokens(request),
         constraint=constraint,
+        add_special_tokens=is_text,
     )
 
 

@@ -197,7 +197,7 @@ def test_the_templates_arguments_in_a_file(tmp_path):
                documents=[{"text": "d"}], think=True)  # fmt: skip
     seen = play(body, [said("file")], target=server("file", chat_template=str(file)))
     assert prompt_of(seen) == "get_weather False low d"
-    assert "not sent: think; the template of the config is rendered here" in seen.reply.trace.notes
+    assert "not sent: think; a chat template that is rendered here has no such argument" in seen.reply.trace.notes
 
 
 def test_a_message_that_is_to_be_continued():
@@ -261,6 +261,10 @@ def test_the_limit_that_vllm_needs(kind):
 def test_the_reply_keeps_its_special_tokens():
     sent = play(ask(WEATHER), [*rendered("tokenize"), said("tokenize")], target=server("tokenize")).bodies[1]
     assert (sent["skip_special_tokens"], sent["add_special_tokens"]) == (False, False)
+    sent = play(ask(WEATHER), [said("file")], target=server("file", raw_ids=True)).bodies[0]
+    assert (sent["skip_special_tokens"], sent["add_special_tokens"]) == (False, True), (
+        "it adds the first, which we left"
+    )
     sent = play(ask(WEATHER), [*rendered("llamacpp"), said("llamacpp")], target=server()).bodies[1]
     assert {"<tool_call>", "</tool_call>", "<think>", "</think>", "<|im_end|>"} <= set(sent["preserved_tokens"])
 

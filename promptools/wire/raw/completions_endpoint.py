@@ -36,7 +36,7 @@ def encode_request(body: Mapping[str, Any], prompt: RawPrompt, *, ids: bool) -> 
             "stop_token_ids": list(stop_ids),
             "skip_special_tokens": False,
             "spaces_between_special_tokens": False,
-            "add_special_tokens": False,
+            "add_special_tokens": prompt.add_special_tokens,
         }
         if prompt.decode is not None:
             encoded["return_token_ids"] = True
