@@ -22,6 +22,7 @@ from raw_servers import (
     streamed,
 )
 from scripted import NOW, URL, WEATHER, Answer, ask, error, event, play, reply, stream
+from tenacity import stop_after_attempt
 
 from promptools.exchange.effects import Failed
 from promptools.fallback import Breaker
@@ -144,6 +145,13 @@ def test_after_the_deadline_nothing_is_tried():
     assert seen.head.status == 502
     assert seen.json["error"]["code"] == "timeout"
     assert seen.timeouts == [5.0]
+
+
+def test_what_is_not_rendered_does_not_count_for_a_stop_policy():
+    answers = [error("EOF"), error("not found", 404), reply(FENCED)]
+    seen = play(ask(WEATHER), answers, target=server(modes=ORDER), stop=stop_after_attempt(2))
+    assert modes(seen) == [("native", "server_parser"), ("raw", "no_raw"), ("prompt", "answered")]
+    assert seen.headers["x-promptools-attempts"] == "3", "as in the trace"
 
 
 def test_the_breaker_remembers_a_server_that_does_not_render():

@@ -22,7 +22,7 @@ from raw_servers import (
     server,
     streamed,
 )
-from scripted import WEATHER, Answer, ask, call, play
+from scripted import WEATHER, Answer, ask, call, play, reply
 
 from promptools.exchange.downstream.client_api import OLLAMA_API
 from promptools.modes.requests.forwarded_body import TOOL_KEYS
@@ -216,6 +216,16 @@ def test_what_the_render_endpoint_does_not_know_is_noted():
 def test_the_context_to_ask_ollama_for_is_the_same_in_both_requests():
     seen = play(ask(WEATHER), [*rendered("ollama"), said("ollama")], target=server("ollama", num_ctx=8192))
     assert [sent["options"]["num_ctx"] for sent in seen.bodies] == [8192, 8192], "another would load the model anew"
+
+
+def test_a_large_request_is_prepared_in_a_thread(kind):
+    body = ask(WEATHER)
+    small = play(body, [*rendered(kind), said(kind)], target=server(kind))
+    body["messages"][0]["content"] = "x" * 70_000
+    large = play(body, [*rendered(kind), said(kind)], target=server(kind))
+    native = play(body, [reply("Sunny.")], target=server(kind, ("native",), wire="chat"))
+    # the body for the template, and its rendering, or the request for it and the answer
+    assert (small.computed, large.computed - native.computed) == (0, 2 if kind == "file" else 3)
 
 
 def test_under_tool_choice_none_no_tools_are_shown():

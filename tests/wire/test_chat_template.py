@@ -67,6 +67,15 @@ def test_the_context_to_ask_ollama_for():
     assert encode_template_request(BODY, "ollama", num_ctx=8192).body["options"] == {"num_ctx": 8192}
 
 
+def test_ollama_loads_the_model_as_for_the_reply():
+    own = {"options": {"num_ctx": 4096, "num_gpu": 0}, "keep_alive": "1m", "truncate": True}
+    asked = encode_template_request({**BODY, **own}, "ollama", num_ctx=8192)
+    assert {key: asked.body[key] for key in own} == own
+    assert encode_template_request({**BODY, "num_ctx": 4096}, "ollama").body["options"] == {"num_ctx": 4096}
+    for endpoint in ("llamacpp", "tokenize"):
+        assert encode_template_request({**BODY, **own}, endpoint) == encode_template_request(BODY, endpoint)
+
+
 def test_a_conversation_that_ollamas_api_has_no_place_for():
     assert encode_template_request({**BODY, "messages": []}, "ollama") is None
 

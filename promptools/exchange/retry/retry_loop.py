@@ -103,8 +103,7 @@ class RetryLoop:
         """
         attempt = yield from self._prepare_attempt(plan, indices)
         self.mode = plan.mode
-        if isinstance(attempt, Failure):  # of the request that was to prepare it
-            self._state.policy.count_attempt()
+        if isinstance(attempt, Failure):  # nothing was generated: no stop policy counts it
             self._state.record(plan.mode, attempt, None)
             return attempt
         self._attempt = attempt

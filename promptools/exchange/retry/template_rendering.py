@@ -96,14 +96,20 @@ def _begin_call(state: ExchangeState, request: ToolRequest, prompt: RenderedProm
 
 def _fetch(state: ExchangeState, asked: TemplateRequest, request: ToolRequest) -> Steps[Any]:
     """Return the JSON of the server's answer, or the failure: a request that another mode may still serve."""
-    answer = yield from state.fetch(encode_json(asked.body), asked.path)
+    body = yield from state.compute(partial(encode_json, asked.body))
+    answer = yield from state.fetch(body, asked.path)
     if isinstance(answer, Failed):
         failure = failure_of_connection(answer)
         return failure if state.policy.seconds_left(state.now) == 0 else replace(failure, kind="no_raw")
     if isinstance(answer, Opened):
         failure = failure_of_status(answer, (yield from state.read_all()), request.profile.raw or "completions")
         return replace(failure, kind="no_raw") if failure.kind == "refused" else failure
+    return (yield from state.compute(partial(_parse_json, answer)))
+
+
+def _parse_json(data: bytes) -> Any:
+    """Parse an answer; None, which holds no prompt, if it is no JSON."""
     try:
-        return json.loads(answer)
+        return json.loads(data)
     except (ValueError, RecursionError):
-        return Failure("no_raw", NO_PROMPT, opened=state.opened, body=answer)
+        return None

@@ -38,6 +38,8 @@ TEMPLATE_KEYS = (
 """The parameters of a Chat Completions body that concern its template."""
 _IN_KWARGS = ("documents", "reasoning_effort")
 """Those that vLLM's /tokenize takes in `chat_template_kwargs` alone."""
+_LOADING = ("options", "num_ctx", "keep_alive", "truncate")
+"""Parameters by which Ollama loads the model, even to render: with others it would load it anew for the reply."""
 _UNUSED_BY_TOKENIZE = ("think", "reasoning")
 _RENDER_ONLY = "_debug_render_only"
 _VOCABULARY_SPACES = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t", "č": "\r"})
@@ -85,7 +87,8 @@ def encode_template_request(
             notes = (f"not sent: {', '.join(unused)}; /tokenize does not know it",) if unused else ()
             return TemplateRequest("/tokenize", _tokenize_body(given), notes)
         case "ollama":
-            written = encode_chat_request(given, num_ctx=num_ctx)
+            loading = {key: body[key] for key in _LOADING if body.get(key) is not None}
+            written = encode_chat_request({**given, **loading}, num_ctx=num_ctx)
             if written.body is None:
                 return None
             return TemplateRequest(OLLAMA_PATH, {**written.body, _RENDER_ONLY: True}, written.notes)
