@@ -116,6 +116,13 @@ def test_a_prompt_in_ids():
     assert decode_rendered_prompt(reply, "tokenize") == RenderedPrompt((1, 2, 3), None)
 
 
+def test_the_strings_of_a_vocabulary():
+    strings = ["<s>", "▁Hi", "▁▁you", "<0x0A>", "<｜end▁of▁sentence｜>", "<｜User｜>", "Ġa", "ĊĊ", "ĉ", "<think>", "Ċ"]
+    reply = {"tokens": list(range(len(strings))), "token_strs": strings}
+    text = "<s> Hi  you\n<｜end▁of▁sentence｜><｜User｜> a\n\n\t<think>\n"
+    assert decode_rendered_prompt(reply, "tokenize").text == text
+
+
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 @pytest.mark.parametrize(
     "reply",

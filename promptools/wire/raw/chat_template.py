@@ -44,6 +44,8 @@ _UNUSED_BY_TOKENIZE = ("think", "reasoning")
 _RENDER_ONLY = "_debug_render_only"
 _VOCABULARY_SPACES = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t", "č": "\r"})
 """How vocabularies write white space."""
+_NEWLINE_BYTE = "<0x0A>"
+"""How those of SentencePiece write a line's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +127,17 @@ def _text_prompt(text: Any) -> RenderedPrompt | None:
     return RenderedPrompt(text, text) if isinstance(text, str) and text else None
 
 
+def _token_text(string: str) -> str:
+    """Return the text of a token's string in the vocabulary; control tokens are written as they are."""
+    if string.startswith("<") and string.endswith(">"):
+        return "\n" if string == _NEWLINE_BYTE else string
+    return string.translate(_VOCABULARY_SPACES)
+
+
 def _ids_prompt(data: Mapping[str, Any]) -> RenderedPrompt | None:
     ids = tuple(number for number in as_list(data.get("tokens")) if as_int(number) is not None)
     if not ids or len(ids) != len(as_list(data.get("tokens"))):
         return None
     strings = data.get("token_strs")
-    text = "".join(map(as_text, strings)).translate(_VOCABULARY_SPACES) if is_array(strings) else None
+    text = "".join(_token_text(as_text(string)) for string in strings) if is_array(strings) else None
     return RenderedPrompt(ids, text, context=as_int(data.get("max_model_len")))
