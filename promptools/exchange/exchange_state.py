@@ -78,6 +78,7 @@ class ExchangeState:
         self.usage: dict[str, Any] | None = None
         self.opened: Opened | None = None
         """The last response's status and headers."""
+        self._fetched: dict[tuple[str, bytes], bytes] = {}
         self.head_sent = False
         self.heartbeat: Heartbeat | None = None
         """None: nothing is sent to the client before there is content."""
@@ -118,6 +119,28 @@ class ExchangeState:
         self.policy.count_attempt()
         request = self._request(body, path, method)
         self._observe_sent("forward" if prepared is None else "attempt", mode, request, prepared)
+        return (yield from self._open(request))
+
+    def fetch(self, body: bytes, path: str, mode: str) -> Steps[Opened | Failed | bytes]:
+        """Return the body of a response that prepares an attempt in `mode`; the request counts as none.
+
+        A response is kept for as long as the exchange: the same request is not sent twice. Returns the head of a
+        response whose status is an error, with its body unread.
+        """
+        kept = self._fetched.get((path, body))
+        if kept is not None:
+            return kept
+        self._attempt_started_at = self.now
+        request = self._request(body, path)
+        self._observe_sent("template", mode, request, None)
+        opened = yield from self._open(request)
+        if isinstance(opened, Failed) or not 200 <= opened.status < 300:
+            return opened
+        data = yield from self.read_all()
+        self._fetched[path, body] = data
+        return data
+
+    def _open(self, request: Request) -> Steps[Opened | Failed]:
         result = yield from self._perform(Send(request, self.policy.seconds_left(self.now)))
         if self.opened is not None and isinstance(result, Failed) and result.kind == "closed":
             # uvicorn closes the connection after an HTTP 500 without announcing it: the next request on it fails
@@ -129,17 +152,6 @@ class ExchangeState:
         elif result.kind == "connect":
             self.context.detection_cache.evict(server_root(api_base(request.url)))
         self._observe_received(result)
-        return result
-
-    def send_aside(self, body: bytes, path: str, mode: str) -> Steps[Opened | Failed]:
-        """Open a request that prepares an attempt in `mode`: it counts as none."""
-        request = self._request(body, path)
-        self._observe_sent("template", mode, request, None)
-        result = yield from self._perform(Send(request, self.policy.seconds_left(self.now)))
-        assert isinstance(result, (Opened, Failed)), result
-        self._observe_received(result)
-        if isinstance(result, Opened):
-            self.opened = result
         return result
 
     def _request(self, body: bytes, path: str, method: str = "POST") -> Request:

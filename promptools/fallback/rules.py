@@ -28,7 +28,7 @@ FailureKind = Literal[
     "roles",  # its template requires another order of roles
     "template",  # its chat template failed
     "reasoning_param",  # it refuses a reasoning parameter for this model
-    "tool_media",  # it refuses an image inside a tool result
+    "tool_media",  # it refuses an image inside a tool result, or the mode has no place for a part of the conversation
     "null_content",  # it requires a string where `content` was null
     "content_parts",  # it requires a string where `content` was a list of parts
     "stream_options",  # it does not know `stream_options`

@@ -46,7 +46,7 @@ _TURN_OPENER = re.compile(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\[[
 """The token that opens the turn after one that has ended."""
 _LONGEST_TAIL = 200
 """Characters at the end of a prompt that may open reasoning."""
-_PARTIAL_MARKUP = re.compile(r" *[<{\[\"']+\Z")
+_PARTIAL_MARKUP = re.compile(r" *[<{\[\"'|]+\Z")
 """The beginning of what follows a name, where the arguments may go on in more than one way."""
 
 
@@ -64,16 +64,16 @@ class RawMode:
             raise UsageError("a prompt cannot hold the conversation's parts that are not text")
         if request.choice.forced:  # the call is begun at the end of the prompt
             body = {key: value for key, value in request.body.items() if key != "response_format"}
-            request = replace(request, choice=ToolChoice(), body=body)
-        profile = replace(request.profile, tool_choice=frozenset(("auto",)), format_beside_tools=False)
-        return _NATIVE.prepare(replace(request, profile=profile))
+            request = replace(request, body=body, json_answer=False)
+        profile = replace(request.profile, format_beside_tools=False)
+        return _NATIVE.prepare(replace(request, profile=profile, choice=ToolChoice(), other_tools=()))
 
     def prepare(self, request: ToolRequest) -> PreparedRequest:
         """Encode the request. Raises UsageError where the prompt was not rendered."""
         rendered, native = request.rendered, request.template
         if rendered is None or native is None:
             raise UsageError("raw mode continues a prompt that the server renders, and none was rendered")
-        notes = [*other_tool_notes(request, self.name), *native.notes]
+        notes = [*other_tool_notes(request, self.name), *native.notes, *rendered.notes]
         body = {key: value for key, value in forwarded_body(request).items() if key not in _RENDERED_KEYS}
         constraint = _answer_constraint(request, native, notes, in_reasoning=_opens_reasoning(rendered.text))
         dialect = _own_dialect(request)
@@ -125,6 +125,7 @@ def _raw_prompt(
         stop_ids=tuple(END_OF_TURN_IDS) if harmony and not is_text else (),
         preserved=PRESERVED_TOKENS if harmony else _preserved_tokens(request),
         constraint=constraint,
+        add_special_tokens=is_text,
     )
 
 
@@ -179,8 +180,10 @@ def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str:
     opens = _opens_reasoning(prompt.text)
     if opens is None or (opens and not request.feedback):
         return ""
+    names = {own: sent for sent, own in request.template.client_names.items()} if request.template is not None else {}
+    name = request.choice.name
     try:
-        head = _common_head(dialect, request.choice.name)
+        head = _common_head(dialect, None if name is None else names.get(name, name))
     except UsageError:  # a dialect that is only read
         return ""
     assert prompt.text is not None

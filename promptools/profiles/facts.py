@@ -1,9 +1,10 @@
 """The packaged facts: one TOML file for each kind of server and each family of models.
 
 A file holds `title`, `[[fact]]` tables, and for servers `aliases` and `base_url`, for families `globs`, `known_as` and
-`[[template]]` tables, by which a family is recognised in what a server says about its model. A fact is a profile key,
-its value, the reason, a source (`repo#n` is a GitHub issue), and the day it was checked. `since` and `until` bound it
-by server version (`until` is the first version for which it no longer holds), `on` by kind of server.
+`[[template]]` tables, by which a family is recognised in what a server says about its model, and `template_dialect`. A
+fact is a profile key, its value, the reason, a source (`repo#n` is a GitHub issue), and the day it was checked. `since`
+and `until` bound it by server version (`until` is the first version for which it no longer holds), `on` by kind of
+server.
 """
 
 from __future__ import annotations
@@ -90,6 +91,8 @@ class Builtin:
     """Names that servers use for the family: an architecture of GGUF files, a parser of Ollama's."""
     templates: tuple[TemplateSignature, ...] = ()
     """How to recognise its chat template; any one suffices."""
+    template_dialect: str | None = None
+    """The dialect that its chat template teaches, where prompt mode asks for another."""
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
@@ -202,6 +205,7 @@ def _load(path: Path) -> Builtin:
         file.globs,
         file.known_as,
         file.template,
+        file.template_dialect,
     )
 
 
@@ -213,6 +217,7 @@ class _FactsFile(Table):
     base_url: str | None = None
     globs: Strings = ()
     known_as: Strings = ()
+    template_dialect: str | None = None
     template: Annotated[tuple[TemplateSignature, ...], Field(strict=False)] = ()
     fact: Annotated[tuple[Fact, ...], Field(strict=False)] = ()
 
@@ -235,9 +240,13 @@ def all_control_tokens() -> frozenset[str]:
 
 @cache
 def family_dialect(family: str) -> str | None:
-    """Return the dialect that a family's template teaches; None where no fact names it."""
-    named = (fact.value for fact in load_builtin(family).facts if fact.key == "dialect")
-    return next(named, None)
+    """Return the dialect that a family's template teaches; None where it is not known.
+
+    It is what prompt mode asks for, unless the file names another; `json` is a format of ours, which no template has.
+    """
+    builtin = load_builtin(family)
+    named = (fact.value for fact in builtin.facts if fact.key == "dialect" and fact.value != "json")
+    return builtin.template_dialect or next(named, None)
 
 
 @cache

@@ -116,11 +116,13 @@ class _ProfileBuilder:
         It is there for what the server's parser does to a reply. Harmony mode does the same for its own family, and
         modes that a config lists stay as they are.
         """
-        modes, endpoint = self.modes, self.facts.get("template_endpoint") or self.facts.get("chat_template")
-        if "raw" in modes and endpoint:
-            return "raw mode is offered: listed in `modes`"
-        if not (endpoint and self.facts.get("raw")):
+        modes, endpoint = self.modes, self.facts.get("chat_template") or self.facts.get("template_endpoint")
+        if not endpoint:
             return "raw mode is not offered: nothing is known that renders the model's chat template"
+        if not self.facts.get("raw"):
+            return "raw mode is not offered: no raw endpoint is known that would continue the prompt"
+        if "raw" in modes:
+            return f"raw mode is offered, as `modes` lists it: its prompt is rendered by {endpoint!r}"
         if self._modes_are_configured:
             return "raw mode is not offered: `modes` is configured, and does not list it"
         if "harmony" in modes:

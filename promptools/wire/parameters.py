@@ -67,7 +67,7 @@ def _row(ollama: ParameterRule, raw: ParameterRule) -> EndpointRules:
 _OLLAMA_NOTHING = "Ollama has nothing like it"
 _NOTHING = "there is nothing like it"
 _ACCOUNT = "it is for OpenAI's own accounts"
-_SCORES = "they would be those of Harmony's text, thoughts and markers too"
+_SCORES = "they would be those of the raw text, with its reasoning and markers"
 _MARKERS = "the markers are needed to read the reply"
 _CHECKED = "it is ignored there: the reply is checked instead"
 _OLLAMA_ONLY = _dropped("only Ollama knows it")
@@ -76,9 +76,9 @@ _USAGE_AT_END = _needless("the end always tells the usage")
 
 _NO_EQUIVALENT = _row(_dropped(_OLLAMA_NOTHING), _dropped(_NOTHING))
 _NO_ACCOUNT = _row(_dropped(_ACCOUNT), _dropped(_ACCOUNT))
-_NO_GRAMMAR = _row(_UNKNOWN, _dropped("a grammar leaves no room for Harmony's own tokens"))
-_NO_TEMPLATE = _row(_UNKNOWN, _dropped("it is for a chat template, and none is applied"))
-_NO_SEPARATION = _row(_UNKNOWN, _dropped("thoughts always come apart", True))
+_NO_GRAMMAR = _row(_UNKNOWN, _dropped("a grammar leaves no room for the markers of calls and reasoning"))
+_NO_TEMPLATE = _row(_UNKNOWN, _dropped("it is for a chat template, and the raw endpoint applies none"))
+_NO_SEPARATION = _row(_UNKNOWN, _dropped("reasoning always comes apart", True))
 _NO_MARKERS = _row(_UNKNOWN, _dropped(_MARKERS, False))
 _LIMIT = EndpointRules(
     ParameterRule("option", "num_predict"),

@@ -181,6 +181,20 @@ def test_the_limit_that_vllm_needs():
     assert seen.bodies[0]["max_tokens"] == 5
 
 
+def test_the_tokens_that_end_a_turn_are_sent_to_every_endpoint():
+    stops = ["<|return|>", "<|call|>"]
+    assert play(ask(WEATHER), [said("completions")], target=place()).bodies[0]["stop"] == stops
+    sent = play(ask(WEATHER, stop="x"), [said("completions")], target=place(raw_ids=True)).bodies[0]
+    assert (sent["stop"], sent["stop_token_ids"]) == (["x"], [200002, 200012])
+    sent = play(ask(WEATHER), [said("llamacpp")], target=place("llamacpp")).bodies[0]
+    assert sent["stop"] == stops
+    assert set(sent["preserved_tokens"]) == {
+        *("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|return|>", "<|call|>")
+    }
+    sent = play(ask(WEATHER, stop=["x"]), [said("generate")], target=place("generate")).bodies[0]
+    assert sent["options"]["stop"] == ["x", *stops]
+
+
 def test_token_ids():
     seen = play(
         ask(WEATHER),

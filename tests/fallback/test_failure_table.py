@@ -227,7 +227,7 @@ UNCOUNTED_KINDS = {
     "history": "the request's history was refused",
     "roles": "the request's messages were refused",
     "reasoning_param": "the request's own parameter was refused",
-    "tool_media": "an image in the request was refused",
+    "tool_media": "an image in the request was refused, or another part of it",
     "null_content": "the request's messages were refused",
     "content_parts": "the request's messages were refused",
     "stream_options": "the request's own parameter was refused",

@@ -234,7 +234,7 @@ def test_a_model_without_tools_is_not_asked_natively_and_one_without_thinking_no
     assert target.profile.thinking is False
     reasons = [each for each in target.reasons if "/api/show" in each]
     assert reasons[0] == "modes = ('prompt',): /api/show lists completion as the model's capabilities, and no tools"
-    assert resolve("go", seen=show("go")).profile.modes == ("native", "prompt")
+    assert resolve("go", seen=show("go")).profile.modes == ("native", "raw", "prompt")
 
 
 def test_a_config_goes_over_what_was_seen():
@@ -269,7 +269,7 @@ def test_the_context_length_of_a_model(body, context):
 def test_a_model_that_is_not_told_of_changes_nothing(said):
     found = show("m", {**OLLAMA, "/api/show": {"m": said}})
     assert (found.capabilities, found.context) == (None, None)
-    assert resolve("m", seen=found).profile.modes == ("native", "prompt")
+    assert resolve("m", seen=found).profile.modes == ("native", "raw", "prompt")
 
 
 def test_the_version_that_was_seen_bounds_the_facts():

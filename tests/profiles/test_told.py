@@ -229,10 +229,13 @@ def test_a_long_list_of_adapters_is_read_in_one_go():
     ("more", "modes"),
     [
         ({"chat_template_caps": {"supports_tools": False}}, ("prompt",)),
-        ({"chat_template_caps": {"supports_tools": True}}, ("native", "prompt")),
-        ({"chat_template_caps": {}}, ("native", "prompt")),
-        ({}, ("native", "prompt")),
-        ({"chat_template_caps": {"supports_tools": False}, "chat_template_tool_use": HERMES}, ("native", "prompt")),
+        ({"chat_template_caps": {"supports_tools": True}}, ("native", "raw", "prompt")),
+        ({"chat_template_caps": {}}, ("native", "raw", "prompt")),
+        ({}, ("native", "raw", "prompt")),
+        (
+            {"chat_template_caps": {"supports_tools": False}, "chat_template_tool_use": HERMES},
+            ("native", "raw", "prompt"),
+        ),
     ],
 )
 def test_a_template_without_a_place_for_tools_leaves_prompt_mode(more, modes):

@@ -9,14 +9,16 @@ from promptools.wire.parameters import PARAMETERS, apply_rules, rule_for
 from promptools.wire.raw import completions_endpoint, generate_endpoint, llamacpp_endpoint
 from promptools.wire.raw.raw_request import END_OF_TURN_TOKENS, RawPrompt, stop_strings
 
-PROMPT = RawPrompt("<|start|>assistant", 999)
-IDS = RawPrompt((200006, 173781), 999)
 STOP = ["<|return|>", "<|call|>"]
+STOP_IDS = (200002, 200012)
+PROMPT = RawPrompt("<|start|>assistant", 999, stops=tuple(STOP), preserved=("<|channel|>", "<|call|>"))
+IDS = RawPrompt((200006, 173781), 999, stop_ids=STOP_IDS)
 BARE = {"model": "m"}
 
 
 def vllm(**more):
-    return completions_endpoint.encode_request({**BARE, **more}, PROMPT, ids=True)
+    prompt = RawPrompt("<|start|>assistant", 999, stop_ids=STOP_IDS)
+    return completions_endpoint.encode_request({**BARE, **more}, prompt, ids=True)
 
 
 def test_ids_are_asked_for_with_what_reads_them():
@@ -56,9 +58,7 @@ def test_a_plain_request():
         "model": "m",
         "prompt": "<|start|>assistant",
         "stop": STOP,
-        "preserved_tokens": [
-            *("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|return|>", "<|call|>"),
-        ],
+        "preserved_tokens": ["<|channel|>", "<|call|>"],
     }
     assert ollama().body == {
         "model": "m",
@@ -137,7 +137,7 @@ def test_null_is_as_good_as_nothing():
 def test_what_is_lost_is_named_by_the_reason():
     assert vllm(grammar="x", guided_json={}, metadata={}, store=True).notes == (
         "not sent: metadata, store; it is for OpenAI's own accounts",
-        "not sent: guided_json, grammar; a grammar leaves no room for Harmony's own tokens",
+        "not sent: guided_json, grammar; a grammar leaves no room for the markers of calls and reasoning",
     )
 
 
@@ -158,13 +158,32 @@ def test_vllm_keeps_the_requests_own_stops():
     assert vllm(stop=["x"]).body["stop"] == ["x"]
     assert vllm(stop_token_ids=[7, 200012]).body["stop_token_ids"] == [7, 200012, 200002]
     assert "stop" not in vllm().body
+    assert lmstudio(stop_token_ids=[7]).body["stop_token_ids"] == [7]
 
 
 def test_the_stop_strings_of_a_request_come_first():
-    assert stop_strings(None) == STOP
-    assert stop_strings("x") == ["x", *STOP]
-    assert stop_strings(["x", 1, "<|call|>"]) == ["x", "<|call|>", "<|return|>"]
+    assert stop_strings(None, PROMPT) == STOP
+    assert stop_strings("x", PROMPT) == ["x", *STOP]
+    assert stop_strings(["x", 1, "<|call|>"], PROMPT) == ["x", "<|call|>", "<|return|>"]
     assert tuple(STOP) == END_OF_TURN_TOKENS
+    assert stop_strings(None, IDS) == []
+
+
+def test_a_prompt_without_stops_of_its_own():
+    bare = RawPrompt("Hi", 999)
+    assert "stop" not in completions_endpoint.encode_request(BARE, bare, ids=False).body
+    assert llamacpp_endpoint.encode_request(BARE, bare).body["stop"] == []
+    assert "stop" not in generate_endpoint.encode_request(BARE, bare).body["options"]
+
+
+def test_the_form_of_an_answer_goes_by_the_endpoints_own_keys():
+    prompt = RawPrompt("Hi", 999, constraint={"format": "json"})
+    for body in (
+        completions_endpoint.encode_request(BARE, prompt, ids=False).body,
+        llamacpp_endpoint.encode_request(BARE, prompt).body,
+        generate_endpoint.encode_request(BARE, prompt).body,
+    ):
+        assert body["format"] == "json"
 
 
 def test_options_of_ollama():

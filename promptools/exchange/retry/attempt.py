@@ -61,6 +61,7 @@ class AttemptRunner:
         self.readers: dict[int, ChoiceReader] = {
             index: get_mode(plan.mode).reader(plan.request, upstream, new_id) for index in indices
         }
+        self._number = len(state.attempts) + 1
         self._client_index = dict(enumerate(indices))
         # the server counts its choices from 0, whatever their index is for the client
         self.decoder = ReplyDecoder(
@@ -102,8 +103,7 @@ class AttemptRunner:
         """Return the head of the response to the client, with the headers of this attempt."""
         opened = self._state.opened
         headers = opened.headers if opened and 200 <= opened.status < 300 else ()  # none of a failed attempt's
-        sends = self._state.policy.state.attempt_number
-        return Head(200, response_headers(headers, self._writer.content_type, self._plan.mode, sends))
+        return Head(200, response_headers(headers, self._writer.content_type, self._plan.mode, self._number))
 
     def _read(self) -> Steps[Failed | None]:
         """Read to the end of the reply or an error, sending what is certain; return how it broke off, if it did."""

@@ -212,8 +212,8 @@ class AttemptPlan:
         return True
 
     def _return_to_mode_before(self, failure: Failure) -> str | None:
-        """Return from a missing raw endpoint to the previous mode, once: another sample may succeed there."""
-        if failure.kind != "no_raw" or self._mode_before is None or self._repeated:
+        """Return from a mode that is not possible to the previous one, once: another sample may succeed there."""
+        if failure.kind not in {"no_raw", "tool_media"} or self._mode_before is None or self._repeated:
             return None
         self._repeated = True
         self.mode = self._mode_before

@@ -103,7 +103,7 @@ class RetryLoop:
         """
         attempt = yield from self._prepare_attempt(plan, indices)
         self.mode = plan.mode
-        if isinstance(attempt, Failure):
+        if isinstance(attempt, Failure):  # nothing was generated: no stop policy counts it
             self._state.record(plan.mode, attempt, None)
             return attempt
         self._attempt = attempt
@@ -124,7 +124,10 @@ class RetryLoop:
         return {index: failed.get(index) for index in indices if index in failed or index not in outcome}
 
     def _prepare_attempt(self, plan: AttemptPlan, indices: Sequence[int]) -> Steps[AttemptRunner | Failure]:
-        """Prepare the attempt in the first mode that can express the request; raise `UsageError` if none can."""
+        """Prepare the attempt in the first mode that can express the request.
+
+        Raises `UsageError` if none can, and nothing was tried before; else the last failure may have left an answer.
+        """
         while True:
             try:
                 unrendered = (yield from render_prompt(self._state, plan)) if plan.mode == "raw" else None
@@ -133,8 +136,11 @@ class RetryLoop:
                 prepare = partial(AttemptRunner, self._state, plan, self._writer, indices)
                 return (yield from self._state.compute(prepare))
             except UsageError as error:
-                if not plan.skip_mode(str(error), self.now):
+                if plan.skip_mode(str(error), self.now):
+                    continue
+                if not self._state.attempts:
                     raise
+                return Failure("tool_media", str(error))
 
     def _finish_good(self, attempt: AttemptRunner, verdicts: Mapping[int, Verdict]) -> Steps[dict[int, Failure]]:
         """Finish the choices that are good, and return the failures of the others."""

@@ -1,8 +1,8 @@
 """Ask the server, or a template of the config, for the prompt of raw mode, before an attempt in that mode.
 
 One request renders the conversation; another, only where a required call is begun in a prompt of token ids, turns that
-beginning into ids. Nothing is generated. A prompt is kept for as long as its request: the same conversation, asked
-again in another attempt or for another choice, is not rendered twice. It is not kept from one request to the next:
+beginning into ids. Nothing is generated. A prompt is kept for as long as the exchange: the same conversation, asked
+again in another attempt or for another choice, is not rendered twice. It is not kept from one exchange to the next:
 templates drop the reasoning of earlier turns when a new one begins, so a conversation's prompt is not the beginning of
 the next turn's.
 """
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
 from promptools.exchange.downstream.response_writer import encode_json
-from promptools.exchange.effects import Failed
+from promptools.exchange.effects import Failed, Opened
 from promptools.exchange.upstream.failure import Failure, failure_of_connection, failure_of_status
 from promptools.exchange.upstream.upstream_request import requested_context
 from promptools.modes.raw_mode import RawMode, beginning_of_call, shows_tools
-from promptools.modes.requests.jinja_template import render_template
+from promptools.modes.requests.jinja_template import notes_on_unused, render_template
 from promptools.wire.raw.chat_template import (
     RenderedPrompt,
     TemplateRequest,
@@ -32,6 +32,7 @@ from promptools.wire.raw.chat_template import (
 if TYPE_CHECKING:
     from promptools.exchange.exchange_state import ExchangeState, Steps
     from promptools.exchange.retry.attempt_plan import AttemptPlan
+    from promptools.modes.mode import PreparedRequest
     from promptools.modes.requests.tool_request import ToolRequest
 
 NO_PLACE = "Ollama's /api/chat, which renders the template, has no place for a part of the conversation"
@@ -40,84 +41,75 @@ NO_PROMPT = "the server's answer holds no rendered prompt"
 
 
 def render_prompt(state: ExchangeState, plan: AttemptPlan) -> Steps[Failure | None]:
-    """Render the prompt of the plan's request into the request; return why it could not be, if so.
+    """Render the prompt of the plan's request into the request; return why the server did not, if so.
 
-    Raises UsageError where raw mode is the only mode that the request allows, and cannot express it.
+    Raises UsageError where raw mode cannot express the request, or the template of the config fails.
     """
-    try:
-        outcome = yield from _render(state, plan.request)
-        if isinstance(outcome, Failure):
-            return outcome
-        request, prompt = outcome
-        rendered = yield from _begin_call(state, request, prompt)
-        if isinstance(rendered, Failure):
-            return rendered
-    except UsageError as error:
-        if plan.request.options.mode is not None:
-            raise
-        return Failure("tool_media", str(error))
-    plan.request = replace(request, rendered=rendered)
+    native = yield from state.compute(partial(RawMode().template_body, plan.request))
+    request = replace(plan.request, template=native)
+    prompt = yield from _render(state, request, native)
+    if isinstance(prompt, RenderedPrompt):
+        prompt = yield from _begin_call(state, request, prompt)
+    if isinstance(prompt, Failure):
+        return prompt
+    plan.request = replace(request, rendered=prompt)
     return None
 
 
-def _render(state: ExchangeState, request: ToolRequest) -> Steps[Failure | tuple[ToolRequest, RenderedPrompt]]:
-    native = yield from state.compute(partial(RawMode().template_body, request))
-    if request.template is not None and request.rendered is not None and request.template.body == native.body:
-        return request, _without_prefill(request.rendered)
-    request = replace(request, template=native)
+def _render(state: ExchangeState, request: ToolRequest, native: PreparedRequest) -> Steps[Failure | RenderedPrompt]:
     profile = request.profile
     if profile.chat_template is not None:
         text = yield from state.compute(partial(render_template, profile.chat_template, native.body))
-        prompt: RenderedPrompt | None = RenderedPrompt(text, text)
+        prompt: RenderedPrompt | None = RenderedPrompt(text, text, notes=notes_on_unused(native.body))
     else:
         assert profile.template_endpoint is not None, "raw mode is offered only where a template can be rendered"
-        context = requested_context(request)
-        asked = encode_template_request(native.body, profile.template_endpoint, num_ctx=context)
+        asked = encode_template_request(native.body, profile.template_endpoint, num_ctx=requested_context(request))
         if asked is None:
             raise UsageError(NO_PLACE)
-        answer = yield from _ask(state, asked, request)
+        answer = yield from _fetch(state, asked, request)
         if isinstance(answer, Failure):
             return answer
         prompt = decode_rendered_prompt(answer, profile.template_endpoint)
+        prompt = None if prompt is None else replace(prompt, notes=asked.notes)
     if prompt is None:
         return Failure("no_raw", NO_PROMPT, opened=state.opened)
     if not shows_tools(native, prompt):
         return Failure("no_native_tools", NO_TOOLS, opened=state.opened)
-    return request, prompt
+    return prompt
 
 
-def _without_prefill(prompt: RenderedPrompt) -> RenderedPrompt:
-    """Return a prompt without the beginning of a call that an earlier attempt added."""
-    content = prompt.content[: len(prompt.content) - prompt.prefill_size]
-    return replace(prompt, content=content, prefill="", prefill_size=0)
-
-
-def _begin_call(state: ExchangeState, request: ToolRequest, prompt: RenderedPrompt) -> Steps[RenderedPrompt | Failure]:
+def _begin_call(state: ExchangeState, request: ToolRequest, prompt: RenderedPrompt) -> Steps[Failure | RenderedPrompt]:
     """Add the beginning of a required call to the prompt."""
     head = beginning_of_call(request, prompt)
     if not head:
         return prompt
     if isinstance(prompt.content, str):
-        return replace(prompt, content=prompt.content + head, prefill=head, prefill_size=len(head))
-    answer = yield from _ask(state, encode_tokenize_request(request.model, head), request)
+        return replace(prompt, content=prompt.content + head, prefill=head)
+    answer = yield from _fetch(state, encode_tokenize_request(request.model, head), request)
     if isinstance(answer, Failure):
         return answer
     ids = decode_rendered_prompt(answer, "tokenize")
     if ids is None or isinstance(ids.content, str):
         return Failure("no_raw", NO_PROMPT, opened=state.opened)
-    return replace(prompt, content=(*prompt.content, *ids.content), prefill=head, prefill_size=len(ids.content))
+    return replace(prompt, content=(*prompt.content, *ids.content), prefill=head)
 
 
-def _ask(state: ExchangeState, asked: TemplateRequest, request: ToolRequest) -> Steps[Any]:
-    """Return the JSON of the server's answer, or the failure."""
-    opened = yield from state.send_aside(encode_json(asked.body), asked.path, RawMode.name)
-    if isinstance(opened, Failed):
-        return failure_of_connection(opened)
-    body = yield from state.read_all()
-    if not 200 <= opened.status < 300:
-        failure = failure_of_status(opened, body, request.profile.raw or "completions")
+def _fetch(state: ExchangeState, asked: TemplateRequest, request: ToolRequest) -> Steps[Any]:
+    """Return the JSON of the server's answer, or the failure: a request that another mode may still serve."""
+    body = yield from state.compute(partial(encode_json, asked.body))
+    answer = yield from state.fetch(body, asked.path, RawMode.name)
+    if isinstance(answer, Failed):
+        failure = failure_of_connection(answer)
+        return failure if state.policy.seconds_left(state.now) == 0 else replace(failure, kind="no_raw")
+    if isinstance(answer, Opened):
+        failure = failure_of_status(answer, (yield from state.read_all()), request.profile.raw or "completions")
         return replace(failure, kind="no_raw") if failure.kind == "refused" else failure
+    return (yield from state.compute(partial(_parse_json, answer)))
+
+
+def _parse_json(data: bytes) -> Any:
+    """Parse an answer; None, which holds no prompt, if it is no JSON."""
     try:
-        return json.loads(body)
+        return json.loads(data)
     except (ValueError, RecursionError):
-        return Failure("no_raw", NO_PROMPT, opened=opened, body=body)
+        return None

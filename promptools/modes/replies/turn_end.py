@@ -27,19 +27,22 @@ class TurnEnd:
             self._cut.append(text)
             return ""
         text = self._held + text
-        match = self._pattern.search(text)
-        if match is not None:
-            self._held = ""
-            self._cut.append(text[match.start() :])
-            return text[: match.start()]
-        held = self._hold_from(text)
+        match, held = self._pattern.search(text), self._hold_from(text)
+        if match is not None and match.start() <= held:  # else another end may have begun before it
+            return self._cut_at(match.start(), text)
         self._held = text[held:]
         return text[:held]
 
     def close(self) -> str:
         """Return the text that was held back."""
-        rest, self._held = self._held, ""
-        return rest
+        match = self._pattern.search(self._held)
+        return self._cut_at(match.start() if match is not None else len(self._held), self._held)
+
+    def _cut_at(self, start: int, text: str) -> str:
+        self._held = ""
+        if start < len(text):
+            self._cut.append(text[start:])
+        return text[:start]
 
     def _hold_from(self, text: str) -> int:
         """Return the index from which `text` may be the beginning of an end."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from promptools.errors import UsageError, clip
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.json_types import as_list, as_object, as_text
+from promptools.wire.raw.chat_template import TEMPLATE_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 """The file of a model's repository that may hold its template, and names its special tokens."""
+
+
+_USED = frozenset(("model", "messages", "tools", "documents", "reasoning_effort", "chat_template_kwargs"))
+"""The parameters that a template gets here."""
 
 
 class _Template(NamedTuple):
@@ -42,20 +47,30 @@ def render_template(path: str, body: Mapping[str, Any]) -> str:
     """
     file = Path(path).expanduser()
     try:
-        template, special = _load(str(file), file.stat().st_mtime_ns)
-        return template.render(
-            messages=[_with_objects(as_object(message)) for message in as_list(body.get("messages"))],
-            tools=body.get("tools"),
-            documents=body.get("documents"),
-            add_generation_prompt=True,
-            **{**special, **_effort(body), **as_object(body.get("chat_template_kwargs"))},
-        )
+        template, special = _load(str(file), file.stat().st_mtime_ns, bool(body.get("tools")))
+        return template.render({
+            **special,
+            "documents": body.get("documents"),
+            "add_generation_prompt": True,
+            **_effort(body),
+            **as_object(body.get("chat_template_kwargs")),
+            "messages": [_with_objects(as_object(message)) for message in as_list(body.get("messages"))],
+            "tools": body.get("tools"),
+        })  # fmt: skip
     except OSError as error:
         raise UsageError(f"chat_template: {path!r} cannot be read: {error.strerror}") from error
     except UsageError:
         raise
     except Exception as error:  # a template is code of others, which may raise anything
         raise UsageError(f"chat_template: {path!r} cannot render the conversation: {clip(str(error))}") from error
+
+
+def notes_on_unused(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a note, for the trace, on the parameters of a template that `render_template` does not use."""
+    unused = [key for key in TEMPLATE_KEYS if key not in _USED and body.get(key) is not None]
+    if not unused:
+        return ()
+    return (f"not sent: {', '.join(unused)}; a chat template that is rendered here has no such argument",)
 
 
 def _effort(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,14 +99,14 @@ def _object(arguments: Any) -> Any:
 
 
 @lru_cache(maxsize=8)
-def _load(path: str, _changed_at: int) -> _Template:
+def _load(path: str, _changed_at: int, with_tools: bool) -> _Template:
     """Compile a template; it is read again when the file has changed."""
     file = Path(path)
     source = file.read_text(encoding="utf-8")
     config: Any = {}
     if file.suffix == ".json":
         config = _parse_config(file, source)
-        source = _template_of(config, file)
+        source = _template_of(config, file, with_tools=with_tools)
     elif (beside := file.with_name(TOKENIZER_CONFIG)).is_file():
         config = _parse_config(beside, beside.read_text(encoding="utf-8"))
     tokens = {key: _token(value) for key, value in config.items() if key.endswith("_token")}
@@ -106,12 +121,12 @@ def _parse_config(file: Path, source: str) -> dict[str, Any]:
     return as_object(config)
 
 
-def _template_of(config: dict[str, Any], file: Path) -> str:
-    """Return the template of a tokenizer's config: of several, the one for tools."""
+def _template_of(config: dict[str, Any], file: Path, *, with_tools: bool) -> str:
+    """Return the template of a tokenizer's config: of several, the one for tools where there are any."""
     template = config.get("chat_template")
     if is_array(template):
         named = {as_text(as_object(entry).get("name")): as_object(entry).get("template") for entry in template}
-        template = named.get("tool_use") or named.get("default")
+        template = (named.get("tool_use") if with_tools else None) or named.get("default")
     if not isinstance(template, str):
         raise UsageError(f"chat_template: {str(file)!r} holds no chat_template; name the .jinja file of the model")
     return template
@@ -125,7 +140,7 @@ def _environment() -> jinja2.Environment:
     try:
         from jinja2.sandbox import ImmutableSandboxedEnvironment  # an extra
     except ImportError as error:
-        raise UsageError("chat_template needs Jinja2: pip install 'promptools[raw]'") from error
+        raise UsageError("chat_template needs Jinja2: pip install 'promptools-compat[raw]'") from error
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _generation_extension()]
     )

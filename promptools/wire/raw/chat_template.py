@@ -26,7 +26,9 @@ TEMPLATE_KEYS = (
     "model",
     "messages",
     "tools",
+    "chat_template",
     "chat_template_kwargs",
+    "add_generation_prompt",
     "continue_final_message",
     "documents",
     "reasoning_effort",
@@ -38,9 +40,14 @@ _IN_KWARGS = ("documents", "reasoning_effort")
 """Those that vLLM's /tokenize takes in `chat_template_kwargs` alone."""
 _MANY_TOKENS = 1 << 30
 """More tokens than any context holds: tokenizers without a limit state such numbers."""
+_LOADING = ("options", "num_ctx", "keep_alive", "truncate")
+"""Parameters by which Ollama loads the model, even to render: with others it would load it anew for the reply."""
+_UNUSED_BY_TOKENIZE = ("think", "reasoning")
 _RENDER_ONLY = "_debug_render_only"
 _VOCABULARY_SPACES = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t", "č": "\r"})
 """How vocabularies write white space."""
+_NEWLINE_BYTE = "<0x0A>"
+"""How those of SentencePiece write a line's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +61,10 @@ class RenderedPrompt:
     server returns the ids alone."""
     prefill: str = ""
     """The beginning of the reply, with which the content ends."""
-    prefill_size: int = 0
-    """Its characters or token ids in the content."""
     context: int | None = None
     """The tokens that a prompt and its reply may have together, where the server states it."""
+    notes: tuple[str, ...] = ()
+    """What had no place in the request to render it, as sentences for the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,8 @@ class TemplateRequest:
     path: str
     """The route, below the server's root."""
     body: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    """What was left out, as sentences for the trace."""
 
 
 def encode_template_request(
@@ -78,10 +87,15 @@ def encode_template_request(
         case "llamacpp":
             return TemplateRequest("/apply-template", given)
         case "tokenize":
-            return TemplateRequest("/tokenize", _tokenize_body(given))
+            unused = [key for key in _UNUSED_BY_TOKENIZE if key in given]
+            notes = (f"not sent: {', '.join(unused)}; /tokenize does not know it",) if unused else ()
+            return TemplateRequest("/tokenize", _tokenize_body(given), notes)
         case "ollama":
-            written = encode_chat_request(given, num_ctx=num_ctx).body
-            return None if written is None else TemplateRequest(OLLAMA_PATH, {**written, _RENDER_ONLY: True})
+            loading = {key: body[key] for key in _LOADING if body.get(key) is not None}
+            written = encode_chat_request({**given, **loading}, num_ctx=num_ctx)
+            if written.body is None:
+                return None
+            return TemplateRequest(OLLAMA_PATH, {**written.body, _RENDER_ONLY: True}, written.notes)
 
 
 def encode_tokenize_request(model: str, text: str) -> TemplateRequest:
@@ -91,7 +105,7 @@ def encode_tokenize_request(model: str, text: str) -> TemplateRequest:
 
 def _tokenize_body(given: Mapping[str, Any]) -> dict[str, Any]:
     kwargs = {**{key: given[key] for key in _IN_KWARGS if key in given}, **as_object(given.get("chat_template_kwargs"))}
-    body = {key: value for key, value in given.items() if key not in {*_IN_KWARGS, "think", "reasoning"}}
+    body = {key: value for key, value in given.items() if key not in {*_IN_KWARGS, *_UNUSED_BY_TOKENIZE}}
     if kwargs:
         body["chat_template_kwargs"] = kwargs
     if body.get("continue_final_message") is True:
@@ -115,11 +129,18 @@ def _text_prompt(text: Any) -> RenderedPrompt | None:
     return RenderedPrompt(text, text) if isinstance(text, str) and text else None
 
 
+def _token_text(string: str) -> str:
+    """Return the text of a token's string in the vocabulary; control tokens are written as they are."""
+    if string.startswith("<") and string.endswith(">"):
+        return "\n" if string == _NEWLINE_BYTE else string
+    return string.translate(_VOCABULARY_SPACES)
+
+
 def _ids_prompt(data: Mapping[str, Any]) -> RenderedPrompt | None:
     ids = tuple(number for number in as_list(data.get("tokens")) if as_int(number) is not None)
     if not ids or len(ids) != len(as_list(data.get("tokens"))):
         return None
     strings = data.get("token_strs")
-    text = "".join(map(as_text, strings)).translate(_VOCABULARY_SPACES) if is_array(strings) else None
+    text = "".join(_token_text(as_text(string)) for string in strings) if is_array(strings) else None
     context = as_int(data.get("max_model_len")) or 0
     return RenderedPrompt(ids, text, context=context if 0 < context < _MANY_TOKENS else None)

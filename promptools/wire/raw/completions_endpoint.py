@@ -36,10 +36,12 @@ def encode_request(body: Mapping[str, Any], prompt: RawPrompt, *, ids: bool) -> 
             "stop_token_ids": list(stop_ids),
             "skip_special_tokens": False,
             "spaces_between_special_tokens": False,
-            "add_special_tokens": False,
+            "add_special_tokens": prompt.add_special_tokens,
         }
         if prompt.decode is not None:
             encoded["return_token_ids"] = True
+    elif body.get("stop_token_ids") is not None:
+        encoded["stop_token_ids"] = body["stop_token_ids"]
     stops = stop_strings(body.get("stop"), prompt)
     if stops:
         encoded["stop"] = stops

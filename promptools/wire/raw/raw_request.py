@@ -34,6 +34,9 @@ class RawPrompt:
     preserved: tuple[str, ...] = ()
     """The control tokens that the reply may hold as text; llama.cpp strips those that it is not told to keep."""
 
+    add_special_tokens: bool = False
+    """Whether the server adds the token that a text begins with: a template that is rendered here leaves it out."""
+
     @property
     def as_json(self) -> str | list[int]:
         """The prompt as a JSON value."""
