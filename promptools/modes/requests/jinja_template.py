@@ -125,7 +125,7 @@ def _environment() -> jinja2.Environment:
     try:
         from jinja2.sandbox import ImmutableSandboxedEnvironment  # an extra
     except ImportError as error:
-        raise UsageError("chat_template needs Jinja2: pip install 'promptools[raw]'") from error
+        raise UsageError("chat_template needs Jinja2: pip install 'promptools-compat[raw]'") from error
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _generation_extension()]
     )
