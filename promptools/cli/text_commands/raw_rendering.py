@@ -44,27 +44,26 @@ def run(arguments: argparse.Namespace, body: dict[str, Any]) -> int:
     prompt, rendered = preview.prepared.prompt, preview.request.rendered
     assert prompt is not None, "raw mode sends a prompt"
     assert rendered is not None, "the prompt was rendered"
-    content = prompt.content
-    if arguments.ids and isinstance(content, str):
+    if isinstance(prompt.content, str):
+        text, ids = prompt.content, None
+    else:
+        text, ids = None if rendered.text is None else rendered.text + rendered.prefill, prompt.as_json
+    if arguments.ids and ids is None:
         raise UsageError("--ids: the prompt is rendered as text here, only vLLM and SGLang render token ids")
-    text = None if rendered.text is None else rendered.text + ("" if isinstance(content, str) else rendered.prefill)
-    shown = prompt.as_json if arguments.ids or isinstance(content, str) else text
-    ends = list(prompt.stops or prompt.stop_ids)
+    ends = prompt.stops or prompt.stop_ids
     if arguments.json:
-        ids = None if isinstance(content, str) else list(content)
-        shown = content if isinstance(content, str) else text
-        notes = list(preview.notes)
-        print_json({"text": shown, "ids": ids, "prefill": rendered.prefill, "ends": ends, "notes": notes})
+        notes = preview.notes
+        print_json({"text": text, "ids": ids, "prefill": rendered.prefill, "ends": ends, "notes": notes})
         return 0
     for note in preview.notes:
         print_progress(f"note: {note}")
-    if shown is None:
+    if text is None:
         print_progress("note: the server reports no text of its token ids")
     if rendered.prefill:
         print_progress(f"note: the prompt ends with the beginning of the call: {json.dumps(rendered.prefill)}")
     if ends:
         print_progress(f"note: the reply ends at {', '.join(map(json.dumps, ends))}")
-    print(prompt.as_json if shown is None else shown)
+    print(ids if arguments.ids or text is None else text)
     return 0
 
 
