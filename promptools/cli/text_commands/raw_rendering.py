@@ -44,10 +44,10 @@ def run(arguments: argparse.Namespace, body: dict[str, Any]) -> int:
     prompt, rendered = preview.prepared.prompt, preview.request.rendered
     assert prompt is not None, "raw mode sends a prompt"
     assert rendered is not None, "the prompt was rendered"
-    if isinstance(prompt.content, str):
-        text, ids = prompt.content, None
-    else:
-        text, ids = None if rendered.text is None else rendered.text + rendered.prefill, prompt.as_json
+    text: str | None = prompt.content if isinstance(prompt.content, str) else rendered.text
+    ids = None if isinstance(prompt.content, str) else list(prompt.content)
+    if ids is not None and text is not None:
+        text += rendered.prefill  # the text of token ids is that of the template alone
     if arguments.ids and ids is None:
         raise UsageError("--ids: the prompt is rendered as text here, only vLLM and SGLang render token ids")
     ends = prompt.stops or prompt.stop_ids
