@@ -222,6 +222,30 @@ def test_detect_shows_what_a_server_tells_of_its_model(server, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("version", "capabilities", "told"),
+    [
+        (
+            "0.32.15",
+            ["completion", "tools"],
+            "raw mode is offered after native mode: its prompt is rendered by 'ollama'",
+        ),
+        ("0.32.15", ["completion"], "raw mode is not offered: the model's template shows it no tools"),
+        ("0.11.10", ["completion", "tools"], "raw mode is not offered: nothing is known that renders the model's"),
+    ],
+)
+def test_detect_tells_whether_raw_mode_is_possible(server, capsys, version, capabilities, told):
+    server.about = {**OLLAMA, "/api/version": {"version": version}, "/api/show": {"capabilities": capabilities}}
+    server.play()
+    arguments = ["detect", "--base-url", server.root, "--model", "go"]
+    assert main(arguments) == 0
+    assert told in capsys.readouterr().out
+    assert main([*arguments, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["raw_mode"].startswith(told)
+    assert ("raw" in data["modes"]) == ("is offered" in told)
+
+
 def test_detect_tells_a_script(server, capsys, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     server.about = {}

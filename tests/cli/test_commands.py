@@ -197,6 +197,7 @@ def test_providers_writes_json(capsys, config):
     _, out, _ = run(capsys, "providers", "box", "--config", config, "--json")
     data = json.loads(out)
     assert data["profile"]["kind"] == "llamacpp"
+    assert data["profile"]["template_endpoint"] == "llamacpp"
     assert data["reasons"]
 
 

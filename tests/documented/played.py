@@ -57,7 +57,7 @@ class Played(Upstream):
     def handle(self, http: Any) -> None:
         body = json.loads(http.rfile.read(int(http.headers["content-length"])))
         self.sent_bodies.append(body)
-        self.say(http, answer(self.case, body))
+        self.say(http, raw_answer(self.case, http.path, body) or answer(self.case, body))
 
 
 def answer(case: Body, body: Body) -> Answer:
@@ -75,6 +75,23 @@ def answer(case: Body, body: Body) -> Answer:
     last = {**_around("chat.completion.chunk"), "choices": [_choice("delta", {}, finish)]}
     spent = {**_around("chat.completion.chunk"), "choices": [], "usage": USAGE}
     return sse(*chunks, last, spent)
+
+
+def raw_answer(case: Body, path: str, body: Body) -> Answer | None:
+    """Answer a request of raw mode, which no parser of the server sees; None for any other."""
+    if path == "/tokenize":
+        strings = [word for tool in body["tools"] for word in ("Tool:Ġ", tool["function"]["name"])]
+        return unary({"tokens": [*range(len(strings))], "token_strs": strings, "max_model_len": 8192})
+    if path != "/v1/completions":
+        return None
+    text = case.get("prompted", FENCED)
+    if not body.get("stream"):
+        choice = {"index": 0, "text": text, "finish_reason": "stop"}
+        return unary({**_around("text_completion"), "choices": [choice], "usage": USAGE})
+    pieces = [{"index": 0, "text": piece, "finish_reason": None} for piece in _cut(text)]
+    chunks = [{**_around("text_completion"), "choices": [piece]} for piece in pieces]
+    last = {**_around("text_completion"), "choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}
+    return sse(*chunks, last, {**_around("text_completion"), "choices": [], "usage": USAGE})
 
 
 USAGE = {"prompt_tokens": 30, "completion_tokens": 20, "total_tokens": 50}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from promptools.cli.shared_arguments import add_base_url, add_json
+from promptools.cli.synchronous_exchange import run_exchange
 from promptools.cli.terminal_output import print_json, print_styled, print_table
 from promptools.profiles import Config, Target, load_builtin
 from promptools.profiles.profile import GENERIC
 from promptools.transport.credentials import split_credentials
 
 if TYPE_CHECKING:
-    from promptools.exchange import DetectionCache, Exchange
+    from promptools.exchange import DetectionCache
     from promptools.types import ServerInfo
 
 NAME = "detect"
@@ -33,7 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
     key = arguments.api_key or os.environ.get("OPENAI_API_KEY")
     target, seen = detect_server(base_url, arguments.model or "", basic or (f"Bearer {key}" if key else None))
     if arguments.json:
-        print_json({"base_url": base_url, **seen.to_dict()})
+        print_json(
+            {"base_url": base_url, **seen.to_dict(), "modes": target.profile.modes, "raw_mode": _raw_mode(target)}
+        )
     else:
         _show(base_url, target, seen)
     return 0 if seen.answered else 1
@@ -43,25 +46,12 @@ def detect_server(
     base_url: str, model: str, authorization: str | None, detections: DetectionCache | None = None
 ) -> tuple[Target, ServerInfo]:
     """Detect which server is at `base_url`, in at most 2 s; the result is cached in `detections`."""
-    from promptools.transport import Session, SyncDriver, installed_library
+    from promptools.transport import Session
 
-    family = installed_library()
     session = Session({"config": Config()}, detections)
-    detected: list[tuple[Target, ServerInfo]] = []
-
-    def exchange() -> Exchange:
-        headers = (("authorization", authorization),) if authorization else ()
-        route, seen = yield from session.detect_server(base_url, model, headers)
-        detected.append((route.target, seen))
-        return None
-
-    with family.module.Client() as http:
-
-        def send(request: Any) -> Any:
-            return http.send(request, stream=True, follow_redirects=False)
-
-        SyncDriver(exchange(), family, send).head()
-    return detected[0]
+    headers = (("authorization", authorization),) if authorization else ()
+    route, seen = run_exchange(session.detect_server(base_url, model, headers))
+    return route.target, seen
 
 
 def _show(base_url: str, target: Target, detection: ServerInfo) -> None:
@@ -75,4 +65,13 @@ def _show(base_url: str, target: Target, detection: ServerInfo) -> None:
         lines.append((f"\n{target.model}: {', '.join(detection.capabilities)}{training_context}", ""))
     if detection.family is not None:
         lines.append((f"\n{target.model}: family {detection.family}, by {detection.family_why}", ""))
+    if detection.answered:
+        lines.append((f"\n{_raw_mode(target)}", ""))
     print_styled(lines)
+
+
+def _raw_mode(target: Target) -> str:
+    """Return whether raw mode is possible there, and how, or why not."""
+    offered = next(reason for reason in target.reasons if reason.startswith("raw mode is"))
+    how = next((reason for reason in target.reasons if reason.startswith("template_endpoint = ")), None)
+    return f"{offered}\n{how}" if how else offered

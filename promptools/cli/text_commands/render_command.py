@@ -1,10 +1,10 @@
-"""Write a request as the Harmony text it becomes, or tools, calls and results as a dialect puts them into a prompt."""
+"""Write a request as its mode sends it, or tools, calls and results as a dialect puts them into a prompt."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from promptools import dialects
@@ -48,17 +48,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Render the request, or the parts given, in the order of a conversation."""
     if arguments.file is None:
-        _reject_arguments(arguments, request_rendering.REQUEST_ARGUMENTS, "a request: give FILE")
+        request_rendering.reject_arguments(arguments, request_rendering.REQUEST_ARGUMENTS, "a request: give FILE")
         return _render_parts(arguments)
-    _reject_arguments(arguments, PART_ARGUMENTS, "no FILE: a request says all this itself")
+    request_rendering.reject_arguments(arguments, PART_ARGUMENTS, "no FILE: a request says all this itself")
     return request_rendering.run(arguments)
-
-
-def _reject_arguments(arguments: argparse.Namespace, names: Sequence[str], needed: str) -> None:
-    """Raise `UsageError` for arguments that would have no effect."""
-    flags = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) not in (None, False)]
-    if flags:
-        raise UsageError(f"{' and '.join(flags)} {'needs' if len(flags) == 1 else 'need'} {needed}")
 
 
 def _render_parts(arguments: argparse.Namespace) -> int:

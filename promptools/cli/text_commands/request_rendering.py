@@ -1,9 +1,10 @@
-"""A whole request as `promptools render` shows it: as Harmony text, token ids, or token counts."""
+"""A whole request as `promptools render` shows it: as a body, as a prompt's text or token ids, or as token counts."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any, get_args
 
 from promptools.cli.shared_arguments import read_json
 from promptools.cli.terminal_output import print_json, print_progress, print_styled, print_table
+from promptools.cli.text_commands import raw_rendering
+from promptools.cli.text_commands.raw_rendering import RAW_ARGUMENTS
 from promptools.errors import UsageError
 from promptools.exchange.retry.mode_registry import get_mode
 from promptools.harmony import bpe_vocabulary
@@ -27,8 +30,8 @@ from promptools.types import ModeName
 from promptools.wire.json_types import as_text
 
 NO_DATE = "none"
-MODES: tuple[ModeName, ...] = ("harmony", "native", "prompt")
-REQUEST_ARGUMENTS = ("ids", "count", "mode", "tools_in", "thoughts", "effort", "date")
+MODES: tuple[ModeName, ...] = ("harmony", "native", "prompt", "raw")
+REQUEST_ARGUMENTS = ("ids", "count", "mode", "tools_in", "thoughts", "effort", "date", *RAW_ARGUMENTS)
 """The arguments that are for a whole request."""
 
 
@@ -36,14 +39,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for a whole request."""
     group = parser.add_argument_group("what becomes of FILE")
     shown = group.add_mutually_exclusive_group()
-    shown.add_argument("--ids", action="store_true", help="show token ids; needs the vocabulary (promptools harmony)")
+    shown.add_argument(
+        "--ids", action="store_true", help="show token ids; harmony's need the vocabulary (promptools harmony)"
+    )
     shown.add_argument(
         "--count", action="store_true", help="count tokens: with the vocabulary exactly, without it by estimate"
     )
     group.add_argument(
         "--mode",
         choices=MODES,
-        help="how tools are asked for (default: the request's, with --dialect prompt, else harmony)",
+        help="how tools are asked for (default: the request's, with --dialect prompt, else harmony); raw: by a server",
     )
     group.add_argument("--tools-in", choices=get_args(ToolPlacement), help="the message that declares them")
     group.add_argument("--thoughts", choices=get_args(ReasoningPolicy), help="which past thoughts stay")
@@ -53,14 +58,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--date", metavar="DAY", help=f"the day that the prompt tells, as 2026-11-21, or {NO_DATE} (default: today)"
     )
+    raw_rendering.add(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the request in the form that the arguments name."""
-    ask = _read(arguments)
+    body = _read_body(arguments)
+    ask = _parse(body)
     mode = get_mode(arguments.mode or ask.options.mode or ("prompt" if arguments.dialect else "harmony"))
     if arguments.dialect and mode.name != "prompt":
         raise UsageError(f"--dialect is what mode prompt writes in, mode {mode.name} does not: leave one of them out")
+    if mode.name == "raw":
+        return raw_rendering.run(arguments, body)
+    reject_arguments(arguments, RAW_ARGUMENTS, "--mode raw")
     if arguments.count:
         _show_count(ask, mode, as_json=arguments.json)
         return 0
@@ -81,7 +91,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _read(arguments: argparse.Namespace) -> ToolRequest:
+def reject_arguments(arguments: argparse.Namespace, names: Sequence[str], needed: str) -> None:
+    """Raise `UsageError` for arguments that would have no effect."""
+    flags = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) not in (None, False)]
+    if flags:
+        raise UsageError(f"{' and '.join(flags)} {'needs' if len(flags) == 1 else 'need'} {needed}")
+
+
+def _read_body(arguments: argparse.Namespace) -> dict[str, Any]:
     """Read the request; the arguments override its own options."""
     body = read_json(arguments.file)
     if not is_object(body):
@@ -96,7 +113,10 @@ def _read(arguments: argparse.Namespace) -> ToolRequest:
     given = {key: value for key, value in overrides.items() if value is not None}
     options: Any = body.get("promptools") or {}
     effort = {"reasoning_effort": arguments.effort} if arguments.effort else {}
-    body = {**body, **effort, "promptools": {**options, **given} if is_object(options) else options}
+    return {**body, **effort, "promptools": {**options, **given} if is_object(options) else options}
+
+
+def _parse(body: dict[str, Any]) -> ToolRequest:
     ask = parse_request(body, resolve(as_text(body.get("model")) or None).profile)
     return ask.with_date(date.today().isoformat())
 

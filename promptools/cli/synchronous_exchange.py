@@ -1,0 +1,31 @@
+"""Run an exchange that answers no client: a command reads its result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from promptools.exchange import Exchange
+    from promptools.exchange.exchange_state import Steps
+
+T = TypeVar("T")
+
+
+def run_exchange(steps: Steps[T]) -> T:
+    """Perform the effects of `steps` over HTTP, without following redirects, and return what it returns."""
+    from promptools.transport import SyncDriver, installed_library
+
+    library = installed_library()
+    results: list[T] = []
+
+    def exchange() -> Exchange:
+        results.append((yield from steps))
+        return None
+
+    with library.module.Client() as http:
+
+        def send(request: Any) -> Any:
+            return http.send(request, stream=True, follow_redirects=False)
+
+        SyncDriver(exchange(), library, send).head()
+    return results[0]
