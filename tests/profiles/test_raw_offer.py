@@ -55,7 +55,7 @@ def test_a_template_without_an_endpoint_to_continue_its_prompt(tmp_path):
     ("kind", "version", "offered"),
     [
         ("ollama", "0.11.10", False), ("ollama", "0.11.11", True), ("ollama", "0.32.15", True), ("ollama", None, True),
-        ("sglang", "0.5.22", False), ("sglang", "0.5.23", True), ("vllm", "0.28.0", True),
+        ("sglang", "0.5.11", False), ("sglang", "0.5.12", True), ("vllm", "0.28.0", True),
     ],
 )  # fmt: skip
 def test_versions(kind, version, offered):
