@@ -20,8 +20,8 @@ from promptools.dialects.contract import Head, Textual, Tier
 from promptools.dialects.readers.elements.element_tree import ITEM, build_tree, read_members
 from promptools.dialects.readers.elements.nested_reader import MARK, MarkedTagTokenizer, NestedReader
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
-from promptools.dialects.readers.markup.tag_names import Tag
 from promptools.dialects.readers.tag_formats.tag_heads import LOOKAHEAD_PATTERN
+from promptools.dialects.readers.tags.tag_names import Tag
 from promptools.dialects.rendering.declaration import shown_functions
 from promptools.dialects.rendering.example_calls import NAME_SLOT
 from promptools.dialects.rendering.markup_text import PARAMETER_SLOT, call_instructions, may_hold_tag, wrap_results

@@ -38,7 +38,13 @@ from promptools.dialects.readers.elements.element_value import (
 )
 from promptools.dialects.readers.elements.yaml_mapping import read_mapping
 from promptools.dialects.readers.key_value.labelled_reader import main_parameter
-from promptools.dialects.readers.key_value.tagged_text import FIRST_CHUNK, NeedMore, TaggedTextReader, ValueEnd, settled
+from promptools.dialects.readers.tags.single_call_reader import (
+    FIRST_CHUNK,
+    NeedMore,
+    TaggedTextReader,
+    ValueEnd,
+    settled,
+)
 from promptools.dialects.reply_markers import reply_markers
 from promptools.parsing.parts import Part
 from promptools.types import Fix

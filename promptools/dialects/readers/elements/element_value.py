@@ -10,7 +10,7 @@ from promptools.dialects.calls.bare_values import read_typed as read_as
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.readers.elements.element_tags import HTML_ELEMENTS
 from promptools.dialects.readers.elements.element_tree import item_types
-from promptools.dialects.readers.key_value.field_call import FieldCall
+from promptools.dialects.readers.tags.field_call import FieldCall
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.parsing.parts import EarlyArguments, EarlyCallStart
 from promptools.schema.documents.json_guards import is_object

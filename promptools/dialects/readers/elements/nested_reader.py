@@ -15,8 +15,8 @@ from promptools.dialects.readers.elements.element_tree import MAX_ELEMENT_DEPTH,
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup.markup_reader import MarkupReader
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
-from promptools.dialects.readers.markup.tag_names import TAG_LIMIT, Tag, TagKind, is_blank
-from promptools.dialects.readers.markup.tag_tokenizer import TagTokenizer
+from promptools.dialects.readers.tags.tag_names import TAG_LIMIT, Tag, TagKind, is_blank
+from promptools.dialects.readers.tags.tag_tokenizer import TagTokenizer
 from promptools.parsing.parts import CandidateBase, Part, TriedStrategy, total_length
 from promptools.types import Fix
 

@@ -28,7 +28,7 @@ import re
 
 from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
 from promptools.dialects.readers.key_value.pair_tags import PairTags
-from promptools.dialects.readers.key_value.tagged_text import TaggedTextReader, ValueEnd, settled
+from promptools.dialects.readers.tags.single_call_reader import TaggedTextReader, ValueEnd, settled
 from promptools.types import Fix
 
 KEY_LIMIT = 256

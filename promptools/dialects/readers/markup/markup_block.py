@@ -27,8 +27,8 @@ from promptools.dialects.readers.markup.block_parts import BlockParts, CallSegme
 from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
 from promptools.dialects.readers.markup.open_value import OpenValue
-from promptools.dialects.readers.markup.tag_names import Tag, strip_blank
-from promptools.dialects.readers.markup.tag_tokenizer import TagTokenizer
+from promptools.dialects.readers.tags.tag_names import Tag, strip_blank
+from promptools.dialects.readers.tags.tag_tokenizer import TagTokenizer
 from promptools.parsing.parts import Candidate, CandidateBase, EarlyOutput, Part, TriedStrategy, add_fix, total_length
 from promptools.types import Fix, Malformed, MalformedReason
 

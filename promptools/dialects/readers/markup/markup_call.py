@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from promptools.dialects.calls.call_builder import ANY_JSON, CallBuilder
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
-from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, Tag, TagNames
+from promptools.dialects.readers.tags.tag_names import SHARED_NAMES, Tag, TagNames
 from promptools.errors import clip
 from promptools.types import Call, Fix, Malformed
 

@@ -25,7 +25,7 @@ from promptools.dialects.readers.markup.markup_block import MarkupBlock
 from promptools.dialects.readers.markup.markup_call import STRING_ATTRIBUTE, MarkupCall
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
 from promptools.dialects.readers.markup.open_value import HeldToken, OpenValue, ValueStyle, inline_value
-from promptools.dialects.readers.markup.tag_names import Tag, is_blank, strip_blank
+from promptools.dialects.readers.tags.tag_names import Tag, is_blank, strip_blank
 from promptools.errors import clip
 from promptools.types import Fix
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
-from promptools.dialects.readers.markup.tag_names import Tag, is_blank
+from promptools.dialects.readers.tags.tag_names import Tag, is_blank
 from promptools.errors import clip
 from promptools.types import Fix
 

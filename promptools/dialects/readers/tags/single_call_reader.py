@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import trace_entry
-from promptools.dialects.readers.key_value.field_call import FieldCall
+from promptools.dialects.readers.tags.field_call import FieldCall
 from promptools.parsing.parts import CandidateBase, Part, TriedStrategy
 from promptools.types import Fix, Malformed
 
