@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from promptools.engine.state import NEED_MORE, Levels, ParserState, StandaloneResult, StateFunction, StateName
+from promptools.engine.state import Levels, ParserState, StandaloneResult, StateFunction, StateName
 from promptools.engine.states import code, prose, reasoning
 from promptools.engine.states.candidates import close_candidate, in_candidate
 from promptools.engine.states.plain_call import plain_call
 from promptools.engine.states.tags import enter_reasoning
 from promptools.parsing.emitter import Emitter
+from promptools.parsing.parts import NEED_MORE
 
 if TYPE_CHECKING:
     from promptools.dialects.calls.parse_options import ParseOptions

@@ -23,11 +23,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from promptools.parsing.emitter import Emitter
-from promptools.parsing.parts import SPACE, Candidate, Part
+from promptools.parsing.parts import NEED_MORE, SPACE, Candidate, NeedMore, Part
 from promptools.parsing.scanner import ForwardSearch, MarkerScanner
 
 if TYPE_CHECKING:
@@ -37,17 +36,9 @@ if TYPE_CHECKING:
     from promptools.engine.states.reasoning import CloserIndex
 
 
-class Need(Enum):
-    """What a state lacks to decide."""
-
-    MORE = "more input"
-
-
-NEED_MORE: Final = Need.MORE
-"""Returned where only more text can decide."""
-Progress: TypeAlias = int | Literal[Need.MORE]
+Progress: TypeAlias = int | NeedMore
 """The offset to go on from."""
-Decision: TypeAlias = bool | Literal[Need.MORE]
+Decision: TypeAlias = bool | NeedMore
 
 StateName: TypeAlias = Literal[
     "plain_call",
@@ -248,7 +239,7 @@ class ParserState:
         """The levels of a text that is parsed as a reply of its own; None: it is the reply."""
         self.search = SearchState()
 
-    def hold(self, at: int) -> Literal[Need.MORE]:
+    def hold(self, at: int) -> NeedMore:
         """Hold the text back from `at` on, until more comes."""
         self.held_from = at
         return NEED_MORE

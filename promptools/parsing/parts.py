@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
@@ -11,6 +12,20 @@ from promptools.types import Call, DiscardWhy, Fix, Malformed
 SPACE: Final = " \t\r\n\ufeff\u200b"
 """White space around parts."""
 PartKind = Literal["text", "call", "malformed"] | DiscardWhy
+
+
+class NeedMore(enum.Enum):
+    """The type of `NEED_MORE`."""
+
+    NEED_MORE = "more text is needed"
+
+    def __bool__(self) -> Literal[False]:
+        """Return False: nothing is decided."""
+        return False
+
+
+NEED_MORE: Final = NeedMore.NEED_MORE
+"""Returned, in place of a decision or an offset, where only more text can decide."""
 
 
 @dataclass(slots=True)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Literal
 from promptools.dialects.calls.parse_options import Evidence
 from promptools.dialects.contract import NAME_GATE, TAG_GATE
 from promptools.engine.mention import CONTEXT, continues_program, is_mentioned
-from promptools.engine.state import NEED_MORE, Decision, OpenCandidate, ParserState, Progress
+from promptools.engine.state import Decision, OpenCandidate, ParserState, Progress
 from promptools.engine.states.tags import apply_tag, reasoning_is_over
-from promptools.parsing.parts import SPACE, Candidate, Part
+from promptools.parsing.parts import NEED_MORE, SPACE, Candidate, Part
 from promptools.parsing.special_tokens import is_only_tokens
 from promptools.types import ParseAttempt, Span
 

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal
 
-from promptools.engine.state import NEED_MORE, RUNS, Need, ParserState, Progress, StateName
+from promptools.engine.state import RUNS, ParserState, Progress, StateName
 from promptools.engine.states.candidates import check_head, open_candidate
-from promptools.parsing.parts import Part
+from promptools.parsing.parts import NEED_MORE, NeedMore, Part
 
 _HEAD = re.compile(r"(?:`{3,}|~{3,})[ \t]{0,16}[\w.+#-]{0,32}[ \t]{0,16}(?:\r?\n)?\s{0,256}")
 _GAP = re.compile(r"[\s,;]{0,256}")
@@ -130,7 +129,7 @@ def _enter_fence(state: ParserState, text: str, start: int, at: int, final: bool
     return at
 
 
-def _find_head(state: ParserState, text: str, at: int, final: bool) -> tuple[str, int] | Literal[Need.MORE] | None:
+def _find_head(state: ParserState, text: str, at: int, final: bool) -> tuple[str, int] | NeedMore | None:
     """Return the group and end of the head of a call at `text[at]` inside code; None: none is there."""
     for group, end in heads_at(state, text, at):
         ready = check_head(state, group, text, at, end, final)

@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 from promptools.dialects.calls.resolve import malformed_call
 from promptools.engine.mention import CONTEXT, is_mentioned
-from promptools.engine.state import NEED_MORE, Decision, ParserState, Progress
+from promptools.engine.state import Decision, ParserState, Progress
 from promptools.engine.states.candidates import check_head, open_candidate
 from promptools.engine.states.code import enter_code, heads_at
 from promptools.engine.states.tags import handle_tag
-from promptools.parsing.parts import SPACE, Part
+from promptools.parsing.parts import NEED_MORE, SPACE, Part
 from promptools.parsing.scanner import MarkerScanner
 
 _INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")

@@ -21,10 +21,10 @@ import re
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from promptools.engine.state import NEED_MORE, Decision, ParserState, Progress
+from promptools.engine.state import Decision, ParserState, Progress
 from promptools.engine.states.candidates import check_head
 from promptools.engine.states.tags import enter_reasoning, leave_reasoning
-from promptools.parsing.parts import SPACE
+from promptools.parsing.parts import NEED_MORE, SPACE
 from promptools.types import Fix
 
 if TYPE_CHECKING:
