@@ -10,6 +10,7 @@ from promptools.dialects.calls.parse_options import Evidence
 from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.readers.markup.markup_call import MarkupCall
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
+from promptools.dialects.readers.tags.token_buffer import TokenBuffer
 from promptools.parsing.parts import Part, TriedStrategy
 from promptools.types import Call, Malformed
 
@@ -26,22 +27,15 @@ class CallSegment(NamedTuple):
 
 
 class BlockParts:
-    """The tokens of a block, each a tag or text between two, and the calls among them.
+    """The calls among the tokens of a block. The tokens between them are markup."""
 
-    A position in the block is an index into its tokens. The tokens between calls are markup.
-    """
-
-    def __init__(self, place: Evidence, tries: list[TriedStrategy]) -> None:
+    def __init__(self, buffer: TokenBuffer, place: Evidence, tries: list[TriedStrategy]) -> None:
         self._place = place
-        self.tokens: list[str] = []
+        self._buffer = buffer
         self.segments: list[CallSegment] = []
         self.emitted_to = 0
         """The index up to which parts have been emitted."""
         self.tries = tries
-
-    def text(self, start: int, end: int) -> str:
-        """Return the text of the tokens in `[start, end)`."""
-        return "".join(self.tokens[start:end])
 
     def tile(self, end: int, *, has_emitted: bool) -> list[Part]:
         """Resolve the calls before index `end` that were not emitted.
@@ -71,14 +65,14 @@ class BlockParts:
         return parts
 
     def _add_markup(self, parts: list[Part], start: int, end: int) -> None:
-        raw = self.text(start, end)
+        raw = self._buffer.text(start, end)
         if raw:
             parts.append(Part("markup", raw))
 
     def _resolve_segment(self, segment: CallSegment, place: Evidence) -> list[Part]:
         if segment.call is None:
             return segment.parts
-        raw = self.text(segment.start, segment.end)
+        raw = self._buffer.text(segment.start, segment.end)
         if isinstance(segment.call, Malformed):
             return [Part("malformed", raw, malformed=segment.call)]
         try:
@@ -99,7 +93,7 @@ class BlockParts:
         return outcome
 
     def _nameless_part(self, segment: CallSegment) -> Part:
-        raw = self.text(segment.start, segment.end)
+        raw = self._buffer.text(segment.start, segment.end)
         malformed = malformed_call("invalid_json", "what is in the name's place is no name", self._place.dialect, None)
         return Part("malformed", raw, malformed=malformed)
 
