@@ -58,7 +58,7 @@ class TagReader(CandidateBase, ABC):
     def close(self, finish_reason: str | None) -> None:
         """Decide at the end of the text."""
         self._finish_reason = finish_reason
-        self._buffer.close()
+        self._buffer.final = True
         self._run()
         if not self._decided:
             self._on_end_of_text(finish_reason)
@@ -84,14 +84,15 @@ class TagReader(CandidateBase, ABC):
         """Decide: `parts` tile the tokens before index `end` that were not emitted."""
         self.parts = [*([Part("markup", self.head)] if self.head else []), *parts]
         self.unread = self._buffer.text(end)
-        all_parts = [*self._emitted, *parts]
+        all_parts = [*self._emitted, *self.parts]
         self.tries.append(trace_entry(self._place.dialect, total_length(all_parts), all_parts))
         self._decided = True
 
     def _finish_as_text(self, end: int, why: str) -> None:
         """Return the head and the tokens before index `end` as text."""
-        raw = self.head + self._buffer.text(0, end if self.head else max(end, 1))
+        end = end if self.head else max(end, 1)
+        raw = self.head + self._buffer.text(0, end)
         self.parts = [Part("text", raw)]
-        self.unread = self._buffer.text(end if self.head else max(end, 1))
+        self.unread = self._buffer.text(end)
         self.tries.append(TriedStrategy(self._place.dialect, "text", why, len(raw) + len(self.unread)))
         self._decided = True

@@ -38,7 +38,8 @@ class TokenBuffer:
         self._text = text
         self._at = 0
         """The offset in `_text` up to which it has been tokenized."""
-        self._final = False
+        self.final = False
+        """The text is complete."""
         self._blank_to: dict[int, int] = {}
         """Up to which index the tokens after an index are known to be white space."""
 
@@ -48,10 +49,6 @@ class TokenBuffer:
         """Add `piece[start:]` to the text."""
         rest = self.rest
         self._text, self._at = (rest + piece[start:], 0) if rest else (piece, start)
-
-    def close(self) -> None:
-        """Take the text as complete."""
-        self._final = True
 
     @property
     def rest(self) -> str:
@@ -101,7 +98,7 @@ class TokenBuffer:
         """Read one more token; return whether there was one."""
         if self._at >= len(self._text):
             return False
-        token = self._tokenizer.next(self._text, self._at, final=self._final)
+        token = self._tokenizer.next(self._text, self._at, final=self.final)
         if token is None:
             return False
         self._at += len(token if isinstance(token, str) else token.raw)
@@ -125,4 +122,4 @@ class TokenBuffer:
                 at += 1
             if not self.read():
                 self._blank_to[index] = at
-                return None if self._final else NEED_MORE
+                return None if self.final else NEED_MORE
