@@ -102,7 +102,7 @@ class ArgumentStream:
     def __init__(self, graph: SchemaGraph | None, least: int = 0, *, whole_members: bool = False) -> None:
         self._graph = graph
         self._least = least
-        self._whole_members = whole_members
+        self.whole_members = whole_members
         self._stopped = graph is None
         self._state = self._open
         self._frames: list[_Frame] = []
@@ -202,7 +202,7 @@ class ArgumentStream:
         kind = _KINDS.get(text[at])
         if kind is None:
             return self._scalar(text, at, node)
-        alone = None if self._whole_members else self._incremental_schema(node, kind)
+        alone = None if self.whole_members else self._incremental_schema(node, kind)
         if alone is None:
             self._hold(node)
         if kind == "string":

@@ -12,7 +12,7 @@ from promptools.dialects.readers.elements.element_tags import HTML_ELEMENTS
 from promptools.dialects.readers.elements.element_tree import item_types
 from promptools.dialects.readers.tags.field_call import FieldCall
 from promptools.jsontext.read import Unreadable, read_value
-from promptools.parsing.parts import EarlyArguments, EarlyCallStart
+from promptools.parsing.parts import EarlyOutput
 from promptools.schema.documents.json_guards import is_object
 from promptools.types import Fix
 
@@ -45,7 +45,7 @@ class ElementArguments:
         types = self.types(key)
         return "array" in types and "string" not in types
 
-    def add(self, key: str, text: str, *, read: bool) -> list[EarlyCallStart | EarlyArguments]:
+    def add(self, key: str, text: str, *, read: bool) -> list[EarlyOutput]:
         """Add an element, and return what may be emitted of the call; not `read`: its tool is known only at the end."""
         if self._items and key == self._list_key:
             self._items.append(text)
@@ -61,7 +61,7 @@ class ElementArguments:
             return early
         return early + self._call.add_value(key, *element_value(self._call.rules, self._tool, key, text))
 
-    def end_list(self) -> list[EarlyCallStart | EarlyArguments]:
+    def end_list(self) -> list[EarlyOutput]:
         """Add the list that is now complete, and return what may be emitted of the call."""
         items, self._items = self._items, []
         rules, key = self._call.rules, self._list_key

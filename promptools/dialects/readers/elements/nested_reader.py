@@ -11,10 +11,10 @@ import re
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import JsonBody
 from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
 from promptools.dialects.readers.elements.element_tree import MAX_ELEMENT_DEPTH, build_tree, read_members, read_unmarked
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup.markup_reader import MarkupReader
-from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
 from promptools.dialects.readers.tags.tag_names import TAG_LIMIT, Tag, TagKind, is_blank
 from promptools.dialects.readers.tags.tag_tokenizer import TagTokenizer
 from promptools.parsing.parts import NEED_MORE, CandidateBase, NeedMore, Part, TriedStrategy, total_length
@@ -103,7 +103,7 @@ class NestedReader(MarkupReader):
         self._open_calls = 0
         """Calls that are open inside the parameters."""
         self._may_stream = False  # a repeated name makes a scalar a list: nothing is certain before the end
-        self._streamer: MarkupStreamer | None = None
+        self._streamer: MemberStreamer | None = None
 
     def _make_tokenizer(self, grammar: MarkupGrammar, rules: ParseOptions) -> TagTokenizer:
         del grammar, rules

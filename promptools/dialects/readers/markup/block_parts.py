@@ -8,8 +8,8 @@ from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import call_part
 from promptools.dialects.calls.parse_options import Evidence
 from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
 from promptools.dialects.readers.markup.markup_call import MarkupCall
-from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
 from promptools.dialects.readers.tags.token_buffer import TokenBuffer
 from promptools.parsing.parts import Part, TriedStrategy
 from promptools.types import Call, Malformed
@@ -22,7 +22,7 @@ class CallSegment(NamedTuple):
     end: int
     call: MarkupCall | Malformed | None
     parts: list[Part]
-    streamer: MarkupStreamer | None = None
+    streamer: MemberStreamer | None = None
     """What streamed it, if it was emitted early."""
 
 
@@ -78,7 +78,7 @@ class BlockParts:
         try:
             outcome = self._resolve_call(segment.call, place)
             if segment.streamer is not None:
-                outcome = segment.streamer.reconcile(outcome, place.dialect)
+                outcome = segment.streamer.reconcile(outcome)
             return [call_part(outcome, raw)]
         except NotACall as no:
             self.tries.append(TriedStrategy(place.dialect, "text", str(no), len(raw)))

@@ -5,7 +5,7 @@ left to another reader (`_json_reader`) until that has decided. The block ends i
 and tiles the text with parts, or in `_finish_as_text`, which returns it as text. The tokens after its end become
 `unread`, and are read again. What is not a call ends it (`_give_up`), or is malformed where a call is intended.
 
-Where a call is intended it is emitted while it is being written (`MarkupStreamer`). Emitted parts are never taken back.
+Where a call is intended it is emitted while it is being written (`MemberStreamer`). Emitted parts are never taken back.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from abc import ABC, abstractmethod
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.markup.block_parts import BlockParts, CallSegment, was_repaired
 from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
-from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
 from promptools.dialects.readers.markup.open_value import OpenValue
 from promptools.dialects.readers.tags.tag_names import Tag, strip_blank
 from promptools.dialects.readers.tags.tag_reader import TagReader
@@ -48,7 +48,7 @@ class MarkupBlock(TagReader, ABC):
         self._call_start = 0
         """The index at which the current call begins."""
         self._json_reader: Candidate | None = None
-        self._streamer: MarkupStreamer | None = None
+        self._streamer: MemberStreamer | None = None
         """Streams the current call."""
         self._has_emitted = False
         """A call, or its name, has been emitted."""

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from promptools.dialects.calls.call_builder import ANY_JSON
 from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS
+from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
 from promptools.dialects.readers.markup.block_parts import CallSegment
 from promptools.dialects.readers.markup.markup_block import MarkupBlock
 from promptools.dialects.readers.markup.markup_call import STRING_ATTRIBUTE, MarkupCall
-from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
 from promptools.dialects.readers.markup.open_value import OpenValue, ValueStyle, inline_value
 from promptools.dialects.readers.tags.tag_names import Tag, is_blank, strip_blank
 from promptools.dialects.readers.tags.token_buffer import raw_text
@@ -159,8 +159,7 @@ class MarkupReader(MarkupBlock):
         for fix in self._pending_fixes:
             call.record_fix(fix)
         self._pending_fixes = []
-        may_stream = self._may_stream and self._rules.restore is None  # `restore` changes the arguments
-        self._streamer = MarkupStreamer(call, self._grammar.trim) if may_stream else None
+        self._streamer = MemberStreamer(self._rules, call.name, self._grammar.trim) if self._may_stream else None
         if self._rules.tools is not None:
             keys = self._rules.tools.keys(call.tool.name) if call.tool is not None else self._rules.tools.all_keys
             self._tags.elements = self._names.naming_elements | keys | {name}
@@ -303,8 +302,9 @@ class MarkupReader(MarkupBlock):
         self._state = self._in_value
 
     def _stream_param(self, key: str, *, verbatim: bool) -> None:
-        if self._streamer is not None:
-            self._streamer.begin_parameter(key, verbatim=verbatim and not self._grammar.cdata)
+        if self._streamer is not None and self._call is not None:
+            verbatim = verbatim and not self._grammar.cdata
+            self._streamer.begin_parameter(key, self._call.values, verbatim=verbatim)
 
     def _in_value(self, token: Tag | str) -> NeedMore | None:
         """In a value."""

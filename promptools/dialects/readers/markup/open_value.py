@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
 from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
-from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
 from promptools.dialects.readers.tags.tag_names import Tag, is_blank
 from promptools.dialects.readers.tags.token_buffer import TokenBuffer
 from promptools.errors import clip
@@ -38,7 +38,7 @@ class OpenValue:
         style: ValueStyle,
         call: MarkupCall,
         grammar: MarkupGrammar,
-        streamer: MarkupStreamer | None,
+        streamer: MemberStreamer | None,
         *,
         type_name: str,
         may_be_quoted: bool,

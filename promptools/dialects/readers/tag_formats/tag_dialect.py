@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias, Unpack
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.streaming.member_streamer import Trim
 from promptools.dialects.contract import Head, HeadPredicate
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, literal_text
-from promptools.dialects.readers.markup.markup_call import MarkupGrammar, Trim
+from promptools.dialects.readers.markup.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup.markup_reader import MarkupReader
 from promptools.dialects.readers.tag_formats.tag_heads import LOOKAHEAD_PATTERN, TagHeads
 from promptools.dialects.readers.tag_formats.tag_templates import (

@@ -9,9 +9,8 @@ from promptools.dialects.calls.call_builder import CallBuilder
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call
-from promptools.dialects.calls.streaming.argument_streamer import ArgumentStreamer
-from promptools.jsontext.value import dump
-from promptools.parsing.parts import EarlyArguments, EarlyCallStart
+from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
+from promptools.parsing.parts import EarlyOutput
 from promptools.types import Call, Fix, Malformed
 
 _NAME = re.compile(r"[^\W\d][\w.:/-]{0,127}\Z")
@@ -25,15 +24,14 @@ class FieldCall(CallBuilder):
         super().__init__(rules)
         self.place = place
         self._definite = definite
-        self._members: list[str] = []
-        self._streamer: ArgumentStreamer | None = None
+        self._streamer: MemberStreamer | None = None
 
     @property
     def meant(self) -> bool:
         """Whether a call is intended here, whatever tool it names."""
         return self.place.implies_call
 
-    def set_name(self, name: str) -> list[EarlyCallStart | EarlyArguments] | None:
+    def set_name(self, name: str) -> list[EarlyOutput] | None:
         """Set the name, the longest declared one first.
 
         Return what may be emitted at once, or None if this is not a call.
@@ -49,8 +47,16 @@ class FieldCall(CallBuilder):
         self.fixes += [fix] if fix is not None else []
         if not (self.meant and self._definite):
             return []
-        self._streamer = ArgumentStreamer(self.rules, self.name)
-        return self._streamer.feed("{")
+        self._streamer = MemberStreamer(self.rules, self.name)
+        self._streamer.start()
+        return self._take_early()
+
+    def _take_early(self) -> list[EarlyOutput]:
+        """Return what may be emitted."""
+        early: list[EarlyOutput] = []
+        if self._streamer is not None:
+            early, self._streamer.pending = self._streamer.pending, early
+        return early
 
     def may_be_tool_name(self, prefix: str) -> bool:
         """Return whether a name that was cut off may become that of a tool."""
@@ -66,18 +72,16 @@ class FieldCall(CallBuilder):
                 return name, text[len(name) :].strip()
         return None
 
-    def add_text(self, key: str, text: str, type_name: str = "") -> list[EarlyCallStart | EarlyArguments]:
+    def add_text(self, key: str, text: str, type_name: str = "") -> list[EarlyOutput]:
         """Add an argument, of type `type_name` if the model gave one, and return what may be emitted of it."""
         return self.add_value(key, *self.read(key, text, type_name))
 
-    def add_value(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> list[EarlyCallStart | EarlyArguments]:
+    def add_value(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> list[EarlyOutput]:
         """Add an argument whose value has been read, and return what may be emitted of it."""
         self.put(key, value, fixes)
-        member = f"{dump(key)}: {dump(value)}"
-        self._members.append(member)
-        if self._streamer is None:
-            return []
-        return self._streamer.feed(f"{' ' if len(self._members) > 1 else ''}{member},")
+        if self._streamer is not None:
+            self._streamer.add(key, value)
+        return self._take_early()
 
     def resolve(self) -> Call | Malformed:
         """Build the call or its failure. Raise `NotACall` if it is not a call."""
