@@ -1,7 +1,8 @@
 """Stream a call whose arguments come one by one: as values that were read, or as bare text.
 
 A value that was read goes out when it is complete. The bare text of a string goes out as it comes, except for the
-layout around it and the white space at its end; until the next parameter begins, text may be added to the last one.
+layout around it and the white space at its end; until the next parameter begins, text may be added to the last one. Of
+bare text only parameters of one scalar type are streamed: a later parameter of the same name can contradict the rest.
 """
 
 from __future__ import annotations
@@ -63,12 +64,14 @@ class MemberStreamer(CallStreamer):
         """Begin a parameter after those that are `given`. `verbatim`: its text is its value."""
         self.start()
         self._end_parameter(given)
-        self._stopped = self._stopped or key in given
         if self._stopped or self._tool is None:
             return
-        schema = self._tool.parameters.get("properties", {}).get(key)
+        kind = scalar_type(self._tool.parameters.get("properties", {}).get(key))
+        if kind is None or key in given:
+            self._stopped = True
+            return
         self._key, self._sent_size, self._held_space = key, 0, []
-        self._is_text = verbatim and scalar_type(schema) == "string"
+        self._is_text = verbatim and kind == "string"
         self._at_start = True
 
     def add_text(self, text: str) -> None:
