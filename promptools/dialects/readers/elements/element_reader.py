@@ -142,7 +142,7 @@ class ElementReader(SingleCallReader):
             return True
         self._is_open = True
         if self._root != MCP_TOOL:
-            self.early += self._call.set_name(self._root) or []
+            self._call.set_name(self._root)
         for key, double, single in ATTRIBUTE.findall(self._tag):
             if key in self._keys:
                 self._add_argument(key, double or single)
@@ -253,7 +253,7 @@ class ElementReader(SingleCallReader):
         self._call.value_fixes += object_and_fixes[1]
         for key, value in object_and_fixes[0].items():
             self._values.setdefault(key, "")
-            self.early += self._call.add_value(key, value)
+            self._call.put(key, value)
         return True
 
     def _add_yaml(self, lines: dict[str, Any]) -> None:
@@ -263,7 +263,7 @@ class ElementReader(SingleCallReader):
         for key, text in lines.items():
             value, fixes = read_parameter(self._rules, self._root, key, text) if isinstance(text, str) else (text, ())
             self._values[key] = ""
-            self.early += self._call.add_value(key, value, fixes)
+            self._call.put(key, value, fixes)
 
     def _in_value(self, tag: Tag) -> NeedMore | None:
         name, opens = tag.name, not (tag.close or tag.empty)
@@ -343,7 +343,7 @@ class ElementReader(SingleCallReader):
 
     def _add_argument(self, key: str, text: str) -> None:
         self._has_text = False
-        self.early += self._arguments.add(key, text, read=self._root != MCP_TOOL or self._call.tool is not None)
+        self._arguments.add(key, text, read=self._root != MCP_TOOL or self._call.tool is not None)
 
     def _end_at(self, ending: ValueEnd) -> None:
         self._end_value(ending.size)
@@ -362,15 +362,15 @@ class ElementReader(SingleCallReader):
         super()._finish_as_text(1 if self._is_ambiguous else end, why)
 
     def _check_call(self) -> None:
-        self.early += self._arguments.end_list()
+        self._arguments.end_list()
         if self._root != MCP_TOOL:
             return
         tools, name = self._rules.tools, self._values.get("tool_name", "").strip()
         if tools is not None and tools.find(name) is None and tools.get(MCP_TOOL) is not None:
-            self.early += self._call.set_name(MCP_TOOL) or []
+            self._call.set_name(MCP_TOOL)
             for key, text in self._values.items():
-                self.early += self._call.add_value(key, *element_value(self._rules, MCP_TOOL, key, text))
+                self._call.put(key, *element_value(self._rules, MCP_TOOL, key, text))
             return
-        self.early += self._call.set_name(name) or []
+        self._call.set_name(name)
         if not self._add_object(read_json_object(self._values.get("arguments", "").strip() or "{}")):
             self._call.error = "its arguments are no JSON object"

@@ -96,11 +96,9 @@ class PairReader(SingleCallReader):
 
     def _set_name(self) -> bool:
         name = self._take_text().strip().removesuffix("\\n").rstrip()
-        started = self._call.set_name(name)
-        if started is None:
+        if not self._call.set_name(name):
             self._finish_as_text(self._index, f"{name!r} is no tool")
             return False
-        self.early += started
         return True
 
     def _split_glued_name(self) -> None:
@@ -109,7 +107,7 @@ class PairReader(SingleCallReader):
         if parted is None:
             self._finish_as_text(self._index, "what is in the name's place is no name")
             return
-        self.early += self._call.set_name(parted[0]) or []
+        self._call.set_name(parted[0])
         self._key = parted[1]
         self._record_fix("the first key had no opener")
         self._tag_state = self._after_key
@@ -327,7 +325,7 @@ class PairReader(SingleCallReader):
 
     def _add_argument(self, key: str, text: str) -> None:
         if key:
-            self.early += self._call.add_text(key, text, self._type_name)
+            self._call.put(key, *self._call.read(key, text, self._type_name))
         self._key = self._type_name = ""
 
     def _end_value_at(self, ending: ValueEnd) -> None:

@@ -104,18 +104,20 @@ class MarkupBlock(TagReader, ABC):
         if not self._decided:
             self._end_block(finish_reason)
 
-    def _step(self) -> bool:
-        if self._json_reader is not None:
-            decided = self._buffer.feed_to(self._json_reader)
-            self._emit(self._json_reader.early, len(self._tokens))
-            if decided:
-                self._on_json_decided()
-                self._buffer.advance()
-            return decided
-        is_read = super()._step()
-        if self._streamer is not None and self._streamer.pending:
-            self._emit(self._streamer.pending, self._call_start)
-        return is_read
+    def _run(self) -> None:
+        while not self._decided and (self._step() if self._json_reader is None else self._step_json()):
+            if self._streamer is not None and self._streamer.pending:
+                self._emit(self._streamer.pending, self._call_start)
+
+    def _step_json(self) -> bool:
+        """Feed the reader of JSON; return whether it has decided."""
+        assert self._json_reader is not None
+        decided = self._buffer.feed_to(self._json_reader)
+        self._emit(self._json_reader.early, len(self._tokens))
+        if decided:
+            self._on_json_decided()
+            self._buffer.advance()
+        return decided
 
     def _emit(self, live: list[EarlyOutput], before: int) -> None:
         """Emit what is certain of a call after the parts before it; `before`: the index at which the call begins."""

@@ -31,28 +31,24 @@ class FieldCall(CallBuilder):
         """Whether a call is intended here, whatever tool it names."""
         return self.place.implies_call
 
-    def set_name(self, name: str) -> list[EarlyOutput] | None:
-        """Set the name, the longest declared one first.
-
-        Return what may be emitted at once, or None if this is not a call.
-        """
+    def set_name(self, name: str) -> bool:
+        """Set the name, the longest declared one first; return whether this may be a call."""
         tools = self.rules.tools
         resolved = tools.find(name) if tools is not None and "<" not in name else None
         if resolved is None:
             self.name = name
             likely = tools is None or self.meant or self.place.wrapper_first
-            return [] if likely and _NAME.match(name) else None
+            return likely and _NAME.match(name) is not None
         self.tool, fix = resolved
         self.name = self.tool.name
         self.fixes += [fix] if fix is not None else []
-        if not (self.meant and self._definite):
-            return []
-        self._streamer = MemberStreamer(self.rules, self.name)
-        self._streamer.start()
-        return self._take_early()
+        if self.meant and self._definite:
+            self._streamer = MemberStreamer(self.rules, self.name)
+            self._streamer.start()
+        return True
 
-    def _take_early(self) -> list[EarlyOutput]:
-        """Return what may be emitted."""
+    def take_early(self) -> list[EarlyOutput]:
+        """Return what may be emitted, once."""
         early: list[EarlyOutput] = []
         if self._streamer is not None:
             early, self._streamer.pending = self._streamer.pending, early
@@ -72,16 +68,11 @@ class FieldCall(CallBuilder):
                 return name, text[len(name) :].strip()
         return None
 
-    def add_text(self, key: str, text: str, type_name: str = "") -> list[EarlyOutput]:
-        """Add an argument, of type `type_name` if the model gave one, and return what may be emitted of it."""
-        return self.add_value(key, *self.read(key, text, type_name))
-
-    def add_value(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> list[EarlyOutput]:
-        """Add an argument whose value has been read, and return what may be emitted of it."""
-        self.put(key, value, fixes)
+    def put(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> None:
+        """Add an argument whose value has been read, and stream it."""
+        super().put(key, value, fixes)
         if self._streamer is not None:
             self._streamer.add(key, value)
-        return self._take_early()
 
     def resolve(self) -> Call | Malformed:
         """Build the call or its failure. Raise `NotACall` if it is not a call."""

@@ -59,6 +59,17 @@ class SingleCallReader(TagReader):
     @abstractmethod
     def _add_argument(self, key: str, text: str) -> None: ...
 
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        end = super().feed(piece, start)
+        self.early += self._call.take_early()
+        return end
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        super().close(finish_reason)
+        self.early += self._call.take_early()
+
     def _read_token(self, token: Tag | str) -> NeedMore | None:
         if isinstance(token, str):
             self._add_text(token)

@@ -47,8 +47,10 @@ class TokenBuffer:
 
     def add(self, piece: str, start: int) -> None:
         """Add `piece[start:]` to the text."""
-        rest = self.rest
-        self._text, self._at = (rest + piece[start:], 0) if rest else (piece, start)
+        if self._at == len(self._text):
+            self._text, self._at = piece, start
+        else:
+            self._text, self._at = self.rest + piece[start:], 0
 
     @property
     def rest(self) -> str:
