@@ -6,7 +6,7 @@ complete, and is repaired like any other.
 
 Arguments come from two sources. Those of a server's structured call are a JSON document, which ends where the server
 says. Those of a call in text are what a dialect's reader has found so far, and a later closer or quote may show that a
-string ends elsewhere: so there only whole members are sent (`whole_members`).
+string ends elsewhere: so there only whole members are sent (`whole_members`), but for bare text between tags.
 
 A state is a method that reads one token and returns where it ends:
 
@@ -103,6 +103,7 @@ class ArgumentStream:
         self._graph = graph
         self._least = least
         self.whole_members = whole_members
+        """The next member of the arguments is sent only as a whole."""
         self._stopped = graph is None
         self._state = self._open
         self._frames: list[_Frame] = []
