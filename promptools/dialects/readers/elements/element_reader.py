@@ -53,7 +53,8 @@ XML_DIALECT, YAML_DIALECT = "tool_name_xml", "tool_name_yaml"
 """The dialects of a call: XML, or YAML where its body turns out to be lines of YAML."""
 _MCP_KEYS = frozenset(("server_name", "tool_name", "arguments"))
 _ROOT = re.compile(r"\s*<?\s*([\w.-]+)")
-LONGEST_KEY = 128
+_VISIBLE = re.compile(r"\S")
+_KEY_WINDOW = 128
 """Characters in which a key of YAML at the beginning must end."""
 _KEY = re.compile(r"([\w.-]{1,80}+)(?::|(\Z))")
 """The key at the beginning of a line of YAML, or what there is of it at the end of the text."""
@@ -99,7 +100,9 @@ class ElementReader(SingleCallReader):
     def _may_begin_arguments(self, piece: str, start: int) -> bool:
         """Return whether the content may begin like arguments, as far as it is known."""
         assert self._beginning is not None
-        self._beginning = beginning = (self._beginning + piece[start : start + LONGEST_KEY]).lstrip()
+        begin = _VISIBLE.search(piece, start) if not self._beginning else None
+        at = start if self._beginning else begin.start() if begin is not None else len(piece)
+        self._beginning = beginning = self._beginning + piece[at : at + _KEY_WINDOW]
         if not beginning:
             return True
         match = _KEY.match(beginning)
@@ -116,9 +119,7 @@ class ElementReader(SingleCallReader):
     def _on_end_of_text(self, finish_reason: str | None) -> None:
         if self._possible_end is not None and finish_reason != "length":
             self._end_at(self._possible_end)
-        elif not self._call.meant and (
-            self._saw_call_closer or (not self._values and self._tag_state == self._between)
-        ):
+        elif not self._call.meant and (self._saw_call_closer or self._is_empty):
             self._finish_as_text(1, "it holds nothing of a call")
         elif self._may_supply_closer(finish_reason):
             self._finish(self._index, self._index, Fix("closer", f"no '</{self._root}>'"))
@@ -205,7 +206,7 @@ class ElementReader(SingleCallReader):
             after = self._buffer.after(self._index)
             if after is NEED_MORE:
                 return NEED_MORE
-            if after is not None and self._closes(self._tokens[after], self._root):
+            if after is not None and self._closes(after, self._root):
                 end, surplus = after + 1, Fix("closer", f"'</{self._root}>' too many")
         body = self._take_text()
         if body.strip() and not self._read_body(body):
@@ -216,8 +217,9 @@ class ElementReader(SingleCallReader):
         self._finish(self._index, end, surplus)
         return None
 
-    def _closes(self, token: Tag | str | None, name: str) -> bool:
-        """Return whether a token is the closing tag of an element."""
+    def _closes(self, index: int, name: str) -> bool:
+        """Return whether the token at an index is the closing tag of an element."""
+        token = self._tokens[index]
         return isinstance(token, Tag) and token.kind == "element" and token.close and token.name == name
 
     def _read_body(self, body: str) -> bool:
@@ -294,20 +296,22 @@ class ElementReader(SingleCallReader):
         at = self._buffer.after(self._index)
         if at is NEED_MORE:
             return NEED_MORE
-        following = self._tokens[at] if at is not None else None
-        if at is not None and self._closes(following, self._root):
+        if at is not None and self._closes(at, self._root):
             return self._ends_with_call(at)
-        if at is not None and self._closes(following, ARGS_TAG) and ARGS_TAG not in self._keys:
-            following = self._token_after(at)
-            if following is NEED_MORE:
+        if at is not None and self._closes(at, ARGS_TAG) and ARGS_TAG not in self._keys:
+            at = self._buffer.after(at)
+            if at is NEED_MORE:
                 return NEED_MORE
-            following = None if self._closes(following, self._root) else following
-        if at is not None and not self._open_values and self._closes(following, self._key):
-            return self._ends_at_doubled_closer(at)
+            at = None if at is not None and self._closes(at, self._root) else at
         if self._open_values:
             self._open_values -= 1
             return False
-        if following is None or isinstance(following, str) or following.kind == "cut":
+        if at is None:
+            return True
+        if self._closes(at, self._key):
+            return self._ends_at_doubled_closer(at)
+        following = self._tokens[at]
+        if isinstance(following, str) or following.kind == "cut":
             return not isinstance(following, str)
         return not following.close and following.name in self._keys and self._may_follow_value(following.name or "")
 
@@ -323,7 +327,7 @@ class ElementReader(SingleCallReader):
         at = self._buffer.after(second)
         if at is NEED_MORE:
             return NEED_MORE
-        return at is not None and self._closes(self._tokens[at], self._root) and self._ends_with_call(at)
+        return at is not None and self._closes(at, self._root) and self._ends_with_call(at)
 
     def _ends_with_call(self, closer: int) -> bool | NeedMore:
         """Return whether the tool's closing tag after a value's, at index `closer`, is the last one.

@@ -58,16 +58,11 @@ class PairReader(SingleCallReader):
 
     def _on_end_of_text(self, finish_reason: str | None) -> None:
         """Decide at the end of the text."""
-        ending = self._possible_end
+        ending = self._possible_end if self._tag_state == self._in_value else None
         done = finish_reason in COMPLETE_FINISH_REASONS
         if self._tag_state == self._between and done and not self._text_between():
             self._finish(self._index, self._index, self._missing_closer_fix())
-        elif (
-            ending is not None
-            and self._tag_state == self._in_value
-            and finish_reason != "length"
-            and (ending.sure or done)
-        ):
+        elif ending is not None and finish_reason != "length" and (ending.sure or done):
             self._end_value_at(ending)
         elif self._tag_state == self._in_name and not self._call.may_be_tool_name("".join(self._text_pieces).strip()):
             self._finish_as_text(self._index, "what is in the name's place is no name")

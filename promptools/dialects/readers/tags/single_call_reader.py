@@ -74,7 +74,10 @@ class SingleCallReader(TagReader):
         if isinstance(token, str):
             self._add_text(token)
             return None
-        return self._on_cut(token) if token.kind == "cut" else self._tag_state(token)
+        if token.kind != "cut":
+            return self._tag_state(token)
+        self._on_cut(token)
+        return None
 
     def _on_cut(self, tag: Tag) -> None:
         """Read what may have become a tag, at the end of the text."""
