@@ -63,6 +63,10 @@ class OpenValue:
         """A closing tag has come inside it that closes nothing."""
         self._call_just_opened = False
         """A call's opening tag has just come inside the value; the next tag decides whether it is a call."""
+        self._skipped_to = 0
+        """The index up to which the tokens after a closing tag are known to decide nothing."""
+        self._rejected_to = 0
+        """The index up to which closing tags are known to be part of the value."""
         self.end = 0
         """The index of the tag at which it ended, if text after its call may still be part of it; else 0."""
 
@@ -136,6 +140,9 @@ class OpenValue:
     def _on_closer(self, tag: Tag, buffer: TokenBuffer, *, length: bool) -> ValueEnd | NeedMore | None:
         """Read a tag that looks like the end of the value; what follows decides whether it is."""
         own = self._closes_value(tag)
+        if buffer.index <= self._rejected_to:  # one of several in a row, the first of which was no end
+            self.add(tag.raw)
+            return None
         following = self._token_after(buffer, own)
         if following is NEED_MORE:
             return NEED_MORE
@@ -147,6 +154,7 @@ class OpenValue:
             return "at" if own else "before"
         else:
             self.unmatched_closer = True
+            self._rejected_to = self._skipped_to
             self._streamer = self._streamer if following is not None else None  # the rest may be anything
         self.add(tag.raw)
         return None
@@ -156,12 +164,13 @@ class OpenValue:
 
         White space, a tag that was cut short, and the `own` closing tag once more decide nothing.
         """
-        at = buffer.after(buffer.index)
+        at = buffer.after(max(buffer.index, self._skipped_to))
         while not (at is NEED_MORE or at is None):
             token = buffer.tokens[at]
             doubled = own and isinstance(token, Tag) and not self._open_params and self._closes_value(token)
             if not doubled and not (isinstance(token, Tag) and token.kind == "cut"):
                 return token
+            self._skipped_to = at
             at = buffer.after(at)
         return at
 

@@ -71,6 +71,7 @@ class TokenBuffer:
         raw = raw_text(self.tokens[self.index])
         again = raw[len(raw) - count :] + self.text(self.index + 1)
         self.tokens[self.index :] = [raw[: len(raw) - count]]
+        self._blank_to.clear()
         if len(again) <= self._at:
             self._at -= len(again)
         else:
@@ -110,18 +111,14 @@ class TokenBuffer:
     def advance(self) -> None:
         """Go on to the next token."""
         self.index += 1
-        if self._blank_to:
-            self._blank_to.clear()
 
     def after(self, index: int) -> int | NeedMore | None:
         """Return the index of the first token after `index` that is not white space; None at the end of the text."""
         at = self._blank_to.get(index, index + 1)
-        while True:
-            while at < len(self.tokens):
-                token = self.tokens[at]
-                if not (isinstance(token, str) and self._is_blank(token)):
-                    return at
-                at += 1
-            if not self.read():
-                self._blank_to[index] = at
-                return None if self.final else NEED_MORE
+        while at < len(self.tokens) or self.read():
+            token = self.tokens[at]
+            if not (isinstance(token, str) and self._is_blank(token)):
+                return at
+            at += 1
+            self._blank_to[index] = at
+        return None if self.final else NEED_MORE
