@@ -115,6 +115,24 @@ def test_one_long_argument(expect: str | None, wrapped: bool) -> None:
     assert cost(text, 4, expect=expect) <= 6 * len(text)
 
 
+VALUES = {
+    "qwen3_coder": "<tool_call>\n<function=write_file>\n<parameter=content>\n",
+    "glm": "<tool_call>write_file\n<arg_key>content</arg_key>\n<arg_value>",
+    "tool_name_xml": "<write_file>\n<content>",
+}
+CLOSERS = ["</parameter>", "</parameter> ", "</function>\n", "</arg_value> ", "</tool_call>", "</content> ", "</args>"]
+
+
+@pytest.mark.parametrize("step", [None, 1], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("unit", CLOSERS)
+@pytest.mark.parametrize("opener", VALUES.values(), ids=VALUES)
+def test_closing_tags_in_a_row(opener: str, unit: str, step: int | None) -> None:
+    """What follows closing tags inside a value is looked at once, however many they are."""
+    interpreted(opener + unit, step)
+    small, large = (interpreted(f"{opener}{grown(unit, size)}x", step) for size in (SMALL // 2, LARGE // 2))
+    assert large <= small * (LARGE / SMALL) * 1.25 + 400
+
+
 def fed(text: str, **options: Any) -> None:
     feed([text[at : at + 4] for at in range(0, len(text), 4)], SETS["demo"], **options)
 

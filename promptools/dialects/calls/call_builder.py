@@ -12,6 +12,7 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import resolve_call
 from promptools.jsontext.read import Unreadable, read_whole_value
 from promptools.jsontext.strict import reject_constant
+from promptools.jsontext.strings import parse_finite_float
 from promptools.types import Call, Fix, Malformed, Tool
 
 MAX_FIXES: Final = 8
@@ -85,7 +86,7 @@ class CallBuilder:
 def _read_json(text: str) -> tuple[Any, tuple[Fix, ...]]:
     """Read JSON, repaired if need be; any other text stays a string, for the schema to judge."""
     with suppress(ValueError, RecursionError):
-        return json.loads(text, parse_constant=reject_constant), ()
+        return json.loads(text, parse_constant=reject_constant, parse_float=parse_finite_float), ()
     value = read_typed(text, frozenset())[0]
     if value is not text:
         return value, ()

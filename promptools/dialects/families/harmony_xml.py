@@ -18,7 +18,7 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup.markup_reader import MarkupReader
-from promptools.dialects.readers.markup.tag_names import TagNames
+from promptools.dialects.readers.tags.tag_names import TagNames
 from promptools.types import Call, Fix, Malformed
 
 OPENER: Final = "<rfl:parameter name="

@@ -20,8 +20,9 @@ from promptools.dialects.contract import Head, Textual, Tier
 from promptools.dialects.readers.elements.element_tree import ITEM, build_tree, read_members
 from promptools.dialects.readers.elements.nested_reader import MARK, MarkedTagTokenizer, NestedReader
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
-from promptools.dialects.readers.markup.tag_names import Tag
 from promptools.dialects.readers.tag_formats.tag_heads import LOOKAHEAD_PATTERN
+from promptools.dialects.readers.tags.tag_names import Tag
+from promptools.dialects.readers.tags.token_buffer import TokenBuffer
 from promptools.dialects.rendering.declaration import shown_functions
 from promptools.dialects.rendering.example_calls import NAME_SLOT
 from promptools.dialects.rendering.markup_text import PARAMETER_SLOT, call_instructions, may_hold_tag, wrap_results
@@ -118,11 +119,9 @@ def _reads_back(text: str, arguments: Mapping[str, Any]) -> bool:
     """Whether elements are read back as these arguments without the help of a schema."""
     if not all(map(_NAME.match, arguments)):
         return False
-    tags, tokens, at = MarkedTagTokenizer(), list[Tag | str](), 0
-    while at < len(text):
-        token = tags.next(text, at, final=True)
-        assert token is not None
-        tokens.append(token)
-        at += len(token if isinstance(token, str) else token.raw)
-    root, fixes = build_tree(tokens, MARK)
+    buffer = TokenBuffer(MarkedTagTokenizer(), text)
+    buffer.final = True
+    while buffer.read():
+        pass
+    root, fixes = build_tree(buffer.tokens, MARK)
     return not fixes and json.dumps(read_members(root, {}, {})) == json.dumps(arguments)

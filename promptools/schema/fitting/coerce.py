@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.errors import clip
@@ -274,7 +275,7 @@ def _parse_json(text: str) -> Any:
         return UNREADABLE
     for spelling in (text, _LITERAL.sub(_to_json, text)):
         try:
-            return json.loads(spelling, parse_constant=_reject_constant)
+            return json.loads(spelling, parse_constant=_reject_constant, parse_float=_finite_float)
         except (ValueError, RecursionError):
             continue
     return UNREADABLE
@@ -282,6 +283,13 @@ def _parse_json(text: str) -> Any:
 
 def _reject_constant(name: str) -> Any:
     raise ValueError(name)
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError(text)
+    return value
 
 
 def _to_json(match: re.Match[str]) -> str:

@@ -6,7 +6,7 @@ complete, and is repaired like any other.
 
 Arguments come from two sources. Those of a server's structured call are a JSON document, which ends where the server
 says. Those of a call in text are what a dialect's reader has found so far, and a later closer or quote may show that a
-string ends elsewhere: so there only whole members are sent (`whole_members`).
+string ends elsewhere: so there only whole members are sent (`whole_members`), but for bare text between tags.
 
 A state is a method that reads one token and returns where it ends:
 
@@ -102,7 +102,8 @@ class ArgumentStream:
     def __init__(self, graph: SchemaGraph | None, least: int = 0, *, whole_members: bool = False) -> None:
         self._graph = graph
         self._least = least
-        self._whole_members = whole_members
+        self.whole_members = whole_members
+        """The next member of the arguments is sent only as a whole."""
         self._stopped = graph is None
         self._state = self._open
         self._frames: list[_Frame] = []
@@ -202,7 +203,7 @@ class ArgumentStream:
         kind = _KINDS.get(text[at])
         if kind is None:
             return self._scalar(text, at, node)
-        alone = None if self._whole_members else self._incremental_schema(node, kind)
+        alone = None if self.whole_members else self._incremental_schema(node, kind)
         if alone is None:
             self._hold(node)
         if kind == "string":

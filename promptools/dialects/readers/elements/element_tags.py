@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
+
+from promptools.dialects.readers.tags.pattern_tokenizer import PatternTokenizer
+from promptools.dialects.readers.tags.tag_names import Tag
 
 _LONGEST = 400
 """Longest tag in characters, with its attributes."""
 _UNFINISHED_TAG = re.compile(r"<[\s/]{0,4}(?:[\w.:-]{1,80}(?:\s[^<>]{0,300})?)?/?\Z")
-_SPACE = re.compile(r"\s{0,256}+")
 ATTRIBUTE: Final = re.compile(r"""\s([\w.:-]{1,80})\s{0,4}=\s{0,4}(?:"([^"\n]*)"|'([^'\n]*)')""")
 
 _HTML: Final = (
@@ -25,41 +26,13 @@ HTML_ELEMENTS: Final = frozenset(re.findall(r"\w+", _HTML))
 """Elements of HTML. Text in one of them is not a call, even if a tool has its name."""
 
 
-class ElementTags:
-    """The tags that count inside one call; all others are text."""
-
-    def __init__(self, root: str, keys: Collection[str]) -> None:
-        names = "|".join(map(re.escape, sorted({root, *keys}, key=len, reverse=True)))
-        self.pattern = re.compile(
-            rf"<\s{{0,2}}(?P<close>/?)\s{{0,2}}(?P<name>{names})(?P<said>\s[^<>]{{0,300}}?)?\s{{0,2}}(?P<empty>/?)>"
-        )
-        self.call_end = re.compile(rf"\s{{0,256}}<\s{{0,2}}/\s{{0,2}}{re.escape(root)}\s{{0,2}}>\s{{0,256}}")
-        """Matches the tool's closing tag with the white space on both sides of it."""
-
-    def kind_of(self, match: re.Match[str]) -> str:
-        """Return the kind of a match: `open`, `close` or `empty`."""
-        return "close" if match["close"] else "empty" if match["empty"] else "open"
-
-    def hold_from(self, text: str) -> int:
-        """Return the index from which `text` may be the beginning of a tag; `len(text)` if it cannot."""
-        last = text.rfind("<", max(0, len(text) - _LONGEST))
-        return last if last >= 0 and _UNFINISHED_TAG.match(text, last) else len(text)
-
-    def next_name(self, text: str, at: int) -> str | None:
-        """Return the name of the tag at `text[at]` after white space, with "/" before a closing tag's.
-
-        "" if there is no tag; None if more text is needed.
-        """
-        gap = _SPACE.match(text, at)
-        assert gap is not None
-        at = gap.end()
-        match = self.pattern.match(text, at)
-        if match is not None:
-            return f"/{match['name']}" if match["close"] else match["name"]
-        return None if at == len(text) or (text[at] == "<" and _UNFINISHED_TAG.match(text, at)) else ""
-
-
 @lru_cache(maxsize=256)
-def element_tags(root: str, keys: frozenset[str]) -> ElementTags:
-    """Return the tags of a tool, cached."""
-    return ElementTags(root, keys)
+def element_tokenizer(root: str, keys: frozenset[str]) -> PatternTokenizer:
+    """Return what splits text at the tags of a tool and of its parameters, cached; all other tags are text."""
+    names = "|".join(map(re.escape, sorted({root, *keys}, key=len, reverse=True)))
+    pattern = rf"<\s{{0,2}}(?P<close>/?)\s{{0,2}}(?P<name>{names})(?:\s[^<>]{{0,300}}?)?\s{{0,2}}(?P<empty>/?)>"
+    return PatternTokenizer(re.compile(pattern), _UNFINISHED_TAG, _LONGEST, _make_tag)
+
+
+def _make_tag(match: re.Match[str]) -> Tag:
+    return Tag(match[0], "element", bool(match["close"]), match["name"], empty=bool(match["empty"]))

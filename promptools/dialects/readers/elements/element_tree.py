@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from promptools.dialects.calls.bare_values import read_typed
-from promptools.dialects.readers.markup.tag_names import Tag
+from promptools.dialects.readers.tags.tag_names import Tag
 from promptools.dialects.rendering.signature import resolve_reference
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.documents.type_names import type_name

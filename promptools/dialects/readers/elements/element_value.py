@@ -10,9 +10,8 @@ from promptools.dialects.calls.bare_values import read_typed as read_as
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.readers.elements.element_tags import HTML_ELEMENTS
 from promptools.dialects.readers.elements.element_tree import item_types
-from promptools.dialects.readers.key_value.field_call import FieldCall
+from promptools.dialects.readers.tags.field_call import FieldCall
 from promptools.jsontext.read import Unreadable, read_value
-from promptools.parsing.parts import EarlyArguments, EarlyCallStart
 from promptools.schema.documents.json_guards import is_object
 from promptools.types import Fix
 
@@ -45,29 +44,28 @@ class ElementArguments:
         types = self.types(key)
         return "array" in types and "string" not in types
 
-    def add(self, key: str, text: str, *, read: bool) -> list[EarlyCallStart | EarlyArguments]:
-        """Add an element, and return what may be emitted of the call; not `read`: its tool is known only at the end."""
+    def add(self, key: str, text: str, *, read: bool) -> None:
+        """Add an element; not `read`: its tool is known only at the end."""
         if self._items and key == self._list_key:
             self._items.append(text)
-            return []
-        early = self.end_list()
+            return
+        self.end_list()
         if key in self.texts and self.is_list(key):
             self._call.error = f"{key!r} came twice, apart from each other"
         self.texts[key] = text
-        if not read:
-            return early
-        if self.is_list(key):
+        if read and self.is_list(key):
             self._list_key, self._items = key, [text]
-            return early
-        return early + self._call.add_value(key, *element_value(self._call.rules, self._tool, key, text))
+        elif read:
+            self._call.put(key, *element_value(self._call.rules, self._tool, key, text))
 
-    def end_list(self) -> list[EarlyCallStart | EarlyArguments]:
-        """Add the list that is now complete, and return what may be emitted of the call."""
+    def end_list(self) -> None:
+        """Add the list that is now complete."""
         items, self._items = self._items, []
         rules, key = self._call.rules, self._list_key
         if len(items) > 1:
-            return self._call.add_value(key, list_value(rules, self._tool, key, items))
-        return self._call.add_value(key, *element_value(rules, self._tool, key, items[0])) if items else []
+            self._call.put(key, list_value(rules, self._tool, key, items))
+        elif items:
+            self._call.put(key, *element_value(rules, self._tool, key, items[0]))
 
 
 def element_value(rules: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:

@@ -11,13 +11,13 @@ import re
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import JsonBody
 from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
 from promptools.dialects.readers.elements.element_tree import MAX_ELEMENT_DEPTH, build_tree, read_members, read_unmarked
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup.markup_reader import MarkupReader
-from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
-from promptools.dialects.readers.markup.tag_names import TAG_LIMIT, Tag, TagKind, is_blank
-from promptools.dialects.readers.markup.tag_tokenizer import TagTokenizer
-from promptools.parsing.parts import CandidateBase, Part, TriedStrategy, total_length
+from promptools.dialects.readers.tags.tag_names import TAG_LIMIT, Tag, TagKind, is_blank
+from promptools.dialects.readers.tags.tag_tokenizer import TagTokenizer
+from promptools.parsing.parts import NEED_MORE, CandidateBase, NeedMore, Part, TriedStrategy, total_length
 from promptools.types import Fix
 
 MARK = "]<]minimax[>["
@@ -57,6 +57,10 @@ def _marked_tag(raw: str, match: re.Match[str]) -> Tag:
     return Tag(raw, kind, bool(match["close"]), name, bool(match["empty"]))
 
 
+def _opens_call(tag: Tag) -> bool:
+    return tag.kind == "call" and not tag.close
+
+
 class _JsonArguments(CandidateBase):
     """Reads one JSON object that is the arguments of a call, up to its last bracket."""
 
@@ -93,16 +97,17 @@ class NestedReader(MarkupReader):
 
     def __init__(self, grammar: MarkupGrammar, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
         super().__init__(grammar, rules, place, definite=definite)
-        self._tags = MarkedTagTokenizer()
         self._call_tokens: list[Tag | str] = []
         self._open_elements: list[str] = []
         """Elements that are open, outermost first."""
         self._open_calls = 0
         """Calls that are open inside the parameters."""
-        self._closing_tokens: list[tuple[int, Tag | str]] = []
-        """A call's closing tag without its mark, and the white space after it."""
         self._may_stream = False  # a repeated name makes a scalar a list: nothing is certain before the end
-        self._streamer: MarkupStreamer | None = None
+        self._streamer: MemberStreamer | None = None
+
+    def _make_tokenizer(self, grammar: MarkupGrammar, rules: ParseOptions) -> TagTokenizer:
+        del grammar, rules
+        return MarkedTagTokenizer()
 
     def _open_call(self, at: int, name: str | None) -> None:
         super()._open_call(at, name)
@@ -110,17 +115,17 @@ class NestedReader(MarkupReader):
         self._call_tokens, self._open_elements = [], []
         self._open_calls = 0
 
-    def _in_call(self, token: Tag | str) -> None:
+    def _in_call(self, token: Tag | str) -> NeedMore | None:
         """In a call: every token up to its closing tag belongs to its parameters."""
         if isinstance(token, str):
             bare = token.lstrip()
             begun = any(not isinstance(item, str) or not is_blank(item) for item in self._call_tokens)
             if bare[:1] == "{" and not begun and self._call is not None:
-                self._put_back(len(bare))
+                self._buffer.put_back(len(bare))
                 self._json_reader = _JsonArguments(self._call.name, self._rules, self._place)
             else:
                 self._call_tokens.append(token)
-            return
+            return None
         marked = token.raw.startswith(MARK)
         if token.kind == "cut":
             self._cut_tag = token.raw
@@ -129,10 +134,7 @@ class NestedReader(MarkupReader):
             self._open_calls += 0 if token.kind != "call" or token.empty else -1 if token.close else 1
             self._call_tokens.append(token.raw)
         elif token.kind == "call" and token.close and (marked or not self._open_elements):
-            self._closing_tokens = [(self._index, token)]
-            self._state = self._after_unmarked_closer
-            if marked and not self._open_elements:
-                self._end_at_closer()
+            return self._on_call_closer(token, certain=marked and not self._open_elements)
         elif (token.kind in ("call", "wrap") and marked and not self._open_elements) or (
             token.kind == "end" and not self._open_elements and self._call_tokens
         ):
@@ -143,8 +145,9 @@ class NestedReader(MarkupReader):
             self._call_tokens.append(token)
             if token.kind == "element" and marked:
                 self._track_element(token)
+        return None
 
-    def _between(self, token: Tag | str) -> None:
+    def _between(self, token: Tag | str) -> NeedMore | None:
         """In the wrapper, after a call: if its body was JSON, its closing tag is still to come."""
         was_json = self._segments[-1].call is None
         if (
@@ -154,9 +157,10 @@ class NestedReader(MarkupReader):
             and token.kind == "call"
             and token.close
         ):
-            return
-        super()._between(token)
+            return None
+        wanted = super()._between(token)
         self._cut_tag = self._cut_tag.removeprefix(MARK)
+        return wanted
 
     def _track_element(self, tag: Tag) -> None:
         name = tag.name or ""
@@ -166,25 +170,18 @@ class NestedReader(MarkupReader):
             while self._open_elements.pop() != name:
                 pass
 
-    def _after_unmarked_closer(self, token: Tag | str) -> None:
-        """After a call's closing tag without its mark, or inside a value: the next token decides."""
-        if (isinstance(token, str) and is_blank(token)) or (isinstance(token, Tag) and token.kind == "cut"):
-            self._closing_tokens.append((self._index, token))
-        elif isinstance(token, Tag) and (token.kind in ("wrap", "end") or (token.kind == "call" and not token.close)):
-            self._end_at_closer()
-            if not self._decided:
-                self._state(token)
+    def _on_call_closer(self, tag: Tag, *, certain: bool) -> NeedMore | None:
+        """Read a call's closing tag: without its mark, or inside a value, the next token decides whether it is one."""
+        following = None if certain else self._buffer.after(self._index)
+        if following is NEED_MORE:
+            return NEED_MORE
+        token = self._tokens[following] if following is not None else None
+        if token is None or (isinstance(token, Tag) and (token.kind in ("wrap", "end", "cut") or _opens_call(token))):
+            self._record_spelling(tag)
+            self._end_call(self._index + 1)
         else:
-            self._call_tokens += [held for _, held in self._closing_tokens]
-            self._state = self._in_call
-            self._in_call(token)
-
-    def _end_at_closer(self) -> None:
-        """End the call at its closing tag."""
-        at, tag = self._closing_tokens[0]
-        assert isinstance(tag, Tag)
-        self._record_spelling(tag)
-        self._end_call(at + 1)
+            self._call_tokens.append(tag)
+        return None
 
     def _end_call(self, end: int, fix: Fix | None = None) -> None:
         self._read_parameters()
@@ -208,12 +205,6 @@ class NestedReader(MarkupReader):
             call.error = "there is text between its parameters"
         schema = call.tool.parameters if call.tool is not None else {}
         call.values.update(read_members(root, schema, schema, allow_any=call.tool is None))
-
-    def _on_end_of_text(self, finish_reason: str | None) -> None:
-        if self._state == self._after_unmarked_closer:
-            self._end_at_closer()
-        if not self._decided:
-            super()._on_end_of_text(finish_reason)
 
     def _end_in_call(self, finish_reason: str | None) -> None:
         if self._open_elements:

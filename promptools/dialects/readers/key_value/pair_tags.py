@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
-from promptools.dialects.prefix_patterns import literal_text
+from promptools.dialects.readers.tags.pattern_tokenizer import PatternTokenizer
+from promptools.dialects.readers.tags.tag_names import Tag, TagKind
+from promptools.parsing.parts import NEED_MORE, NeedMore
 
 STOP_TOKENS: Final = (
     "<tool_response>",
@@ -20,14 +22,13 @@ STOP_TOKENS: Final = (
 )
 """What follows a call without its closing tag, and is not part of it."""
 
-FOREIGN_TAGS: Final = {"</tool_calls>": "outer/", "<tool_sep>": "sep", "</think>": "think/"}
+FOREIGN_TAGS: Final[dict[str, TagKind]] = {"</tool_calls>": "wrap", "<tool_sep>": "separator", "</think>": "reasoning"}
 """Tags of other formats, which models write in this one too."""
 
-SPACE_PATTERN: Final = r"(?:\s|\\n){0,256}+"
-r"""White space between tags; the two characters `\n` count as a line break, for servers that escape the reply."""
-
-_SPACES = re.compile(SPACE_PATTERN)
 _GAP = r"\s{0,64}+"
+
+KEY_LENGTH: Final = 128
+"""Longest key in characters that is recognized before its closing tag."""
 
 
 class TagPair(NamedTuple):
@@ -58,40 +59,36 @@ class PairTags:
     """A checkpoint's own suffix is in each tag."""
 
     @cached_property
-    def _own_kinds(self) -> dict[str, str]:
-        pairs = {"call": self.call, "key": self.key, "type": self.type, "value": self.value}
-        kinds = {
-            **{pair.opener: kind for kind, pair in pairs.items()},
-            **{pair.closer: f"{kind}/" for kind, pair in pairs.items()},
-            self.wrapper.closer: "outer/",
-            self.separator: "sep",
-        }
-        kinds.pop("", None)
-        return kinds
+    def _own_tags(self) -> dict[str, Tag]:
+        kinds: dict[TagKind, TagPair] = {
+            "call": self.call, "key": self.key, "type": self.type, "value": self.value,
+        }  # fmt: skip
+        tags = [Tag(pair.opener, kind) for kind, pair in kinds.items()]
+        tags += [Tag(pair.closer, kind, close=True) for kind, pair in kinds.items()]
+        tags += [Tag(self.wrapper.closer, "wrap", close=True), Tag(self.separator, "separator")]
+        return {tag.raw: tag for tag in tags if tag.raw}
 
     @cached_property
-    def kinds(self) -> dict[str, str]:
-        """`call`, `key`, `type`, `value`, and with a slash their closing tags; `outer/`, `sep`, `think/`, `stop`."""
-        return {**FOREIGN_TAGS, **dict.fromkeys(STOP_TOKENS, "stop"), **self._own_kinds}
+    def tags(self) -> dict[str, Tag]:
+        """All tags that count, by their text."""
+        foreign = [Tag(raw, kind, close=raw.startswith("</")) for raw, kind in FOREIGN_TAGS.items()]
+        return {tag.raw: tag for tag in (*foreign, *(Tag(raw, "end") for raw in STOP_TOKENS))} | self._own_tags
 
     @cached_property
-    def longest(self) -> int:
-        """The length of the longest tag."""
-        return max(map(len, self.kinds))
-
-    @property
     def pattern(self) -> re.Pattern[str]:
         """Matches any tag."""
-        return self._pattern
+        return re.compile("|".join(map(re.escape, sorted(self.tags, key=len, reverse=True))))
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join(map(re.escape, sorted(self.kinds, key=len, reverse=True))))
+    def tokenizer(self) -> PatternTokenizer:
+        """Splits text at these tags."""
+        unfinished = re.compile(rf"{_prefixes_pattern(self.tags)}|\\\Z")  # a backslash may begin `\n`, a blank
+        return PatternTokenizer(self.pattern, unfinished, max(map(len, self.tags)), lambda match: self.tags[match[0]])
 
     @cached_property
     def key_pattern(self) -> re.Pattern[str]:
-        """Matches a key, its only group, and what ends it; or what there is of them at the end of the text."""
-        return re.compile(rf"([^{_set_of_firsts(self._own_kinds)}]{{1,128}}+)(?:\Z|{literal_text(self.key_end)})")
+        """Matches a key."""
+        return re.compile(rf"[^{_set_of_firsts(self._own_tags)}]{{1,{KEY_LENGTH}}}")
 
     @property
     def key_end(self) -> str:
@@ -110,47 +107,15 @@ class PairTags:
         """Matches a name and the tag after it, or what there is of them at the end of the text."""
         return re.compile(self.opening_pattern(""))
 
-    @cached_property
-    def _partial_tags(self) -> frozenset[str]:
-        """The proper prefixes of all tags, as a text may end in one."""
-        return frozenset(tag[:size] for tag in self.kinds for size in range(1, len(tag)))
-
-    @cached_property
-    def _partial_end(self) -> re.Pattern[str]:
-        return re.compile(_prefixes_pattern(self.kinds))
-
-    def kind_of(self, match: re.Match[str]) -> str:
-        """Return the kind of a match."""
-        return self.kinds[match[0]]
-
-    def kind_at(self, text: str, at: int) -> str | None:
-        """Return the kind of the tag at `text[at]` after white space; "" if there is none, None if text is missing."""
-        gap = _SPACES.match(text, at)
-        assert gap is not None
-        start = gap.end()
-        if start + self.longest > len(text) and (start == len(text) or self._is_cut(text[start:])):
-            return None
-        match = self.pattern.match(text, start)
-        return self.kinds[match[0]] if match is not None else ""
-
-    def begins_call(self, text: str, at: int) -> bool | None:
-        """Return whether a name and a tag are at `text[at]`, as after a call's opening tag; None if text is missing.
+    def begins_call(self, text: str) -> bool | NeedMore:
+        """Return whether a text begins with a name and a tag, as after a call's opening tag.
 
         Text before the closing tag of a value is the end of that value, and not a name.
         """
-        match = self.name_pattern.match(text, at)
-        if match is None or match.end() == len(text):
-            return None if match is not None else False
-        kind = self.kind_at(text, match.end())
-        return None if kind is None else kind != "value/"
-
-    def _is_cut(self, rest: str) -> bool:
-        return rest in self._partial_tags or rest == "\\"
-
-    def hold_from(self, text: str) -> int:
-        """Return the index from which `text` may be the beginning of a tag; `len(text)` if it cannot."""
-        cut = self._partial_end.search(text, max(0, len(text) - self.longest))
-        return cut.start() if cut is not None else len(text)
+        match = self.name_pattern.match(text)
+        if match is None:
+            return False
+        return NEED_MORE if match.end() == len(text) else not text.startswith(self.value.closer, match.end())
 
     def opening_pattern(self, opener: str, after: Sequence[str] = ()) -> str:
         """Return the pattern of a call's opening tag (itself a pattern) and its name, up to the tag after that.
@@ -166,6 +131,11 @@ class PairTags:
             unfinished = _prefixes_pattern([self.key.closer])
             ends += rf"|\w[\w.-]{{0,63}}+(?:\Z|(?={re.escape(self.key.closer)})|{unfinished})"
         return rf"{opener}{_GAP}(?:\Z|{name}{_GAP}(?:{ends}))"
+
+
+def is_blank(text: str) -> bool:
+    r"""Return whether a text is white space; the characters `\n` too, for servers that escape the reply."""
+    return not text.replace("\\n", "").strip()
 
 
 @lru_cache(maxsize=64)

@@ -8,8 +8,9 @@ from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import call_part
 from promptools.dialects.calls.parse_options import Evidence
 from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
 from promptools.dialects.readers.markup.markup_call import MarkupCall
-from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
+from promptools.dialects.readers.tags.token_buffer import TokenBuffer
 from promptools.parsing.parts import Part, TriedStrategy
 from promptools.types import Call, Malformed
 
@@ -21,27 +22,20 @@ class CallSegment(NamedTuple):
     end: int
     call: MarkupCall | Malformed | None
     parts: list[Part]
-    streamer: MarkupStreamer | None = None
+    streamer: MemberStreamer | None = None
     """What streamed it, if it was emitted early."""
 
 
 class BlockParts:
-    """The tokens of a block, each a tag or text between two, and the calls among them.
+    """The calls among the tokens of a block. The tokens between them are markup."""
 
-    A position in the block is an index into its tokens. The tokens between calls are markup.
-    """
-
-    def __init__(self, place: Evidence, tries: list[TriedStrategy]) -> None:
+    def __init__(self, buffer: TokenBuffer, place: Evidence, tries: list[TriedStrategy]) -> None:
         self._place = place
-        self.tokens: list[str] = []
+        self._buffer = buffer
         self.segments: list[CallSegment] = []
         self.emitted_to = 0
         """The index up to which parts have been emitted."""
         self.tries = tries
-
-    def text(self, start: int, end: int) -> str:
-        """Return the text of the tokens in `[start, end)`."""
-        return "".join(self.tokens[start:end])
 
     def tile(self, end: int, *, has_emitted: bool) -> list[Part]:
         """Resolve the calls before index `end` that were not emitted.
@@ -71,20 +65,20 @@ class BlockParts:
         return parts
 
     def _add_markup(self, parts: list[Part], start: int, end: int) -> None:
-        raw = self.text(start, end)
+        raw = self._buffer.text(start, end)
         if raw:
             parts.append(Part("markup", raw))
 
     def _resolve_segment(self, segment: CallSegment, place: Evidence) -> list[Part]:
         if segment.call is None:
             return segment.parts
-        raw = self.text(segment.start, segment.end)
+        raw = self._buffer.text(segment.start, segment.end)
         if isinstance(segment.call, Malformed):
             return [Part("malformed", raw, malformed=segment.call)]
         try:
             outcome = self._resolve_call(segment.call, place)
             if segment.streamer is not None:
-                outcome = segment.streamer.reconcile(outcome, place.dialect)
+                outcome = segment.streamer.reconcile(outcome)
             return [call_part(outcome, raw)]
         except NotACall as no:
             self.tries.append(TriedStrategy(place.dialect, "text", str(no), len(raw)))
@@ -99,7 +93,7 @@ class BlockParts:
         return outcome
 
     def _nameless_part(self, segment: CallSegment) -> Part:
-        raw = self.text(segment.start, segment.end)
+        raw = self._buffer.text(segment.start, segment.end)
         malformed = malformed_call("invalid_json", "what is in the name's place is no name", self._place.dialect, None)
         return Part("malformed", raw, malformed=malformed)
 

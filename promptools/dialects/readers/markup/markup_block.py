@@ -1,77 +1,54 @@
 """The state of a block of markup: tokens in, calls out, and in the end the parts that tile the text.
 
-Text arrives in pieces. `TagTokenizer` splits it into tokens, each a tag or the text between two, and each token goes to
-`_state`, a method of `MarkupReader`. All tokens are kept, and a position in the block is an index into them, so that
-what turns out not to be a call can be returned as text unchanged.
-
 A call that has ended is a `CallSegment`, a range of tokens; the tokens between segments are markup. A body in JSON is
 left to another reader (`_json_reader`) until that has decided. The block ends in `_finish`, which resolves the segments
 and tiles the text with parts, or in `_finish_as_text`, which returns it as text. The tokens after its end become
 `unread`, and are read again. What is not a call ends it (`_give_up`), or is malformed where a call is intended.
 
-Where a call is intended it is emitted while it is being written (`MarkupStreamer`). Emitted parts are never taken back.
+Where a call is intended it is emitted while it is being written (`MemberStreamer`). Emitted parts are never taken back.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TypeAlias
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call
-from promptools.dialects.contract import trace_entry
+from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.markup.block_parts import BlockParts, CallSegment, was_repaired
 from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
-from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
 from promptools.dialects.readers.markup.open_value import OpenValue
-from promptools.dialects.readers.markup.tag_names import Tag, strip_blank
-from promptools.dialects.readers.markup.tag_tokenizer import TagTokenizer
-from promptools.parsing.parts import Candidate, CandidateBase, EarlyOutput, Part, TriedStrategy, add_fix, total_length
+from promptools.dialects.readers.tags.tag_names import Tag, strip_blank
+from promptools.dialects.readers.tags.tag_reader import TagReader
+from promptools.dialects.readers.tags.tag_tokenizer import TagTokenizer
+from promptools.dialects.readers.tags.token_buffer import TokenBuffer
+from promptools.parsing.parts import Candidate, EarlyOutput, NeedMore, add_fix
 from promptools.types import Fix, Malformed, MalformedReason
 
 MAX_OPEN_BODIES = 8
 """Open bodies at the end of the text that are closed, each within what the one before returned."""
-TokenState: TypeAlias = "Callable[[Tag | str], None]"
 
 
-def _make_tokenizer(grammar: MarkupGrammar, rules: ParseOptions) -> TagTokenizer:
-    tags = TagTokenizer(grammar.names)
-    tags.splits_cdata = grammar.cdata
-    tools = rules.tools
-    tags.spaced_keys = tools.spaced_keys if tools is not None else ()
-    tags.elements = grammar.names.naming_elements | tools.all_keys if tools is not None else None
-    return tags
-
-
-class MarkupBlock(CandidateBase, ABC):
+class MarkupBlock(TagReader, ABC):
     """What the states of a block share: its tokens, its segments, and how it ends."""
 
     def __init__(self, grammar: MarkupGrammar, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
-        super().__init__(definite=definite)
+        self._tags = self._make_tokenizer(grammar, rules)
+        super().__init__(TokenBuffer(self._tags), place, definite=definite)
         self._grammar = grammar
         self._rules = rules
-        self._place = place
         self._names = grammar.names
-        self._tags = _make_tokenizer(grammar, rules)
-        self._carried_text = ""
-        self._state: TokenState = self._before_calls
-        self._decided = False
-        self._block = BlockParts(place, self.tries)
-        self._tokens = self._block.tokens
-        self._index = 0
-        """The index of the current token."""
-        self._reread_size = 0
-        """Characters at the end of the current token that are read again."""
+        self._state = self._before_calls
+        self._block = BlockParts(self._buffer, place, self.tries)
         self._segments = self._block.segments
         self._pending_fixes: list[Fix] = []
         """Fixes made before the current call."""
         self._call_start = 0
         """The index at which the current call begins."""
         self._json_reader: Candidate | None = None
-        self._streamer: MarkupStreamer | None = None
+        self._streamer: MemberStreamer | None = None
         """Streams the current call."""
         self._has_emitted = False
         """A call, or its name, has been emitted."""
@@ -90,6 +67,14 @@ class MarkupBlock(CandidateBase, ABC):
         """What the text ended in that may have become a tag."""
         self._skip_reason = ""
 
+    def _make_tokenizer(self, grammar: MarkupGrammar, rules: ParseOptions) -> TagTokenizer:
+        tags = TagTokenizer(grammar.names)
+        tags.splits_cdata = grammar.cdata
+        tools = rules.tools
+        tags.spaced_keys = tools.spaced_keys if tools is not None else ()
+        tags.elements = grammar.names.naming_elements | tools.all_keys if tools is not None else None
+        return tags
+
     @property
     def _may_be_quoted(self) -> bool:
         """Whether nothing but its tags makes this a call: it has no wrapper, and the request asked for none."""
@@ -100,67 +85,39 @@ class MarkupBlock(CandidateBase, ABC):
     @abstractmethod
     def _skipping(self, token: Tag | str) -> None: ...
     @abstractmethod
-    def _between(self, token: Tag | str) -> None: ...
+    def _between(self, token: Tag | str) -> NeedMore | None: ...
     @abstractmethod
-    def _on_end_of_text(self, finish_reason: str | None) -> None: ...
+    def _end_block(self, finish_reason: str | None) -> None: ...
 
-    def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
-        carry, self._carried_text = self._carried_text, ""
-        text, at = (carry + piece[start:], 0) if carry else (piece, start)
-        text, at = self._consume(text, at, final=False)
-        if not self._decided:
-            self._carried_text = text[at:]
-            return None
-        back = self.unread
-        left = len(back) + len(text) - at - (len(piece) - start)
-        if left <= 0:
-            self.unread = ""
-            return start - left
-        self.unread = (back + text[at : at + left])[:left]
-        return start
-
-    def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
-        text, at = self._consume(self._carried_text, 0, final=True)
-        for left in reversed(range(MAX_OPEN_BODIES)):
-            if self._json_reader is None:
-                break
+    def _on_end_of_text(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text: first the bodies that are open, each within what the one before returned."""
+        attempts = MAX_OPEN_BODIES
+        while self._json_reader is not None and not self._decided:
+            attempts -= 1
             self._json_reader.close(finish_reason)
             self._emit(self._json_reader.early, len(self._tokens))
-            text, at = self._json_reader.unread, 0
+            self._buffer.restore(self._json_reader.unread)
             self._on_json_decided()
-            if left and not self._decided:  # what it returned may hold the next body, open as well
-                text, at = self._consume(text, 0, final=True)
+            self._buffer.advance()
+            if attempts:
+                self._run()
         if not self._decided:
-            self._on_end_of_text(finish_reason)
-        self.unread += text[at:]
+            self._end_block(finish_reason)
 
-    def _consume(self, text: str, at: int, *, final: bool) -> tuple[str, int]:
-        """Consume all tokens that are complete; return the text and the index up to which it was taken."""
-        while at < len(text) and not self._decided:
-            if self._json_reader is not None:
-                end = self._json_reader.feed(text, at)
-                self._emit(self._json_reader.early, len(self._tokens))
-                if end is None:
-                    return text, len(text)
-                rest = self._json_reader.unread
-                text, at = (text, end - len(rest)) if len(rest) <= end else (rest + text[end:], 0)
-                self._on_json_decided()
-                continue
-            token = self._tags.next(text, at, final=final)
-            if token is None:
-                break
-            raw = token if isinstance(token, str) else token.raw
-            at += len(raw)
-            self._index = len(self._tokens)
-            self._tokens.append(raw)
-            self._state(token)
+    def _run(self) -> None:
+        while not self._decided and (self._step() if self._json_reader is None else self._step_json()):
             if self._streamer is not None and self._streamer.pending:
                 self._emit(self._streamer.pending, self._call_start)
-            if self._reread_size:
-                at, self._reread_size = at - self._reread_size, 0
-        return text, at
+
+    def _step_json(self) -> bool:
+        """Feed the reader of JSON; return whether it has decided."""
+        assert self._json_reader is not None
+        decided = self._buffer.feed_to(self._json_reader)
+        self._emit(self._json_reader.early, len(self._tokens))
+        if decided:
+            self._on_json_decided()
+            self._buffer.advance()
+        return decided
 
     def _emit(self, live: list[EarlyOutput], before: int) -> None:
         """Emit what is certain of a call after the parts before it; `before`: the index at which the call begins."""
@@ -176,12 +133,6 @@ class MarkupBlock(CandidateBase, ABC):
             parts = self._block.tile(index, has_emitted=self._has_emitted)
             self._has_emitted = self._has_emitted or bool(parts)
             self._emit_early(parts)
-
-    def _put_back(self, count: int) -> None:
-        """Have the last `count` characters of the current token read again."""
-        self._reread_size = count
-        if count:
-            self._tokens[-1] = self._tokens[-1][:-count]
 
     def _start_json(self, name: str | None) -> None:
         """Leave the text that follows to a reader of JSON: the arguments of `name`, or whole calls."""
@@ -201,7 +152,6 @@ class MarkupBlock(CandidateBase, ABC):
         inner, self._json_reader = self._json_reader, None
         assert inner is not None
         self.tries += inner.tries
-        self._index = len(self._tokens)
         self._tokens.append("".join(part.raw for part in inner.parts))
         if all(part.kind == "text" for part in inner.parts):
             self._give_up("the JSON in it is no call", None)
@@ -234,15 +184,6 @@ class MarkupBlock(CandidateBase, ABC):
 
     # --- the outcome ---------------------------------------------------------------------------------------------
 
-    def _finish_as_text(self, end: int, why: str) -> None:
-        """Return the tokens before `end` as text."""
-        end = max(end, 1)
-        raw = self._block.text(0, end)
-        self.parts = [Part("text", raw)]
-        self.unread = self._block.text(end, len(self._tokens))
-        self.tries.append(TriedStrategy(self._place.dialect, "text", why, len(raw) + len(self.unread)))
-        self._decided = True
-
     def _finish(self, end: int, fix: Fix | None = None) -> None:
         """Resolve the calls before index `end`; the tokens from there on are read again."""
         parts = self._block.tile(end, has_emitted=self._has_emitted)
@@ -254,11 +195,7 @@ class MarkupBlock(CandidateBase, ABC):
         if self._rules.strictness == "strict" and not self._place.implies_call and was_repaired(parts):
             self._finish_as_text(end, "strict allows no repair of the markup")
             return
-        self.parts = parts
-        self.unread = self._block.text(end, len(self._tokens))
-        all_parts = [*self._emitted, *parts]
-        self.tries.append(trace_entry(self._place.dialect, total_length(all_parts), all_parts))
-        self._decided = True
+        self._finish_parts(parts, end)
 
     def _give_up(self, why: str, token: Tag | str | None) -> None:
         """Skip what is not a call: where a call is intended it is a malformed one, else it is text."""
@@ -272,7 +209,7 @@ class MarkupBlock(CandidateBase, ABC):
             self._finish(self._segments[-1].end, self._missing_wrapper_fix())
         else:
             if isinstance(token, str):  # from its first visible character on it is read again, however the text was cut
-                self._put_back(len(strip_blank(token)))
+                self._buffer.put_back(len(strip_blank(token)))
             self._finish_as_text(self._index + (not isinstance(token, Tag)), why)
 
     def _malformed(self, reason: MalformedReason, why: str) -> Malformed:

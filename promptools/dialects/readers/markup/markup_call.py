@@ -7,14 +7,11 @@ from typing import Any, Final, Literal, NamedTuple
 
 from promptools.dialects.calls.call_builder import ANY_JSON, CallBuilder
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
-from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, Tag, TagNames
+from promptools.dialects.calls.streaming.member_streamer import LAYOUT, Trim
+from promptools.dialects.readers.tags.tag_names import SHARED_NAMES, Tag, TagNames
 from promptools.errors import clip
 from promptools.types import Call, Fix, Malformed
 
-Trim = Literal["line", "verbatim", "strip"]
-"""Which white space around a value is layout: one line break on each side, none, or all of it."""
-
-LAYOUT = " \t\r\n"
 STRING_ATTRIBUTE: Final = {"true": "string", "false": ANY_JSON}
 """The type of a value by the attribute that says whether it is a string, as DeepSeek writes it."""
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)

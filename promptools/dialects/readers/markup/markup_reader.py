@@ -20,13 +20,15 @@ from __future__ import annotations
 
 from promptools.dialects.calls.call_builder import ANY_JSON
 from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS
+from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
 from promptools.dialects.readers.markup.block_parts import CallSegment
 from promptools.dialects.readers.markup.markup_block import MarkupBlock
 from promptools.dialects.readers.markup.markup_call import STRING_ATTRIBUTE, MarkupCall
-from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
-from promptools.dialects.readers.markup.open_value import HeldToken, OpenValue, ValueStyle, inline_value
-from promptools.dialects.readers.markup.tag_names import Tag, is_blank, strip_blank
+from promptools.dialects.readers.markup.open_value import OpenValue, ValueStyle, inline_value
+from promptools.dialects.readers.tags.tag_names import Tag, is_blank, strip_blank
+from promptools.dialects.readers.tags.token_buffer import raw_text
 from promptools.errors import clip
+from promptools.parsing.parts import NEED_MORE, NeedMore
 from promptools.types import Fix
 
 MAX_STRAY_TEXT = 1000
@@ -74,14 +76,14 @@ class MarkupReader(MarkupBlock):
         text = "".join(self._outside_text)
         lost = self._names.lost_opening_tag.match(text)
         if lost is not None:
-            self._put_back(len(text) - lost.end())
+            self._buffer.put_back(len(text) - lost.end())
             self._pending_fixes.append(Fix("marker", f"no '<' before {clip(lost[0].strip(), 40)!r}"))
             self._open_call(self._index - len(self._outside_text) + 1, lost[1])  # it may have come in several tokens
         elif self._grammar.json_calls and text.strip()[:1] in ("{", "["):
-            self._put_back(len(strip_blank(piece)))
+            self._buffer.put_back(len(strip_blank(piece)))
             self._start_json(None)
         elif len(text) > MAX_STRAY_TEXT:
-            self._put_back(len(text) - MAX_STRAY_TEXT)
+            self._buffer.put_back(len(text) - MAX_STRAY_TEXT)
             self._finish_as_text(self._index + 1, "no call follows the opener")
 
     def _name_in_text(self) -> str | None:
@@ -90,13 +92,13 @@ class MarkupReader(MarkupBlock):
         known = self._rules.tools is not None and self._rules.tools.get(name) is not None
         return name if known else None
 
-    def _between(self, token: Tag | str) -> None:
+    def _between(self, token: Tag | str) -> NeedMore | None:
         """In the wrapper, after a call."""
         if isinstance(token, str):
             self._outside_text.append(token)
             if not is_blank(token) and sum(map(len, self._outside_text)) > MAX_STRAY_TEXT:
                 self._finish(self._segments[-1].end, self._missing_wrapper_fix())
-            return
+            return None
         match token.kind:
             case "noise":
                 self._outside_text = []
@@ -115,33 +117,34 @@ class MarkupReader(MarkupBlock):
                     self._call, self._call_start = None, self._segments[-1].end
                     self._give_up("its first tag cannot be read", token)
                 else:
-                    self._reopen_value(token)
+                    return self._reopen_value(token)
             case "cut":
                 self._cut_tag = token.raw
             case "wrap" | "end":
                 self._finish(self._segments[-1].end, self._missing_wrapper_fix())
             case _:
                 self._outside_text.append(token.raw)
+        return None
 
     def _has_outside_text(self) -> bool:
         return any(not is_blank(text) for text in self._outside_text)
 
     def _parameter_began(self) -> bool:
         """Return whether a parameter has begun since the last call, so that another call follows it."""
-        tags = (self._names.read_tag(raw, 0) for raw in self._tokens[self._segments[-1].end : self._index])
-        return any(tag is not None and tag.kind == "param" and not tag.close for tag in tags)
+        tokens = self._tokens[self._segments[-1].end : self._index]
+        return any(isinstance(token, Tag) and token.kind == "param" and not token.close for token in tokens)
 
-    def _reopen_value(self, token: Tag) -> None:
+    def _reopen_value(self, token: Tag) -> NeedMore | None:
         """Make the text after the call the rest of its last value, which is closed only here."""
         value, call = self._reopenable, self._segments.pop().call
         assert value is not None
         assert isinstance(call, MarkupCall)
         call.revoke_last()
         self._call = call
-        for raw in self._tokens[value.end : self._index]:
-            value.add(raw)
+        for before in self._tokens[value.end : self._index]:
+            value.add(raw_text(before))
         self._state = self._in_value
-        self._in_value(token)
+        return self._in_value(token)
 
     def _open_call(self, at: int, name: str | None) -> None:
         self._call_start = at
@@ -156,8 +159,7 @@ class MarkupReader(MarkupBlock):
         for fix in self._pending_fixes:
             call.record_fix(fix)
         self._pending_fixes = []
-        may_stream = self._may_stream and self._rules.restore is None  # `restore` changes the arguments
-        self._streamer = MarkupStreamer(call, self._grammar.trim) if may_stream else None
+        self._streamer = MemberStreamer(self._rules, call.name, self._grammar.trim) if self._may_stream else None
         if self._rules.tools is not None:
             keys = self._rules.tools.keys(call.tool.name) if call.tool is not None else self._rules.tools.all_keys
             self._tags.elements = self._names.naming_elements | keys | {name}
@@ -197,13 +199,13 @@ class MarkupReader(MarkupBlock):
 
     # --- in a call -----------------------------------------------------------------------------------------------
 
-    def _in_call(self, token: Tag | str) -> None:
+    def _in_call(self, token: Tag | str) -> NeedMore | None:
         """In a call, outside of values."""
         call = self._call
         assert call is not None
         if isinstance(token, str):
             self._text_in_call(token, call)
-            return
+            return None
         match token.kind:
             case "param" | "element" if not token.close:
                 self._open_value(token, call)
@@ -223,6 +225,7 @@ class MarkupReader(MarkupBlock):
                 self._cut_tag = token.raw
             case _:
                 self._on_call_end(token, call)
+        return None
 
     def _on_call_end(self, tag: Tag, call: MarkupCall) -> None:
         """Consume a tag that ends the call: its own closing tag, or one that shows that it is missing."""
@@ -241,7 +244,7 @@ class MarkupReader(MarkupBlock):
             return
         bare = strip_blank(text)
         if bare[0] == "{" and not call.values:
-            self._put_back(len(bare))
+            self._buffer.put_back(len(bare))
             self._start_json(call.name)
         else:
             self._give_up("there is text between the parameters", text)
@@ -299,28 +302,20 @@ class MarkupReader(MarkupBlock):
         self._state = self._in_value
 
     def _stream_param(self, key: str, *, verbatim: bool) -> None:
-        if self._streamer is not None:
-            self._streamer.begin_parameter(key, verbatim=verbatim and not self._grammar.cdata)
+        if self._streamer is not None and self._call is not None:
+            verbatim = verbatim and not self._grammar.cdata
+            self._streamer.begin_parameter(key, self._call.values, verbatim=verbatim)
 
-    def _in_value(self, token: Tag | str) -> None:
+    def _in_value(self, token: Tag | str) -> NeedMore | None:
         """In a value."""
-        assert self._value is not None
-        tags = self._value.feed(token, self._index)
-        if tags is not None:
-            self._end_value(self._value, tags)
-            if not self._decided:  # else the token is read again
-                self._state(token)
-
-    def _end_value(self, value: OpenValue, tags: list[HeldToken]) -> None:
-        """Go on after a value, with the tags after its own closing tag."""
+        value = self._value
+        assert value is not None
+        ending = value.feed(token, self._buffer, self._finish_reason)
+        if ending is NEED_MORE or ending is None:
+            return ending
         self._state = self._in_call
-        current = self._index
-        for at, tag in tags:
-            if not self._decided:
-                self._index = at
-                self._state(tag)
-        self._index = current
         self._reopenable = value if value.end else None
+        return self._in_call(token) if ending == "before" else None
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -339,18 +334,10 @@ class MarkupReader(MarkupBlock):
         elif not self._in_wrapper:
             self._finish(end)
 
-    def _on_end_of_text(self, finish_reason: str | None) -> None:
+    def _end_block(self, finish_reason: str | None) -> None:
         """Decide at the end of the text."""
-        self._index = len(self._tokens)
         length = finish_reason == "length"
         value = self._value
-        if self._state == self._in_value and value is not None and value.may_have_ended:
-            if value.ends_with_text(length=length):
-                self._end_value(value, value.accept_end())
-            else:
-                value.resume()
-        if self._decided:
-            return
         if self._state == self._in_call:
             self._end_in_call(finish_reason)
         elif self._state == self._between:

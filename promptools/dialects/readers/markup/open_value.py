@@ -1,10 +1,10 @@
 """A value of markup while it is read: every tag is part of it, except for those that end it.
 
-Nothing in a value is escaped. What looks like its end (a closing tag of the parameter, the call or the wrapper) is held
-until the tokens after it decide:
+Nothing in a value is escaped. Whether a closing tag of the parameter, the call or the
+wrapper is its end is decided by the token that follows:
 
-- If another tag of the call, or the end, follows, the value ends, and the tags after its own closing tag are returned.
-- If text, or a tag that cannot follow, comes, what was held becomes part of the value.
+- If another tag of the call follows, or the end, the value ends.
+- If text follows, or a tag that cannot, the closing tag is part of the value.
 - A call inside the value takes its own closing tags (`_open_calls`), and so do parameters inside it (`_open_params`).
 
 Where closing tags remain that fit no opening tag, the value may be that of two calls. Such a call is refused as
@@ -13,24 +13,20 @@ malformed: a guess would run a tool with wrong arguments.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
+from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
 from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
-from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
-from promptools.dialects.readers.markup.tag_names import Tag, is_blank
+from promptools.dialects.readers.tags.tag_names import Tag, is_blank
+from promptools.dialects.readers.tags.token_buffer import TokenBuffer
 from promptools.errors import clip
+from promptools.parsing.parts import NEED_MORE, NeedMore
 from promptools.types import Fix
-
-
-class HeldToken(NamedTuple):
-    """A token after what looks like the end of a value, and its index in the block."""
-
-    at: int
-    token: Tag | str
-
 
 ValueStyle: TypeAlias = Literal["tag", "nameless", "element"]
 """How a parameter's opening tag gives its name."""
+ValueEnd: TypeAlias = Literal["at", "before"]
+"""Where a value ended: at a tag, which is its closing tag, or before it."""
 
 
 class OpenValue:
@@ -42,7 +38,7 @@ class OpenValue:
         style: ValueStyle,
         call: MarkupCall,
         grammar: MarkupGrammar,
-        streamer: MarkupStreamer | None,
+        streamer: MemberStreamer | None,
         *,
         type_name: str,
         may_be_quoted: bool,
@@ -56,8 +52,6 @@ class OpenValue:
         self._may_be_quoted = may_be_quoted
         """Nothing but its tags makes this a call: it has no wrapper, and the request asked for none."""
         self._pieces: list[str] = []
-        self._held: list[HeldToken] = []
-        """What looks like the end of the value, and the tokens after it."""
         self._open_calls = 0
         """Calls that are open inside the value."""
         self._contains_call = False
@@ -67,32 +61,17 @@ class OpenValue:
         """One of them was closed."""
         self.unmatched_closer = False
         """A closing tag has come inside it that closes nothing."""
-        self._saw_both_closers = False
-        """Its own closing tag has come as well, and that of its call right after."""
         self._call_just_opened = False
         """A call's opening tag has just come inside the value; the next tag decides whether it is a call."""
+        self._skipped_to = 0
+        """The index up to which the tokens after a closing tag are known to decide nothing."""
+        self._rejected_to = 0
+        """The index up to which closing tags are known to be part of the value."""
         self.end = 0
         """The index of the tag at which it ended, if text after its call may still be part of it; else 0."""
 
-    @property
-    def may_have_ended(self) -> bool:
-        """Whether a tag that looks like its end has come, and what follows has not decided yet."""
-        return bool(self._held)
-
-    def ends_with_text(self, *, length: bool) -> bool:
-        """Return whether what looks like the end of the value is its end, if the text ends after it.
-
-        `length`: the text was cut off.
-        """
-        return self._is_own_closer() or not (
-            self._contains_call or length or (self._may_be_quoted and self.unmatched_closer)
-        )
-
-    def feed(self, token: Tag | str, index: int) -> list[HeldToken] | None:
-        """Read a token. Return None while the value goes on, then the tags after its closing tag before this token."""
-        return self._after_closer(token, index) if self._held else self._in_value(token, index)
-
-    def _in_value(self, token: Tag | str, index: int) -> list[HeldToken] | None:
+    def feed(self, token: Tag | str, buffer: TokenBuffer, finish_reason: str | None) -> ValueEnd | NeedMore | None:
+        """Read the current token; return where the value ended, or None if it goes on."""
         if isinstance(token, str):
             self._call_just_opened = self._call_just_opened and is_blank(token)
             self.add(token)
@@ -100,8 +79,6 @@ class OpenValue:
         if self._call_just_opened and self._confirms_call(token):
             self._open_calls += 1
             self._contains_call = True
-        elif self._saw_both_closers and token.kind == "param" and not token.close:
-            self._reject_call()
         self._call_just_opened = token.kind == "call" and not token.close
         if token.kind == "cdata":
             self.add(token.raw)
@@ -111,10 +88,10 @@ class OpenValue:
             self._open_calls -= token.kind == "call" and token.close
             self.add(token.raw)
         elif self._closes_value(token) or (token.close and token.kind in ("call", "wrap")):
-            self._held = [HeldToken(index, token)]
+            return self._on_closer(token, buffer, length=finish_reason == "length")
         elif self._opens_next_param(token):
             self._finish(self._grammar.missing_value_closer() if self._style == "tag" else None)
-            return []
+            return "before"
         else:
             self._open_params += token.kind == "param" and not token.close and not token.empty and self._style == "tag"
             self.add(token.raw)
@@ -158,80 +135,81 @@ class OpenValue:
         """Return whether a tag opens a parameter of the tool that the call has not given yet."""
         return tag.name not in (None, self.key, *self._call.values) and self._call.declares(tag.name or "")
 
-    # --- after what looks like its end -------------------------------------------------------------------------------
+    # --- what looks like its end -------------------------------------------------------------------------------------
 
-    def _after_closer(self, token: Tag | str, index: int) -> list[HeldToken] | None:
-        if isinstance(token, str):
-            if self._grammar.names.begins_broken_tag(token) and self._is_own_closer():
-                return self.accept_end()  # no value ends like this by chance
-            self._held.append(HeldToken(index, token))
-            if not is_blank(token):
-                self.resume()
+    def _on_closer(self, tag: Tag, buffer: TokenBuffer, *, length: bool) -> ValueEnd | NeedMore | None:
+        """Read a tag that looks like the end of the value; what follows decides whether it is."""
+        own = self._closes_value(tag)
+        if buffer.index <= self._rejected_to:  # one of several in a row, the first of which was no end
+            self.add(tag.raw)
             return None
-        if self._closes_inner_param(token):
+        following = self._token_after(buffer, own)
+        if following is NEED_MORE:
+            return NEED_MORE
+        if own and isinstance(following, Tag) and self._closes_inner_param(following):
             self._open_params -= 1
             self._closed_inner_param = True
-            self._return_held()
-        elif token.kind == "cut" or (self._closes_value(token) and self._is_own_closer()):
-            self._held.append(HeldToken(index, token))
-            return None
-        elif self._may_follow(token):
-            return self.accept_end()
+        elif self._may_follow(tag, following, length=length):
+            self._end_at(tag, buffer.index if own else 0)
+            return "at" if own else "before"
         else:
-            self.resume()
-        return self._in_value(token, index)
+            self.unmatched_closer = True
+            self._rejected_to = self._skipped_to
+            self._streamer = self._streamer if following is not None else None  # the rest may be anything
+        self.add(tag.raw)
+        return None
 
-    def _closes_inner_param(self, tag: Tag) -> bool:
-        """Return whether what looked like the end of the value closes a parameter inside it, judged by the next tag."""
-        if not (self._open_params and self._is_own_closer()) or tag.kind != "param":
+    def _token_after(self, buffer: TokenBuffer, own: bool) -> Tag | str | NeedMore | None:
+        """Return the first token after the current one that decides; None at the end of the text.
+
+        White space, a tag that was cut short, and the `own` closing tag once more decide nothing.
+        """
+        at = buffer.after(max(buffer.index, self._skipped_to))
+        while not (at is NEED_MORE or at is None):
+            token = buffer.tokens[at]
+            doubled = own and isinstance(token, Tag) and not self._open_params and self._closes_value(token)
+            if not doubled and not (isinstance(token, Tag) and token.kind == "cut"):
+                return token
+            self._skipped_to = at
+            at = buffer.after(at)
+        return at
+
+    def _closes_inner_param(self, following: Tag) -> bool:
+        """Return whether its closing tag closes a parameter inside it, judged by the tag that follows."""
+        if not self._open_params or following.kind != "param":
             return False
-        return tag.close or not self._opens_missing_param(tag)
+        return following.close or not self._opens_missing_param(following)
 
-    def _is_own_closer(self) -> bool:
-        first = self._held[0].token
-        return isinstance(first, Tag) and self._closes_value(first)
+    def _may_follow(self, closer: Tag, following: Tag | str | None, *, length: bool) -> bool:
+        """Return whether a value may end at or before `closer` if `following` comes next; None: the text ends.
 
-    def _may_follow(self, tag: Tag) -> bool:
-        """Return whether a tag may follow the end of a value."""
-        last = self._held[-1].token
-        closer = last if isinstance(last, Tag) else self._held[0].token
-        assert isinstance(closer, Tag)
-        if self._is_own_closer():
-            if tag.kind == "element":
-                return self._style == "element" or tag.name == "parameters"
-            return tag.kind != "noise" or "end" in tag.raw
-        if self._contains_call or (self._may_be_quoted and self.unmatched_closer) or tag.kind in ("param", "element"):
+        `length`: the text was cut off.
+        """
+        own = self._closes_value(closer)
+        certain = not (self._contains_call or (self._may_be_quoted and self.unmatched_closer))
+        if following is None:
+            return own or (certain and not length)
+        if isinstance(following, str):  # no value ends in a closing tag and a broken tag by chance
+            return own and self._grammar.names.begins_broken_tag(following)
+        if own and following.kind == "element":
+            return self._style == "element" or following.name == "parameters"
+        if own:
+            return following.kind != "noise" or "end" in following.raw
+        if not certain or following.kind in ("param", "element"):
             return False
         if closer.kind == "call":
-            return tag.kind in ("wrap", "end") or not tag.close
-        return tag.kind == "end" or (tag.kind == "wrap" and not tag.close)
-
-    def resume(self) -> None:
-        """Go on with the value: what looked like its end was part of it."""
-        self.unmatched_closer = True
-        has_call = any(isinstance(token, Tag) and token.kind == "call" for _, token in self._held)
-        self._saw_both_closers = self._saw_both_closers or (self._is_own_closer() and has_call)
-        self._return_held()
-
-    def _return_held(self) -> None:
-        for _, token in self._held:
-            self.add(token if isinstance(token, str) else token.raw)
-        self._held = []
+            return following.kind in ("wrap", "end") or not following.close
+        return following.kind == "end" or (following.kind == "wrap" and not following.close)
 
     # --- its end -----------------------------------------------------------------------------------------------------
 
-    def accept_end(self) -> list[HeldToken]:
-        """End the value at the tag that closed it; return the tags after that."""
-        held, self._held = self._held, []
-        first = held[0].token
-        assert isinstance(first, Tag)
-        own = self._closes_value(first)
-        self._finish(None if own or self._style == "nameless" else self._grammar.missing_value_closer())
-        spelling = self._grammar.spelling_fix(first) if own and self._style == "tag" else None
+    def _end_at(self, tag: Tag, end: int) -> None:
+        """End the value at a tag; `end`: its index if it is the value's own closing tag, else 0."""
+        self._finish(None if end or self._style == "nameless" else self._grammar.missing_value_closer())
+        spelling = self._grammar.spelling_fix(tag) if end and self._style == "tag" else None
         if spelling is not None:
             self._call.record_fix(spelling)
-        self.end = held[0].at if own else 0
-        return [item for item in held[own:] if isinstance(item.token, Tag)]
+        self.end = end
 
     def _finish(self, fix: Fix | None) -> None:
         """Add the value to its call; `fix`: its closing tag is missing."""

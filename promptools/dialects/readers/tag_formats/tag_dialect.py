@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias, Unpack
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.streaming.member_streamer import Trim
 from promptools.dialects.contract import Head, HeadPredicate
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, literal_text
-from promptools.dialects.readers.markup.markup_call import MarkupGrammar, Trim
+from promptools.dialects.readers.markup.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup.markup_reader import MarkupReader
-from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, TagKind, TagNames
 from promptools.dialects.readers.tag_formats.tag_heads import LOOKAHEAD_PATTERN, TagHeads
 from promptools.dialects.readers.tag_formats.tag_templates import (
     FormatTemplates,
@@ -30,6 +30,7 @@ from promptools.dialects.readers.tag_formats.tag_templates import (
     spelled,
     word_of,
 )
+from promptools.dialects.readers.tags.tag_names import SHARED_NAMES, TagKind, TagNames
 from promptools.dialects.rendering.declaration import DEFAULT_INSTRUCTIONS
 from promptools.dialects.rendering.example_calls import NAME_SLOT
 from promptools.dialects.rendering.markup_text import PARAMETER_SLOT, render_parameters, wrap_cdata

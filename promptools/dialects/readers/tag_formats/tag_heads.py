@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.calls.resolve import PLAUSIBLE_NAME
-from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, Tag, TagNames, is_blank
-from promptools.dialects.readers.markup.tag_tokenizer import TagTokenizer
+from promptools.dialects.readers.tags.tag_names import SHARED_NAMES, Tag, TagNames, is_blank
+from promptools.dialects.readers.tags.tag_tokenizer import TagTokenizer
 from promptools.parsing.parts import NEED_MORE, NeedMore
 
 LOOKAHEAD = 400

@@ -16,7 +16,9 @@ from typing import Final, Literal, NamedTuple
 TAG_LIMIT = 1600
 """Longest tag in characters, with its attributes."""
 
-TagKind = Literal["wrap", "call", "param", "element", "cdata", "noise", "end", "cut"]
+TagKind = Literal[
+    "wrap", "call", "param", "key", "type", "value", "element", "cdata", "separator", "reasoning", "noise", "end", "cut"
+]
 
 BARS = r"[|｜]{1,4}\s{0,4}"
 DSML = rf"(?:{BARS}(?:DSML|GCML)\s{{0,4}}[|｜]{{0,4}}|(?:DSML|GCML)\s{{0,4}}[|｜]{{1,4}})\s{{0,4}}"
@@ -71,6 +73,11 @@ class Tag(NamedTuple):
     empty: bool = False
     """It closes itself."""
     attributes: dict[str, str] = {}  # noqa: RUF012  never changed
+
+    @property
+    def role(self) -> str:
+        """Its kind, with a slash after that of a closing tag."""
+        return f"{self.kind}/" if self.close else self.kind
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, Tag, TagNames
+from promptools.dialects.readers.tags.tag_names import SHARED_NAMES, Tag, TagNames
 from promptools.dialects.reply_markers import reply_markers
 
 _OPENING, _CLOSING_DATA = "<![CDATA[", "]]>"

@@ -9,9 +9,8 @@ from promptools.dialects.calls.call_builder import CallBuilder
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call
-from promptools.dialects.calls.streaming.argument_streamer import ArgumentStreamer
-from promptools.jsontext.value import dump
-from promptools.parsing.parts import EarlyArguments, EarlyCallStart
+from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
+from promptools.parsing.parts import EarlyOutput
 from promptools.types import Call, Fix, Malformed
 
 _NAME = re.compile(r"[^\W\d][\w.:/-]{0,127}\Z")
@@ -25,32 +24,35 @@ class FieldCall(CallBuilder):
         super().__init__(rules)
         self.place = place
         self._definite = definite
-        self._members: list[str] = []
-        self._streamer: ArgumentStreamer | None = None
+        self._streamer: MemberStreamer | None = None
 
     @property
     def meant(self) -> bool:
         """Whether a call is intended here, whatever tool it names."""
         return self.place.implies_call
 
-    def set_name(self, name: str) -> list[EarlyCallStart | EarlyArguments] | None:
-        """Set the name, the longest declared one first.
-
-        Return what may be emitted at once, or None if this is not a call.
-        """
+    def set_name(self, name: str) -> bool:
+        """Set the name, the longest declared one first; return whether this may be a call."""
         tools = self.rules.tools
         resolved = tools.find(name) if tools is not None and "<" not in name else None
         if resolved is None:
             self.name = name
             likely = tools is None or self.meant or self.place.wrapper_first
-            return [] if likely and _NAME.match(name) else None
+            return likely and _NAME.match(name) is not None
         self.tool, fix = resolved
         self.name = self.tool.name
         self.fixes += [fix] if fix is not None else []
-        if not (self.meant and self._definite):
-            return []
-        self._streamer = ArgumentStreamer(self.rules, self.name)
-        return self._streamer.feed("{")
+        if self.meant and self._definite:
+            self._streamer = MemberStreamer(self.rules, self.name)
+            self._streamer.start()
+        return True
+
+    def take_early(self) -> list[EarlyOutput]:
+        """Return what may be emitted, once."""
+        early: list[EarlyOutput] = []
+        if self._streamer is not None:
+            early, self._streamer.pending = self._streamer.pending, early
+        return early
 
     def may_be_tool_name(self, prefix: str) -> bool:
         """Return whether a name that was cut off may become that of a tool."""
@@ -66,18 +68,11 @@ class FieldCall(CallBuilder):
                 return name, text[len(name) :].strip()
         return None
 
-    def add_text(self, key: str, text: str, type_name: str = "") -> list[EarlyCallStart | EarlyArguments]:
-        """Add an argument, of type `type_name` if the model gave one, and return what may be emitted of it."""
-        return self.add_value(key, *self.read(key, text, type_name))
-
-    def add_value(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> list[EarlyCallStart | EarlyArguments]:
-        """Add an argument whose value has been read, and return what may be emitted of it."""
-        self.put(key, value, fixes)
-        member = f"{dump(key)}: {dump(value)}"
-        self._members.append(member)
-        if self._streamer is None:
-            return []
-        return self._streamer.feed(f"{' ' if len(self._members) > 1 else ''}{member},")
+    def put(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> None:
+        """Add an argument whose value has been read, and stream it."""
+        super().put(key, value, fixes)
+        if self._streamer is not None:
+            self._streamer.add(key, value)
 
     def resolve(self) -> Call | Malformed:
         """Build the call or its failure. Raise `NotACall` if it is not a call."""
