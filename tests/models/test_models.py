@@ -4,7 +4,7 @@ import environments
 import pytest
 
 from benchmarks.models import rows
-from benchmarks.models.ask import ALONE, AS_IT_COMES, PROMPT, Way, ask, client_of
+from benchmarks.models.ask import ALONE, AS_IT_COMES, PROMPT, RAW, Way, ask, client_of
 from benchmarks.models.catalogue import MODELS
 from benchmarks.models.question import questions
 from promptools.lab.llamacpp_server import serve_file
@@ -38,13 +38,19 @@ def model(request):
 
 
 @pytest.fixture(scope="module")
-def answers(model):
+def server(model):
+    """A real llama.cpp with the model."""
+    with serve_file(environments.path_of(f"model-{model}"), name=model) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def answers(model, server):
     """What came of the dozen, by way and question."""
     got = {}
-    with serve_file(environments.path_of(f"model-{model}"), name=model) as server:
-        for way in (ALONE, NATIVE, AS_IT_COMES, PROMPT):
-            with client_of(server.base_url, way) as client:
-                got[way.name] = {each.name: ask(client, model, each, way) for each in DOZEN}
+    for way in (ALONE, NATIVE, AS_IT_COMES, RAW, PROMPT):
+        with client_of(server.base_url, way) as client:
+            got[way.name] = {each.name: ask(client, model, each, way) for each in DOZEN}
     return got
 
 
@@ -64,7 +70,29 @@ def test_the_calls_that_the_server_leaves_in_the_text_reach_the_app(answers, mod
     assert not lost
 
 
-@pytest.mark.parametrize("way", [ALONE, AS_IT_COMES, PROMPT], ids=lambda way: way.name)
+@pytest.mark.parametrize("choice", ["required", "named"])
+def test_a_required_call_is_begun_in_raw_mode(server, model, choice):
+    """The model goes on with a call whose beginning is written for it, in the format of its own template."""
+    question = next(each for each in DOZEN if each.kind == "one")
+    tool = question.offered()[0]
+    with client_of(server.base_url, RAW) as client:
+        reply = client.chat.completions.create(
+            model=model,
+            messages=question.messages,
+            tools=question.offered(),
+            tool_choice="required"
+            if choice == "required"
+            else {"type": "function", "function": {"name": tool["function"]["name"]}},
+            temperature=0,
+            max_tokens=200,
+            extra_body={"promptools": {"mode": "raw", "trace": True, "on_malformed": "call"}},
+        )
+    (call,) = reply.choices[0].message.tool_calls
+    assert call.function.name == tool["function"]["name"]
+    assert {attempt["mode"] for attempt in reply.model_extra["promptools"]["attempts"]} == {"raw"}
+
+
+@pytest.mark.parametrize("way", [ALONE, AS_IT_COMES, RAW, PROMPT], ids=lambda way: way.name)
 def test_as_many_are_right_as_on_the_page(answers, model, way):
     names = {each.name for each in DOZEN}
     page = {row.question: row.outcome for row in rows.read() if (row.model, row.way) == (model, way.name)}
