@@ -17,8 +17,8 @@ from rig_vllm import AT_ONCE, server_of, shared
 from rigs import Rig, Servers
 from table import Case
 
-Way = Literal["straight", "client", "proxy", "harmony"]
-"""Straight at the server; with our transport inside the client; through our proxy; inside, in harmony mode alone."""
+Way = Literal["straight", "client", "proxy", "harmony", "raw"]
+"""Straight at the server; with our transport inside the client; through our proxy; inside, in one mode alone."""
 
 
 class Question(NamedTuple):

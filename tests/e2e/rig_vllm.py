@@ -105,6 +105,8 @@ class Boot:
     tools: bool = True
     """Whether it has the flags."""
     version: str = VERSION
+    raw_alone: bool = False
+    """Whether the rows are played in raw mode alone."""
 
     @property
     def title(self) -> str:
@@ -154,6 +156,7 @@ BOOTS = {
     "vllm-harmony": Boot("harmony"),
     "vllm-harmony-bare": Boot("harmony", tools=False),
     "vllm-harmony-old": Boot("harmony", version=OLD_VERSION),
+    "vllm-hermes-old": Boot("hermes", version=OLD_VERSION, raw_alone=True),
 }
 
 
