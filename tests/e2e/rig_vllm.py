@@ -118,7 +118,7 @@ class Boot:
         """The mode that answers where nothing goes wrong."""
         if self.family == "harmony" and (not self.tools or self.version == OLD_VERSION):
             return "harmony"
-        return "native" if self.tools else "prompt"
+        return "native" if self.tools else "raw"
 
     def more(self, prompted: str) -> list[ScriptedReply]:
         return hermes(prompted) if self.family == "hermes" else gpt_oss(prompted)
