@@ -36,7 +36,7 @@ from promptools.wire.raw.chat_template import TEMPLATE_KEYS, RenderedPrompt
 from promptools.wire.raw.raw_request import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.types import ModeName, NewId
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 _NATIVE: Final = NativeMode()
 _TURN_OPENER = re.compile(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\[[A-Z_]{1,40}\])")
 """The token that opens the turn after one that has ended."""
+_FENCE = "json"
+"""What prompt mode asks for where a family's own format is not for it; no template writes it."""
 _END_SEARCHED = 2_000
 """Characters at the end of a prompt in which the last turn's end is searched."""
 _PARTIAL_MARKUP = re.compile(r" *[<{\[\"']+\Z")
@@ -144,7 +146,17 @@ def _opens_reasoning(text: str | None) -> bool | None:
     """Whether a prompt ends inside reasoning; None where it cannot be read."""
     if text is None:
         return None
-    return text[-_END_SEARCHED:].rstrip().endswith(tuple(reply_markers().reasoning_tags))
+    return bool(_opened_reasoning(text))
+
+
+def _opened_reasoning(text: str) -> str:
+    """Return the tag that opens reasoning at a prompt's end; empty if none does."""
+    end = text[-_END_SEARCHED:].rstrip()
+    return next((tag for tag in reply_markers().reasoning_tags if end.endswith(tag)), "")
+
+
+def _close_reasoning(opener: str) -> str:
+    return f"\n{reply_markers().reasoning_closer(opener)}\n\n" if opener else ""
 
 
 def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
@@ -164,37 +176,79 @@ def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
     return (*ends, *(dialects.get(dialect).end_tokens if dialect else ()))
 
 
-def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str:
+def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str | None:
     """Return the beginning of a required call, for the end of the prompt; empty where none is required or known.
 
-    It is what all calls have in common that the dialect renders: up to the name, or of a named tool its arguments.
+    It is what all calls have in common that the dialect renders: up to the name, or of a named tool its arguments. None
+    where the model's own format is not known: `example_calls` show how its template writes calls.
     """
     dialect = _own_dialect(request)
-    if not (request.choice.forced and len(request.offered) and dialect) or dialect == HARMONY:
+    if not (request.choice.forced and len(request.offered)) or dialect == HARMONY:
         return ""
     opens = _opens_reasoning(prompt.text)
     if opens is None or (opens and not request.feedback):
         return ""
+    if dialect in {None, _FENCE}:
+        return None
     try:
         head = _common_head(dialect, request.choice.name)
     except UsageError:  # a dialect that is only read
         return ""
     assert prompt.text is not None
-    opener = next((tag for tag in reply_markers().reasoning_tags if prompt.text.rstrip().endswith(tag)), "")
-    return f"\n{reply_markers().reasoning_closer(opener)}\n\n{head}" if opens and head else head
+    return _close_reasoning(_opened_reasoning(prompt.text)) + head if head else ""
 
 
 def _common_head(dialect: str, name: str | None) -> str:
     """Return what the dialect writes first in every call: of one tool, or of any."""
-    names = [name] if name is not None else ["a", "b"]
-    calls = [
-        Call("call00001", tool, arguments, text)
-        for tool in names
-        for arguments, text in (({}, "{}"), ({"q": "x"}, '{"q": "x"}'))
-    ]
-    rendered = [dialects.get(dialect).render_calls([call]) for call in calls]
-    common = [letters[0] for letters in takewhile(lambda letters: len({*letters}) == 1, zip(*rendered, strict=False))]
+    return _common_beginning((dialects.get(dialect).render_calls([call]) for call in _two_calls(name)), name)
+
+
+def _two_calls(name: str | None) -> tuple[Call, Call]:
+    """Return two calls that have nothing more in common than their beginning: of one tool, or of any."""
+    return (
+        Call("call00001", name or "a", {}, "{}"),
+        Call("call00001", name or "b", {"q": "x"}, '{"q": "x"}'),
+    )
+
+
+def _common_beginning(texts: Iterable[str], name: str | None) -> str:
+    common = [letters[0] for letters in takewhile(lambda letters: len({*letters}) == 1, zip(*texts, strict=False))]
     return _PARTIAL_MARKUP.sub("", "".join(common)) if name else "".join(common)
+
+
+def example_calls(request: ToolRequest) -> tuple[dict[str, Any], ...]:
+    """Return the request's conversation twice, with a call and its result after it, for the template to render.
+
+    The result is there because servers take an assistant's message at the end for the beginning of the reply.
+    """
+    assert request.template is not None
+    body = request.template.body
+    return tuple(
+        {**body, "messages": [*as_list(body.get("messages")), *_example_turn(call)]}
+        for call in _two_calls(request.choice.name)
+    )
+
+
+def _example_turn(call: Call) -> tuple[dict[str, Any], ...]:
+    function = {"name": call.name, "arguments": call.arguments_json}
+    return (
+        {"role": "assistant", "content": "", "tool_calls": [{"id": call.id, "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": "ok"},
+    )
+
+
+def beginning_in_examples(request: ToolRequest, prompt: RenderedPrompt, examples: Iterable[RenderedPrompt]) -> str:
+    """Return how calls begin by the rendered `example_calls`; empty where they do not continue the prompt.
+
+    Before a call they may have closed the reasoning that the prompt opens, or have none.
+    """
+    assert prompt.text is not None
+    texts = [example.text or "" for example in examples]
+    opener = _opened_reasoning(prompt.text)
+    for before, closer in ((prompt.text, ""), (prompt.text.rstrip().removesuffix(opener), _close_reasoning(opener))):
+        if all(text.startswith(before) for text in texts):
+            return closer + _common_beginning((text[len(before) :] for text in texts), request.choice.name)
+    return ""
 
 
 # --- a required format -----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ They take the conversation as the chat endpoints do, so nothing in it is rewritt
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ _IN_KWARGS = ("documents", "reasoning_effort")
 _RENDER_ONLY = "_debug_render_only"
 _VOCABULARY_SPACES = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t", "č": "\r"})
 """How vocabularies write white space."""
+_SPECIAL_TOKEN = re.compile(r"<[|｜][^<>]+[|｜]>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +115,16 @@ def _text_prompt(text: Any) -> RenderedPrompt | None:
     return RenderedPrompt(text, text) if isinstance(text, str) and text else None
 
 
+def _token_text(token: Any) -> str:
+    """Return the text of a token; DeepSeek's special ones have `▁` in their names."""
+    text = as_text(token)
+    return text if _SPECIAL_TOKEN.fullmatch(text) else text.translate(_VOCABULARY_SPACES)
+
+
 def _ids_prompt(data: Mapping[str, Any]) -> RenderedPrompt | None:
     ids = tuple(number for number in as_list(data.get("tokens")) if as_int(number) is not None)
     if not ids or len(ids) != len(as_list(data.get("tokens"))):
         return None
     strings = data.get("token_strs")
-    text = "".join(map(as_text, strings)).translate(_VOCABULARY_SPACES) if is_array(strings) else None
+    text = "".join(map(_token_text, strings)) if is_array(strings) else None
     return RenderedPrompt(ids, text, context=as_int(data.get("max_model_len")))
