@@ -28,7 +28,9 @@ FILES = {
         "e4676cb56dffea7782fd3e2b577cfaf1e123537e6ef49b3ec7caa6c095c62272",
     ),
     "glm": ("GLM-4.6", "8804f445c761b9f259e3c1126a579d481a22ca09b2a3d32bcc4eb91bc36e0301"),
-    "deepseek": ("deepseek-ai-DeepSeek-V3.1", "d9f5f351b276cf9e81d009db08830db7d38e94927aecd09a7beb43e2aafee94e"),
+    "deepseek": ("llama-cpp-deepseek-r1", "0d11fd8d7cf3f212733d73dfe09ead89a14a18816661dc30ea1fb3147428fba1"),
+    "deepseek_v31": ("deepseek-ai-DeepSeek-V3.1", "d9f5f351b276cf9e81d009db08830db7d38e94927aecd09a7beb43e2aafee94e"),
+    "dsml": ("deepseek-ai-DeepSeek-V3.2", "8e5a13fcc4bdd4d943311fc59064b805770fdeddfccbd7f1c252cc16e8acaf3d"),
 }
 """The templates, by the names that their files get here: their names in the distribution, and their sha256."""
 
