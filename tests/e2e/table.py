@@ -139,12 +139,13 @@ class Case:
 
     def in_raw_mode(self, rig: str, family: Family) -> Case | None:
         """Return the row as it is in raw mode on a rig; None where it is not played there."""
-        keys = dict(self.raw)
+        row = ROWS[self.name]
+        keys = dict(row.raw)
         for name in (rig.partition("-")[0], rig):
-            keys |= self.on.get(name, {}).get("raw", {})
-        mode = "" if self.mode == "" else "raw"
-        here = replace(self, **{"mode": mode, **keys, "options": {**self.options, "mode": "raw"}})
-        is_for_it = self.tools and "mode" not in self.options and here.says(family) is not None
+            keys |= row.on.get(name, {}).get("raw", {})
+        mode = "" if row.mode == "" else "raw"
+        here = replace(row, **{"mode": mode, **keys, "options": {**row.options, "mode": "raw"}})
+        is_for_it = row.tools and "mode" not in row.options and here.says(family) is not None
         return here if is_for_it and not here.skip else None
 
 
@@ -160,6 +161,7 @@ def spoken(text: str, family: Family) -> str:
 
 
 CASES = [Case(**row) for row in BOOK["case"]]
+ROWS = {case.name: case for case in CASES}
 
 
 def played(rig: str, family: Family) -> Iterator[Case]:
