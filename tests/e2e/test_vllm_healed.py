@@ -60,6 +60,7 @@ def modes(got):
         *((kind, "prompt") for kind in ALL),
         *((kind, "native") for kind in TAKES_TOOLS),
         *((kind, "harmony") for kind in GPT_OSS),
+        *((kind, "raw") for kind in ALL if kind not in GPT_OSS),
     ],
 )
 def test_a_whole_conversation_in_each_mode(put, kind, mode):
