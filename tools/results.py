@@ -102,7 +102,11 @@ def _section(title: str, rows: list[Row]) -> str:
             *(f"## {title}", ""),
             *(_line(*columns), _line(*["---"] * len(columns))),
             *(*several, *single, ""),
-            *([f"The same by itself{', and in raw mode' if has_raw else ''}: {same}.", ""] if same else []),
+            *(
+                [f"The same by itself{', and in raw mode if it is for it' if has_raw else ''}: {same}.", ""]
+                if same
+                else []
+            ),
         ]
     )
 

@@ -188,7 +188,7 @@ def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str | Non
     opens = _opens_reasoning(prompt.text)
     if opens is None or (opens and not request.feedback):
         return ""
-    if dialect in {None, _FENCE}:
+    if dialect is None or dialect == _FENCE:
         return None
     try:
         head = _common_head(dialect, request.choice.name)

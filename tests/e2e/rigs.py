@@ -108,7 +108,7 @@ def _vllm(name: str, boot: rig_vllm.Boot) -> Rig:
         family=boot.family,
         start=boot.start,
         mode=boot.mode,
-        raw=boot.family == "hermes",
+        raw=boot.family != "harmony",
         raw_alone=boot.raw_alone,
         more=boot.more,
         mark="vllm",
