@@ -191,11 +191,17 @@ def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str | Non
     if dialect is None or dialect == _FENCE:
         return None
     try:
-        head = _common_head(dialect, request.choice.name)
+        head = _common_head(dialect, _sent_name(request))
     except UsageError:  # a dialect that is only read
         return ""
     assert prompt.text is not None
     return _close_reasoning(_opened_reasoning(prompt.text)) + head if head else ""
+
+
+def _sent_name(request: ToolRequest) -> str | None:
+    """Return the name of the named tool as the template shows it; None where any tool will do."""
+    renamed: Mapping[str, str] = {} if request.template is None else request.template.client_names
+    return next((sent for sent, name in renamed.items() if name == request.choice.name), request.choice.name)
 
 
 def _common_head(dialect: str, name: str | None) -> str:
@@ -225,7 +231,7 @@ def example_calls(request: ToolRequest) -> tuple[dict[str, Any], ...]:
     body = request.template.body
     return tuple(
         {**body, "messages": [*as_list(body.get("messages")), *_example_turn(call)]}
-        for call in _two_calls(request.choice.name)
+        for call in _two_calls(_sent_name(request))
     )
 
 

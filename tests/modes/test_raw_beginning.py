@@ -83,3 +83,14 @@ def test_reasoning_is_closed_as_the_examples_close_it():
 
 def test_examples_that_do_not_continue_the_prompt_teach_nothing():
     assert beginning_in_examples(request_of("required"), *rendered("something else"), examples("a", "b")) == ""
+
+
+@pytest.mark.parametrize("family", ["hermes", "mistral"])
+def test_a_renamed_tool_is_begun_by_the_name_that_the_template_shows(family):
+    request = request_of(NAMED, family)
+    request = replace(request, template=replace(request.template, client_names={"get_time_1": "get_time"}))
+    if family == "hermes":
+        assert beginning_of_call(request, *rendered(PROMPT)) == '<tool_call>\n{"name": "get_time_1", "arguments":'
+    else:
+        (_, call, _) = example_calls(request)[0]["messages"]
+        assert call["tool_calls"][0]["function"]["name"] == "get_time_1"
