@@ -28,6 +28,7 @@ GROUPS = {
     "tool_tokens": "tool_tokens",
     "exchanges": "exchanges",
     "real": "real",
+    "raw_mode": "raw_mode",
 }
 """Benchmarks and their modules, in the order in which they run."""
 

@@ -31,7 +31,7 @@ def real() -> Table:
     """Measure requests and chunks on each real server that is installed."""
     rows: list[Row] = []
     for name, (kind, wire) in SERVERS.items():
-        with _server(name) as started:
+        with server_of(name) as started:
             if isinstance(started, str):
                 print(f"!!! no figures for {name}: {started}", file=sys.stderr, flush=True)
                 rows.append(Row(f"{name}: not measured, {started}", {}))
@@ -105,7 +105,7 @@ def _row(case: str, bare: float, ours: float) -> Row:
 
 
 @contextlib.contextmanager
-def _server(name: str) -> Iterator[tuple[str, str] | str]:
+def server_of(name: str) -> Iterator[tuple[str, str] | str]:
     """Run a real server, and yield its URL and model, or the reason why it cannot run."""
     python = PYTHON if PYTHON.exists() else Path(sys.executable)
     command = [python, "-m", "benchmarks.servers", name]

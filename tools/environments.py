@@ -27,6 +27,7 @@ from pathlib import Path
 from recipes import frameworks, models
 from recipes.ollama import OLLAMA
 from recipes.recipe import CannotMakeError, Recipe, install
+from recipes.templates import TEMPLATES
 from recipes.vllm import OLD_VERSION, OLD_VLLM, VLLM, VOCABULARY
 
 CORE = ("griffelib==2.4.1", "jsonschema==4.26.0", "ollama==0.6.3", "pydantic==2.14.3", "regex==2026.11.15")
@@ -57,6 +58,8 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "vllm": VLLM,
     f"vllm-{OLD_VERSION}": OLD_VLLM,
     "o200k": VOCABULARY,
+    # chat templates of model families, for a llama.cpp that is here already
+    "templates": TEMPLATES,
     # real models, small enough for a CPU
     **{f"model-{name}": recipe for name, recipe in models.MODELS.items()},
     # for the examples of docs/tasks/frameworks.md

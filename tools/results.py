@@ -23,8 +23,9 @@ HEAD = """# What real servers do, alone and through promptools
 One table for each way in which a real server is run here, on a scripted model: server, sampling, templates, parsers and
 errors are the real ones, only the model's words are given. Each row is a case that the server gets wrong by itself,
 asked with the official client straight at it, and the same request through promptools. Where the two differ, "whole" is
-the answer in one piece, and "streamed" the other. The last column has the mode of each request and what came of it
-([kinds of failure](modes.md#what-fails-and-what-is-done)).
+the answer in one piece, and "streamed" the other. The column "by" has the mode of each request and what came of it
+([kinds of failure](modes.md#what-fails-and-what-is-done)). The last one has the same request in raw mode alone, where
+the server renders the prompt and reads nothing: `+` is what the case wants, and `-` a case that is not for raw mode.
 
 [LM Studio](../servers/lmstudio.md) and [SGLang](../servers/sglang.md) cannot run here and have no table. Their pages
 tell of documented shapes, which a scripted HTTP server plays in the tests.
@@ -32,6 +33,7 @@ tell of documented shapes, which a scripted HTTP server plays in the tests.
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "results.md"
 KEPT = ROOT / "tests" / "e2e" / "results.jsonl"
+WANTED = "+"
 MANY = 4
 """Number of cases failing in the same way from which they become one line of the page."""
 
@@ -54,6 +56,8 @@ class Row:
     """What the app received through promptools."""
     by: str
     """The attempts that it took."""
+    raw: str = ""
+    """What it received in raw mode; `WANTED` if that was as expected, empty where the server is not tried in it."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)
@@ -81,23 +85,34 @@ def page(rows: Iterable[Row]) -> str:
 
 
 def _section(title: str, rows: list[Row]) -> str:
-    other = [row for row in rows if not row.same]
-    ways = Counter((row.alone, row.by) for row in other)
-    single = [_line(_first(row), row.alone, row.seen, row.by) for row in other if ways[row.alone, row.by] < MANY]
+    has_raw = any(row.raw for row in rows)
+    equal = [row for row in rows if row.same and row.raw in {"", "-", WANTED}]
+    other = [row for row in rows if row not in equal]
+    ways = Counter(_way(row) for row in other)
+    single = [_line(_first(row), row.alone, row.seen, *_way(row)[1:]) for row in other if ways[_way(row)] < MANY]
     several = [
-        _line(_names(row for row in other if (row.alone, row.by) == way), way[0], "what the case wants", way[1])
+        _line(_names(row for row in other if _way(row) == way), way[0], "what the case wants", *way[1:])
         for way, count in sorted(ways.items())
         if count >= MANY
     ]
-    same = _names(row for row in rows if row.same)
+    columns = ["case", "the server alone", "through promptools", "by", *(["in raw mode"] if has_raw else [])]
+    same = _names(equal)
     return "\n".join(
         [
             *(f"## {title}", ""),
-            *("| case | the server alone | through promptools | by |", "| --- | --- | --- | --- |"),
+            *(_line(*columns), _line(*["---"] * len(columns))),
             *(*several, *single, ""),
-            *([f"The same by itself: {same}.", ""] if same else []),
+            *(
+                [f"The same by itself{', and in raw mode if it is for it' if has_raw else ''}: {same}.", ""]
+                if same
+                else []
+            ),
         ]
     )
+
+
+def _way(row: Row) -> tuple[str, ...]:
+    return (row.alone, row.by, *((row.raw,) if row.raw else ()))
 
 
 def _first(row: Row) -> str:

@@ -3,8 +3,9 @@
     python tools/stage.py ollama vllm [ARGUMENTS OF PYTEST]
 
 Installs it first (see `environments.py`), then runs the tests with its mark: servers; `o200k`, the vocabulary that the
-Harmony tests need to compare with openai-harmony; or a real model, such as `model-qwen-0.5b`. If one cannot be
-installed, a line says why and its tests are skipped; with PROMPTOOLS_E2E=required, as in CI, that is a failure.
+Harmony tests need to compare with openai-harmony; `templates`, chat templates of model families; or a real model, such
+as `model-qwen-0.5b`. If one cannot be installed, a line says why and its tests are skipped; with
+PROMPTOOLS_E2E=required, as in CI, that is a failure.
 
 The tests are distributed over several processes, so that some run while a vLLM boots, which takes a minute.
 """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from promptools.errors import UsageError
 from promptools.lab.model_vocabulary import MERGE, ModelVocabulary, make_vocabulary
 from promptools.lab.model_weights import ROPE_BASE, Weights, make_weights
-from promptools.lab.script import ENDS, ScriptedReply, read_script
+from promptools.lab.script import ENDS, ScriptedReply, SpecialTokens, read_script
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
@@ -22,36 +22,45 @@ if TYPE_CHECKING:
 CONTEXT = 16384
 """Context length of a scripted model in tokens, most of which are single bytes."""
 _FORMAT = 9  # increment when the weights of the same script change
+_NO_SPECIAL_TOKENS = SpecialTokens()
 _QUANTIZED = ("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight", "output.weight")
 """Tensors that are quantized to eight bits: they are most of the work of every token, and their gates are far from the
 threshold. Attention distinguishes phrases by small angles, and keeps full precision."""
 
 
-def write_model(lines: Iterable[ScriptedReply], folder: Path, *, template: str | None = None) -> Path:
+def write_model(
+    lines: Iterable[ScriptedReply],
+    folder: Path,
+    *,
+    template: str | None = None,
+    special: SpecialTokens = _NO_SPECIAL_TOKENS,
+) -> Path:
     """Write the model with the replies `lines` into `folder` and return its path; an existing file is kept.
 
     `template` is the chat template (Jinja) in the file, for servers that are started without one. The file name holds
-    a digest of both, and the file is written atomically. Takes less than a second; 2 to 20 MB.
+    a digest of them all, and the file is written atomically. Takes less than a second; 2 to 20 MB.
     """
     lines = tuple(lines)
-    script = read_script(lines)
-    identity = json.dumps([_FORMAT, [astuple(line) for line in lines], template])
+    script = read_script(lines, special)
+    identity = json.dumps([_FORMAT, [astuple(line) for line in lines], template, astuple(special)])
     path = folder / f"scripted-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.gguf"
     if path.exists():
         return path
-    vocabulary = make_vocabulary(script)
+    vocabulary = make_vocabulary(script, special)
     folder.mkdir(parents=True, exist_ok=True)
     handle, unfinished = tempfile.mkstemp(prefix=path.stem, suffix=".part", dir=folder)
     os.close(handle)
     try:
-        _write(Path(unfinished), vocabulary, make_weights(script, vocabulary), template)
+        _write(Path(unfinished), vocabulary, make_weights(script, vocabulary), template, special)
         Path(unfinished).replace(path)
     finally:
         Path(unfinished).unlink(missing_ok=True)
     return path
 
 
-def _write(path: Path, vocabulary: ModelVocabulary, weights: Weights, template: str | None) -> None:
+def _write(
+    path: Path, vocabulary: ModelVocabulary, weights: Weights, template: str | None, special: SpecialTokens
+) -> None:
     try:
         import gguf
     except ImportError as error:
@@ -61,7 +70,7 @@ def _write(path: Path, vocabulary: ModelVocabulary, weights: Weights, template: 
 
     writer = gguf.GGUFWriter(path, "llama")
     _add_architecture(writer, weights)
-    _add_vocabulary(writer, vocabulary)
+    _add_vocabulary(writer, vocabulary, special)
     if template is not None:
         writer.add_chat_template(template)
     small = gguf.GGMLQuantizationType.Q8_0
@@ -94,7 +103,7 @@ def _add_architecture(writer: GGUFWriter, weights: Weights) -> None:
     writer.add_layer_norm_rms_eps(1e-9)
 
 
-def _add_vocabulary(writer: GGUFWriter, vocabulary: ModelVocabulary) -> None:
+def _add_vocabulary(writer: GGUFWriter, vocabulary: ModelVocabulary, special: SpecialTokens) -> None:
     import gguf
 
     kinds = {
@@ -108,7 +117,9 @@ def _add_vocabulary(writer: GGUFWriter, vocabulary: ModelVocabulary) -> None:
     writer.add_token_list(list(vocabulary.texts))
     writer.add_token_types([kinds[kind] for kind in vocabulary.kinds])
     writer.add_token_merges([MERGE])
-    writer.add_eos_token_id(vocabulary.ends[ENDS[0]])
+    writer.add_eos_token_id(vocabulary.ends[special.eos])
+    if special.bos is not None:
+        writer.add_bos_token_id(vocabulary.texts.index(special.bos))
     writer.add_pad_token_id(vocabulary.ends[ENDS[-1]])
-    writer.add_add_bos_token(False)
+    writer.add_add_bos_token(special.bos is not None)
     writer.add_add_eos_token(False)

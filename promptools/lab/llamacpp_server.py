@@ -13,13 +13,14 @@ from typing import Any, Literal
 
 from promptools.errors import UsageError
 from promptools.lab.gguf_model import CONTEXT, write_model
-from promptools.lab.script import ScriptedReply
+from promptools.lab.script import ScriptedReply, SpecialTokens
 from promptools.lab.server_process import Server, cache_folder, start_server
 
 LlamacppTemplate = Literal["hermes", "harmony", "plain"]
 """Chat templates in this package: ChatML with Hermes tool tags, gpt-oss's Harmony, ChatML without tools."""
 
 TEMPLATES = Path(__file__).parent / "templates"
+_NO_SPECIAL_TOKENS = SpecialTokens()
 FILE_CONTEXT = 8192
 """Tokens for each slot of a model from a file: enough for a conversation with tools, with moderate memory."""
 _BOOT_SECONDS = 60.0
@@ -40,11 +41,13 @@ def serve(
     folder: Path | None = None,
     slots: int = 4,
     context: int = 2 * CONTEXT,
+    special: SpecialTokens = _NO_SPECIAL_TOKENS,
 ) -> Server:
     """Start the server on a model with the replies `lines`, and wait until it is up (about a second).
 
     `folder` is for the model and the log, by default `lab` in the cache folder. `context` is in tokens, shared by all
-    `slots`. Raises `UsageError` if xllamacpp is not installed, and `UpstreamError` if the server does not come up.
+    `slots`. `special` are tokens of the template's family. Raises `UsageError` if xllamacpp is not installed, and
+    `UpstreamError` if the server does not come up.
     """
     if not can_serve():
         raise UsageError(
@@ -53,7 +56,7 @@ def serve(
     folder = folder or cache_folder() / "lab"
     path = template if isinstance(template, Path) else TEMPLATES / f"{template}.jinja"
     settings = {
-        "model": str(write_model(lines, folder)),
+        "model": str(write_model(lines, folder, special=special)),
         "name": name,
         "template": path.read_text(encoding="utf-8"),
         "slots": slots,

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from promptools.errors import UsageError
-from promptools.lab.script import BLANK, ENDS, MARKERS, TokenizedReply, cues, settings
+from promptools.lab.script import BLANK, ENDS, MARKERS, SpecialTokens, TokenizedReply, cues, settings
 
 TokenKind = Literal["normal", "control", "marker"]
 
+_NO_SPECIAL_TOKENS = SpecialTokens()
 _CONTROL = (*ENDS, "<|im_start|>", "<|startoftext|>")
 
 
@@ -27,7 +28,7 @@ class ModelVocabulary:
     blank: int
 
 
-def make_vocabulary(script: Sequence[TokenizedReply]) -> ModelVocabulary:
+def make_vocabulary(script: Sequence[TokenizedReply], special: SpecialTokens = _NO_SPECIAL_TOKENS) -> ModelVocabulary:
     """Collect the tokens that `script` needs.
 
     Cues, settings and markers are user-defined tokens: the server's tokenizer finds them anywhere in a prompt, longest
@@ -44,18 +45,20 @@ def make_vocabulary(script: Sequence[TokenizedReply]) -> ModelVocabulary:
     for byte in range(256):
         add(_BYTE_LETTERS[byte], "normal")
     add(_to_letters(b"  "), "normal")  # the result of the one merge rule: a tokenizer of this type needs at least one
-    controls = {text: add(text, "control") for text in _CONTROL}
+    controls = {text: add(text, "control") for text in dict.fromkeys((*_CONTROL, *special.all))}
     for text in MARKERS:
-        add(text, "marker")
+        if text not in controls:
+            add(text, "marker")
     cue_ids = {text: add(text, "marker") for text in cues(script)}
     setting_ids = {text: add(text, "marker") for text in settings(script)}
+    whole = {text.encode(): controls[text] for text in special.all}
     pieces: dict[bytes, int] = {}
     for piece in (piece for spoken in script for piece in spoken.pieces):
         if piece not in pieces:
-            pieces[piece] = add(_to_letters(piece), "normal")
+            pieces[piece] = whole[piece] if piece in whole else add(_to_letters(piece), "normal")
     blank = add(_to_letters(BLANK), "normal")
     _check_distinct(texts)
-    ends = {end: controls[end] for end in ENDS}
+    ends = {end: controls[end] for end in dict.fromkeys((special.eos, *ENDS))}
     return ModelVocabulary(tuple(texts), tuple(kinds), cue_ids, setting_ids, pieces, ends, blank)
 
 

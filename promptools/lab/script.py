@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,27 @@ real models."""
 _LONGEST_PIECE = 6
 _MOST_PIECES = 128
 """Approximate maximum: a long reply is cut into longer pieces, so that model size and waiting time stay bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialTokens:
+    """Special tokens of a model's family, beside those that all scripted models have."""
+
+    control: tuple[str, ...] = ()
+    """Each is one token, in a prompt and in a reply."""
+    bos: str | None = None
+    """The one before every prompt, which the server adds."""
+    eos: str = ENDS[0]
+    """The one that ends a turn."""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Those that are not among `ENDS`."""
+        named = (*self.control, *(() if self.bos is None else (self.bos,)), self.eos)
+        return tuple(dict.fromkeys(token for token in named if token not in ENDS))
+
+
+_NO_SPECIAL_TOKENS = SpecialTokens()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +72,9 @@ class TokenizedReply:
     end: str
 
 
-def read_script(lines: Iterable[ScriptedReply]) -> tuple[TokenizedReply, ...]:
+def read_script(
+    lines: Iterable[ScriptedReply], special: SpecialTokens = _NO_SPECIAL_TOKENS
+) -> tuple[TokenizedReply, ...]:
     """Check `lines` and cut each reply, deterministically; raise `UsageError` for invalid lines."""
     seen: set[tuple[str | None, str | None]] = set()
     spoken: list[TokenizedReply] = []
@@ -63,23 +87,36 @@ def read_script(lines: Iterable[ScriptedReply]) -> tuple[TokenizedReply, ...]:
         if line.cue is None and line.setting is not None:
             raise UsageError(f"the line for setting {line.setting!r} has no cue: give it one")
         seen.add(key)
-        end = next((token for token in ENDS if line.says.endswith(token)), ENDS[0])
+        end = next((token for token in ENDS if line.says.endswith(token)), special.eos)
         text = line.says.removesuffix(end)
-        spoken.append(TokenizedReply(line, cut_pieces(text.encode()), end))
+        spoken.append(TokenizedReply(line, _cut_reply(text, special.all), end))
     if not spoken:
         raise UsageError("the script has no lines: give at least one")
     return tuple(spoken)
 
 
-def cut_pieces(text: bytes) -> tuple[bytes, ...]:
+def _cut_reply(text: str, tokens: Sequence[str]) -> tuple[bytes, ...]:
+    """Cut a reply at `tokens`, which are pieces of their own, and what is between them."""
+    if not tokens:
+        return cut_pieces(text.encode())
+    pieces: list[bytes] = []
+    for part in re.split(f"({'|'.join(map(re.escape, tokens))})", text):
+        pieces += [part.encode()] if part in tokens else cut_pieces(part.encode(), used=pieces)
+    if len(set(pieces)) != len(pieces):
+        raise UsageError(f"a special token is twice in the reply {text!r}, whose place is known by its last token")
+    return tuple(pieces)
+
+
+def cut_pieces(text: bytes, used: Iterable[bytes] = ()) -> tuple[bytes, ...]:
     """Cut `text` into distinct pieces of two bytes or more, also in the middle of characters.
 
-    The model finds its position by the last piece that it generated, so no piece may occur twice in a reply.
+    The model finds its position by the last piece that it generated, so no piece may occur twice in a reply, nor be one
+    of those `used` before.
     """
     longest = max(_LONGEST_PIECE, 2 * len(text) // _MOST_PIECES)
     sizes = random.Random(len(text))  # noqa: S311 - sizes of pieces, no secret; seeded so that a file is reproducible
     pieces: list[bytes] = []
-    used = {BLANK, *(marker.encode() for marker in MARKERS)}
+    used = {BLANK, *(marker.encode() for marker in MARKERS), *used}
     at = 0
     while at < len(text):
         end = at + sizes.randint(2, longest)

@@ -36,7 +36,7 @@ from promptools.wire.raw.chat_template import TEMPLATE_KEYS, RenderedPrompt
 from promptools.wire.raw.raw_request import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.types import ModeName, NewId
@@ -154,6 +154,10 @@ def _reasoning_opener(text: str) -> str:
     return next((tag for tag in reply_markers().reasoning_tags if tail.endswith(tag)), "")
 
 
+def _close_reasoning(opener: str) -> str:
+    return f"\n{reply_markers().reasoning_closer(opener)}\n\n" if opener else ""
+
+
 def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
     """Return what ends the model's turn where the server does not stop it: text after that is not the reply.
 
@@ -169,39 +173,85 @@ def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
     return declared if opener is None else (token + opener[0], *declared)
 
 
-def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str:
+def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str | None:
     """Return the beginning of a required call, for the end of the prompt; empty where none is required or known.
 
-    It is what all calls have in common that the dialect renders: up to the name, or of a named tool its arguments.
+    It is what all calls have in common that the dialect renders: up to the name, or of a named tool its arguments. None
+    where the model's own format is not known: `example_calls` show how its template writes calls.
     """
     dialect = _own_dialect(request)
-    if not (request.choice.forced and len(request.offered) and dialect) or dialect == HARMONY:
+    if not (request.choice.forced and len(request.offered)) or dialect == HARMONY:
         return ""
     opens = _opens_reasoning(prompt.text)
     if opens is None or (opens and not request.feedback):
         return ""
-    names = {own: sent for sent, own in request.template.client_names.items()} if request.template is not None else {}
-    name = request.choice.name
+    if dialect is None:
+        return None
     try:
-        head = _common_head(dialect, None if name is None else names.get(name, name))
+        head = _common_head(dialect, _sent_name(request))
     except UsageError:  # a dialect that is only read
         return ""
     assert prompt.text is not None
-    opener = _reasoning_opener(prompt.text)
-    return f"\n{reply_markers().reasoning_closer(opener)}\n\n{head}" if opener and head else head
+    return _close_reasoning(_reasoning_opener(prompt.text)) + head if head else ""
+
+
+def _sent_name(request: ToolRequest) -> str | None:
+    """Return the name of the named tool as the template shows it; None where any tool will do."""
+    renamed: Mapping[str, str] = {} if request.template is None else request.template.client_names
+    return next((sent for sent, name in renamed.items() if name == request.choice.name), request.choice.name)
 
 
 def _common_head(dialect: str, name: str | None) -> str:
     """Return what the dialect writes first in every call: of one tool, or of any."""
-    names = [name] if name is not None else ["a", "b"]
-    calls = [
-        Call("call00001", tool, arguments, text)
-        for tool in names
-        for arguments, text in (({}, "{}"), ({"q": "x"}, '{"q": "x"}'))
-    ]
-    rendered = [dialects.get(dialect).render_calls([call]) for call in calls]
-    common = [letters[0] for letters in takewhile(lambda letters: len({*letters}) == 1, zip(*rendered, strict=False))]
+    return _common_beginning((dialects.get(dialect).render_calls([call]) for call in _two_calls(name)), name)
+
+
+def _two_calls(name: str | None) -> tuple[Call, Call]:
+    """Return two calls that have nothing more in common than their beginning: of one tool, or of any."""
+    return (
+        Call("call00001", name or "a", {}, "{}"),
+        Call("call00001", name or "b", {"q": "x"}, '{"q": "x"}'),
+    )
+
+
+def _common_beginning(texts: Iterable[str], name: str | None) -> str:
+    common = [letters[0] for letters in takewhile(lambda letters: len({*letters}) == 1, zip(*texts, strict=False))]
     return _PARTIAL_MARKUP.sub("", "".join(common)) if name else "".join(common)
+
+
+def example_calls(request: ToolRequest) -> tuple[dict[str, Any], ...]:
+    """Return the request's conversation twice, with a call and its result after it, for the template to render.
+
+    The result is there because servers take an assistant's message at the end for the beginning of the reply.
+    """
+    assert request.template is not None
+    body = request.template.body
+    return tuple(
+        {**body, "messages": [*as_list(body.get("messages")), *_example_turn(call)]}
+        for call in _two_calls(_sent_name(request))
+    )
+
+
+def _example_turn(call: Call) -> tuple[dict[str, Any], ...]:
+    function = {"name": call.name, "arguments": call.arguments_json}
+    return (
+        {"role": "assistant", "content": "", "tool_calls": [{"id": call.id, "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": "ok"},
+    )
+
+
+def beginning_in_examples(request: ToolRequest, prompt: RenderedPrompt, examples: Iterable[RenderedPrompt]) -> str:
+    """Return how calls begin by the rendered `example_calls`; empty where they do not continue the prompt.
+
+    Before a call they may have closed the reasoning that the prompt opens, or have none.
+    """
+    assert prompt.text is not None
+    texts = [example.text or "" for example in examples]
+    opener = _reasoning_opener(prompt.text)
+    for before, closer in ((prompt.text, ""), (prompt.text.rstrip().removesuffix(opener), _close_reasoning(opener))):
+        if all(text.startswith(before) for text in texts):
+            return closer + _common_beginning((text[len(before) :] for text in texts), request.choice.name)
+    return ""
 
 
 # --- a required format -----------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from rig_vllm import AT_ONCE, server_of, shared
 from rigs import Rig, Servers
 from table import Case
 
-Way = Literal["straight", "client", "proxy", "harmony"]
-"""Straight at the server; with our transport inside the client; through our proxy; inside, in harmony mode alone."""
+Way = Literal["straight", "client", "proxy", "harmony", "raw"]
+"""Straight at the server; with our transport inside the client; through our proxy; inside, in one mode alone."""
 
 
 class Question(NamedTuple):
@@ -74,15 +74,23 @@ def planned(items: Iterable[pytest.Item]) -> Iterator[Question]:
             told: dict[str, Any] = getattr(item, "callspec").params  # noqa: B009 - an Item has none, a Function does
             mark = item.get_closest_marker("asks")
             for way in mark.args if mark else [told["way"]]:
+                if way == "raw" and not is_raw(told["rig"], told["case"]):
+                    continue
                 for form in [told["form"]] if "form" in told else FORMS:
                     yield Question(told["rig"], told["case"], way, form)
+
+
+def is_raw(rig: Rig, case: Case) -> bool:
+    """Return whether a row is asked in raw mode on a rig."""
+    return rig.raw and case.in_raw_mode(rig.name, rig.family) is not None
 
 
 def _talk(question: Question, client: openai.OpenAI, model: str) -> list[Got]:
     _, case, way, form = question
     body: dict[str, Any] = case.body()
-    if way == "harmony":
-        body |= {"extra_body": {"promptools": {"trace": True, "mode": "harmony"}}}
+    if way in {"harmony", "raw"}:
+        options = case.options if way == "raw" else {}
+        body |= {"extra_body": {"promptools": {"trace": True, **options, "mode": way}}}
     elif way != "straight":
         body |= case.ours(provider(case, form) if way == "proxy" else None)
     got = ask(client, model, form=form, **body)

@@ -88,6 +88,7 @@ FAMILIES: dict[OllamaTemplate, table.Family] = {
     "jinja": "hermes",
     "gptoss": "harmony",
     "coder": "coder",
+    "think": "think",
     "notools": "hermes",
 }
 """How those kinds speak that the table is played on."""

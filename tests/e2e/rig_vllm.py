@@ -17,6 +17,7 @@ import environments
 import httpx
 import pytest
 import scenes
+from families import template
 from recipes.recipe import CannotMakeError
 from recipes.vllm import OLD_VERSION, VERSION
 from rig.vllm import VllmInstallation, VllmServer, serve
@@ -25,7 +26,7 @@ from scenes import FENCED_CALL, HARMONY_CALL, HERMES_CALL, THOUGHT
 from promptools.lab.script import ScriptedReply
 from promptools.lab.server_process import Server
 
-Family = Literal["hermes", "harmony"]
+Family = Literal["hermes", "harmony", "coder"]
 
 FINAL = "<|channel|>final<|message|>"
 TALK = "The wind is strong – take a coat. 🧥"
@@ -34,6 +35,8 @@ SPELLED = f"A call is written so: <|start|>assistant{HARMONY_CALL} 🧥"
 BAD_HEADER = "No header at all."
 NO_START = "<|channel|>analysis<|message|>Hm.<|end|>assistant<|channel|>final<|message|>x<|return|>"
 OUT = '{"city": "Par\x01is"}'
+TURN = "<|im_start|>assistant\n"
+BEGUN = ('<tool_call>\n{"name": "', '<tool_call>\n{"name": "get_weather", "arguments":')
 AT_ONCE = 8
 """So many requests it answers side by side."""
 
@@ -42,6 +45,8 @@ def hermes(prompted: str) -> list[ScriptedReply]:
     """Lines of the model with Hermes tags, for the tests of vLLM alone."""
     return [
         *scenes.hermes(prompted),
+        # after the beginning of a required call, in raw mode
+        *(ScriptedReply(scenes.QUESTION, HERMES_CALL.removeprefix(head), setting=TURN + head) for head in BEGUN),
         # an argument without quotes
         ScriptedReply("Broken in Paris?", HERMES_CALL.replace('"Paris"', "Paris")),
         ScriptedReply("Broken in Paris?", FENCED_CALL, setting=prompted),
@@ -105,10 +110,13 @@ class Boot:
     tools: bool = True
     """Whether it has the flags."""
     version: str = VERSION
+    raw_alone: bool = False
+    """Whether the rows are played in raw mode alone."""
 
     @property
     def title(self) -> str:
-        model = "gpt-oss" if self.family == "harmony" else "a template with Hermes tags"
+        models = {"harmony": "gpt-oss", "hermes": "a template with Hermes tags", "coder": "Qwen3-Coder"}
+        model = models[self.family]
         return f"vLLM {self.version}, {model}, {'with' if self.tools else 'without'} the flags for tools"
 
     @property
@@ -116,10 +124,11 @@ class Boot:
         """The mode that answers where nothing goes wrong."""
         if self.family == "harmony" and (not self.tools or self.version == OLD_VERSION):
             return "harmony"
-        return "native" if self.tools else "prompt"
+        return "native" if self.tools else "raw"
 
     def more(self, prompted: str) -> list[ScriptedReply]:
-        return hermes(prompted) if self.family == "hermes" else gpt_oss(prompted)
+        own = {"harmony": gpt_oss, "hermes": hermes}.get(self.family)
+        return own(prompted) if own else []
 
     def start(self, lines: list[ScriptedReply], name: str, folder: Path, **keys: Any) -> VllmServer:
         """Start it; where vLLM cannot be installed, the test is skipped or fails."""
@@ -127,6 +136,7 @@ class Boot:
             lines,
             installed=self.installed(),
             template=self.family,
+            chat_template=template("qwen3_coder") if self.family == "coder" else None,
             tools=self.tools,
             name=name,
             folder=folder,
@@ -154,6 +164,8 @@ BOOTS = {
     "vllm-harmony": Boot("harmony"),
     "vllm-harmony-bare": Boot("harmony", tools=False),
     "vllm-harmony-old": Boot("harmony", version=OLD_VERSION),
+    "vllm-coder": Boot("coder", raw_alone=True),
+    "vllm-hermes-old": Boot("hermes", version=OLD_VERSION, raw_alone=True),
 }
 
 

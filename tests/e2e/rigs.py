@@ -5,7 +5,7 @@ Adding a server is adding a `Rig` here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -47,6 +47,10 @@ class Rig:
     """What prompt mode asks for: of the family that the server tells, else JSON in a fence."""
     more: Callable[[str], Iterable[ScriptedReply]] = lambda prompted: ()
     """Lines for the tests of this server alone; `prompted` is a phrase of all that we prompt, and of nothing else."""
+    raw: bool = True
+    """Whether rows are played in raw mode, too."""
+    raw_alone: bool = False
+    """Whether they are played in no other way."""
     host: str | None = None
     """The server that has this model among others, which starts it; the rest of the name is the model's."""
     mark: str | None = None
@@ -81,7 +85,7 @@ def _unused(lines: list[ScriptedReply], name: str, folder: Path) -> Server:
     raise AssertionError("the model is one of a server that is started with all of them")
 
 
-def _ollama(kind: OllamaTemplate, title: str, mode: str = "native") -> Rig:
+def _ollama(kind: OllamaTemplate, title: str, mode: str = "native", **keys: Any) -> Rig:
     return Rig(
         f"ollama-{kind}",
         f"Ollama {OLLAMA_VERSION}, {title}",
@@ -92,6 +96,7 @@ def _ollama(kind: OllamaTemplate, title: str, mode: str = "native") -> Rig:
         dialect=rig_ollama.dialect(kind),
         host="ollama",
         mark="ollama",
+        **keys,
     )
 
 
@@ -103,6 +108,8 @@ def _vllm(name: str, boot: rig_vllm.Boot) -> Rig:
         family=boot.family,
         start=boot.start,
         mode=boot.mode,
+        raw=boot.family != "harmony",
+        raw_alone=boot.raw_alone,
         more=boot.more,
         mark="vllm",
     )
@@ -126,6 +133,7 @@ RIGS = {
             kind="llamacpp",
             family="harmony",
             start=_llamacpp("harmony"),
+            raw=False,
             more=scenes.gpt_oss,
         ),
         Rig(
@@ -135,23 +143,41 @@ RIGS = {
             family="hermes",
             start=_llamacpp("plain"),
             mode="prompt",
+            raw=False,
             more=scenes.hermes,
         ),
         _ollama("go", "a template in Go, with Hermes tags"),
         _ollama("jinja", "a chat template in the model file, with Hermes tags"),
-        _ollama("gptoss", "gpt-oss", mode="harmony"),
+        _ollama("gptoss", "gpt-oss", mode="harmony", raw=False),
         _ollama("coder", "Qwen3-Coder"),
-        _ollama("notools", "a template that knows no tools", mode="prompt"),
+        _ollama("think", "Qwen3 that thinks", raw_alone=True),
+        _ollama("notools", "a template that knows no tools", mode="prompt", raw=False),
         *(_vllm(name, boot) for name, boot in rig_vllm.BOOTS.items()),
     )
 }
 
+
+def _parameters(rig: Rig, cases: Iterable[table.Case]) -> Iterator[Any]:
+    marks = [getattr(pytest.mark, rig.mark)] if rig.mark else []
+    for case in cases:
+        yield pytest.param(rig, case, id=f"{rig.name}-{case.name}", marks=marks)
+
+
 PLAYED = [
-    pytest.param(rig, here, id=f"{rig.name}-{here.name}", marks=[getattr(pytest.mark, rig.mark)] if rig.mark else [])
+    parameter
     for rig in RIGS.values()
-    for here in table.played(rig.name, rig.family)
+    if not rig.raw_alone
+    for parameter in _parameters(rig, table.played(rig.name, rig.family))
 ]
 """The parameters `rig` and `case` of a test that is run for every row on every rig."""
+
+PLAYED_RAW = [
+    parameter
+    for rig in RIGS.values()
+    if rig.raw
+    for parameter in _parameters(rig, table.played_raw(rig.name, rig.family))
+]
+"""The same for raw mode: the rows as they are there."""
 
 HOSTS: dict[str, Callable[[Path], Server]] = {"ollama": rig_ollama.start}
 """Servers that have several models, and how they are started."""

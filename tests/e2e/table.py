@@ -24,8 +24,10 @@ A row:
     mode          the mode that answers, where it is not the rig's own; "" where none does, "any" where chance decides
     header        a header of Harmony's that is malformed, or nearly: such rows are played in harmony mode too
     streamed      keys of the above that are other when the answer is streamed
+    begun         what each family goes on with after the beginning of a required call: [the beginning, the rest]
+    raw           keys of the above that are other in raw mode, where the server neither forces nor reads a call
     on.RIG        keys of the above that are other on that rig, or on all of a server (`on.vllm`); `skip` says why the
-                  row cannot be played there
+                  row cannot be played there. In raw mode only `on.RIG.raw` holds
 
 Only families with words can play a row. `{words}` and `{long}` are some 700 bytes and some 5 KB of words.
 """
@@ -41,7 +43,8 @@ from typing import Any, Literal
 
 from promptools.lab.script import ScriptedReply
 
-Family = Literal["hermes", "harmony", "coder"]
+Family = Literal["hermes", "harmony", "coder", "think"]
+"""`think` says what `hermes` says, after thoughts that the template has opened."""
 
 WORDS = " ".join(f"word{number}" for number in range(100))
 LONG = " ".join(f"word{number}" for number in range(700))
@@ -82,6 +85,8 @@ class Case:
     fixes: list[str] = field(default_factory=list)
     mode: str | None = None
     header: bool = False
+    begun: dict[Family, tuple[str, str]] = field(default_factory=dict)
+    raw: dict[str, Any] = field(default_factory=dict)
     streamed: dict[str, Any] = field(default_factory=dict)
     skip: str | None = None
     on: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -117,7 +122,10 @@ class Case:
 
     def says(self, family: Family) -> str | None:
         """Return what a model of this family says; None where the row is not for it."""
-        own = getattr(self, family)
+        if family == "think":
+            own = None if self.hermes is None else spoken(self.hermes, family)
+        else:
+            own = getattr(self, family)
         return own if own is not None or self.text is None else spoken(self.text, family)
 
     def when(self, form: str) -> Case:
@@ -129,13 +137,31 @@ class Case:
         here = replace(self, **{**self.on.get(rig.partition("-")[0], {}), **self.on.get(rig, {})})
         return None if here.skip or here.says(family) is None else here
 
+    def in_raw_mode(self, rig: str, family: Family) -> Case | None:
+        """Return the row as it is in raw mode on a rig; None where it is not played there."""
+        row = ROWS[self.name]
+        keys = dict(row.raw)
+        for name in (rig.partition("-")[0], rig):
+            keys |= row.on.get(name, {}).get("raw", {})
+        mode = "" if row.mode == "" else "raw"
+        here = replace(row, **{"mode": mode, **keys, "options": {**row.options, "mode": "raw"}})
+        is_for_it = row.tools and "mode" not in row.options and here.says(family) is not None
+        return here if is_for_it and not here.skip else None
+
 
 def spoken(text: str, family: Family) -> str:
     """Write plain text as a model of this family says it."""
-    return f"<|channel|>final<|message|>{text}<|return|>" if family == "harmony" else text
+    match family:
+        case "harmony":
+            return f"<|channel|>final<|message|>{text}<|return|>"
+        case "think":
+            return text.removeprefix("<think>\n") if text.startswith("<think>") else f"Simple.\n</think>\n\n{text}"
+        case _:
+            return text
 
 
 CASES = [Case(**row) for row in BOOK["case"]]
+ROWS = {case.name: case for case in CASES}
 
 
 def played(rig: str, family: Family) -> Iterator[Case]:
@@ -146,19 +172,29 @@ def played(rig: str, family: Family) -> Iterator[Case]:
             yield here
 
 
+def played_raw(rig: str, family: Family) -> Iterator[Case]:
+    """Return the rows that are played in raw mode on a rig, as they are there."""
+    for case in CASES:
+        here = case.in_raw_mode(rig, family)
+        if here is not None:
+            yield here
+
+
 HEADERS = [case for case in CASES if case.header]
 """Rows that are played in harmony mode on each server of gpt-oss: there its parser and its grammar have no say."""
 
 
 def lines(rig: str, family: Family, prompted: str, dialect: str) -> Iterator[ScriptedReply]:
     """Return the lines of a rig's model; `prompted` is a phrase that only our prompted requests, in `dialect`, hold."""
-    shown = list(played(rig, family))
-    names = {case.name for case in shown}
-    shown += [case for case in HEADERS if family == "harmony" and case.name not in names]
-    for case in shown:
+    headers = HEADERS if family == "harmony" else []
+    shown = {case.name: case for case in (*headers, *played_raw(rig, family), *played(rig, family))}
+    for case in shown.values():
         yield ScriptedReply(case.question, case.says(family) or "")
         called = case.tagged if dialect == "hermes" else case.prompted
         if called is not None:
             yield ScriptedReply(case.question, spoken(called, family), setting=prompted)
+        if family in case.begun:
+            beginning, rest = case.begun[family]
+            yield ScriptedReply(case.question, rest, setting=beginning)
         if case.answer is not None:
             yield ScriptedReply(case.result, spoken(case.answer, family))

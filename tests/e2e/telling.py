@@ -16,8 +16,10 @@ from promptools.agent.reply_collector import AccumulatedReply
 LONGEST = 90
 
 
-def row(rig: Rig, case: Case, alone: dict[Form, Got], ours: dict[Form, Got]) -> results.Row:
-    """Write the row of the page."""
+def row(
+    rig: Rig, case: Case, alone: dict[Form, Got], ours: dict[Form, Got], raw: dict[Form, Got] | None
+) -> results.Row:
+    """Write the row of the page; `raw` is None where the case is not for raw mode."""
     return results.Row(
         rig=rig.name,
         title=rig.title,
@@ -27,7 +29,17 @@ def row(rig: Rig, case: Case, alone: dict[Form, Got], ours: dict[Form, Got]) -> 
         same=all(right(case.when(form), alone[form]) and told(alone[form]) == told(ours[form]) for form in FORMS),
         seen=_both({form: told(got) for form, got in ours.items()}),
         by=_both({form: by(got) for form, got in ours.items()}),
+        raw=_in_raw_mode(rig, case, raw),
     )
+
+
+def _in_raw_mode(rig: Rig, case: Case, raw: dict[Form, Got] | None) -> str:
+    here = case.in_raw_mode(rig.name, rig.family)
+    if raw is None or here is None:
+        return "-" if rig.raw else ""
+    if all(right(here.when(form), got) for form, got in raw.items()):
+        return results.WANTED
+    return _both({form: told(got) for form, got in raw.items()})
 
 
 def right(case: Case, got: Got) -> bool:

@@ -17,7 +17,8 @@ PLAYED = [
     pytest.param(rig, mode, id=f"{rig.name}-{mode}", marks=[getattr(pytest.mark, rig.mark)] if rig.mark else [])
     for rig in RIGS.values()
     if rig.family == "hermes"
-    for mode in dict.fromkeys((rig.mode, "prompt"))
+    for mode in ("native", "raw", "prompt")
+    if (mode in {rig.mode, "prompt"} and not rig.raw_alone) or (mode == "raw" and rig.raw)
 ]
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from scenes import ANSWER, QUESTION, RESULT, THOUGHT, WEATHER, WORDS
 
-from promptools.wire.raw.llamacpp_endpoint import PRESERVED_TOKENS
+from promptools.modes.harmony_mode import PRESERVED_TOKENS
 
 CALL = ("get_weather", '{"city": "Paris"}')
 HARMONY = {"mode": "harmony"}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import results
 import telling
+from asked import is_raw
 from asking import FORMS
 from rigs import PLAYED
 
@@ -20,7 +21,7 @@ KEPT = {(row.rig, row.case): row for row in results.read(results.KEPT)} if resul
 WRITTEN = os.environ.get("PROMPTOOLS_RESULTS")
 
 
-@pytest.mark.asks("straight", "client")
+@pytest.mark.asks("straight", "client", "raw")
 @pytest.mark.parametrize(("rig", "case"), ASKED)
 def test_the_page_tells_what_a_server_does(asked, rig, case):
     row = play(asked, rig, case)
@@ -37,7 +38,8 @@ def test_the_page_tells_what_a_server_does(asked, rig, case):
 def play(asked, rig, case, **options):
     ways = ("straight", "client")
     alone, ours = ({form: asked(rig, case, way, form, **options)[0] for form in FORMS} for way in ways)
-    return telling.row(rig, case, alone, ours)
+    raw = {form: asked(rig, case, "raw", form, **options)[0] for form in FORMS} if is_raw(rig, case) else None
+    return telling.row(rig, case, alone, ours, raw)
 
 
 def _spoken(row):

@@ -7,7 +7,7 @@ import json
 import asking_ollama
 import pytest
 from asking import FORMS, Got
-from rigs import PLAYED, RIGS, Rig
+from rigs import PLAYED, PLAYED_RAW, RIGS, Rig
 from table import HEADERS, Case
 
 
@@ -42,7 +42,19 @@ def test_the_app_sees_what_the_row_says(asked, rig, case, way, form):
     assert [(last.content, last.calls, last.finish_reason) for last in more] == answers
 
 
-RAW = [
+@pytest.mark.asks("raw")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("rig", "case"), PLAYED_RAW)
+def test_the_app_sees_it_in_raw_mode(asked, rig, case, form):
+    got, *more = asked(rig, case, "raw", form)
+    case = case.when(form)
+    check(case, rig, got)
+    assert {mode for mode, _ in got.attempts} == {"raw"}
+    answers = [] if case.answer is None else [(case.answer, [], "stop")]
+    assert [(last.content, last.calls, last.finish_reason) for last in more] == answers
+
+
+HEADERS_READ = [
     pytest.param(rig, case, id=f"{rig.name}-{case.name}", marks=[getattr(pytest.mark, rig.mark)] if rig.mark else [])
     for rig in RIGS.values()
     for case in HEADERS
@@ -52,7 +64,7 @@ RAW = [
 
 @pytest.mark.asks("harmony")
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("rig", "case"), RAW)
+@pytest.mark.parametrize(("rig", "case"), HEADERS_READ)
 def test_a_header_is_read_in_harmony_mode(asked, rig, case, form):
     (got,) = asked(rig, case, "harmony", form)
     case = case.when(form)

@@ -60,6 +60,7 @@ def modes(got):
         *((kind, "prompt") for kind in ALL),
         *((kind, "native") for kind in TAKES_TOOLS),
         *((kind, "harmony") for kind in GPT_OSS),
+        *((kind, "raw") for kind in ALL if kind not in GPT_OSS),
     ],
 )
 def test_a_whole_conversation_in_each_mode(put, kind, mode):
@@ -81,10 +82,10 @@ def test_where_vllm_is_right_nothing_else_is_tried(put, kind):
 
 @pytest.mark.parametrize("choice", ["auto", "required", NAMED, None])
 @pytest.mark.parametrize("kind", ["vllm-hermes-bare"])
-def test_without_the_flags_the_prompt_does(put, choice, kind):
+def test_without_the_flags_raw_mode_does(put, choice, kind):
     got = put(kind, QUESTION, **({} if choice is None else {"tool_choice": choice}))
     assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
-    assert modes(got)[-1] == "prompt"
+    assert modes(got)[-1] == "raw"
 
 
 @pytest.mark.parametrize("choice", ["required", NAMED])
@@ -250,4 +251,4 @@ def test_a_mode_that_keeps_failing_is_left_out_for_a_while(servers, connect, ask
     told = [ask(client, server.name, QUESTION, tools=[WEATHER]) for _ in range(4)]
     assert [got.calls for got in told] == [[CALL]] * 4
     assert len(told[0].attempts) == 2
-    assert told[-1].attempts == [("prompt", "answered")]
+    assert told[-1].attempts == [("raw", "answered")]

@@ -131,9 +131,23 @@ def test_a_named_tool_under_the_name_that_was_sent():
     assert seen.message["tool_calls"][0]["function"] == {"name": "my.tool/x", "arguments": "{}"}
 
 
-def test_where_the_family_is_not_known_a_required_call_is_only_checked():
-    answers = [*rendered("llamacpp"), said("llamacpp", "Sunny."), *rendered("llamacpp"), said("llamacpp")]
-    seen = play(ask(WEATHER, tool_choice="required"), answers, target=server(family=None))
+def test_where_the_family_is_not_known_the_template_shows_how_a_call_begins():
+    shown = [f"{PROMPT}<call>{name}({more})</call>ok" for name, more in (("a", ""), ("b", "x"))]
+    examples = [answer for text in shown for answer in rendered("llamacpp", text)]
+    seen = play(
+        ask(WEATHER, tool_choice="required"),
+        [*rendered("llamacpp"), *examples, said("llamacpp")],
+        target=server(family=None),
+    )
+    assert prompt_of(seen) == f"{PROMPT}<call>"
+    assert [message["role"] for message in seen.bodies[1]["messages"]] == ["user", "assistant", "tool"]
+
+
+def test_where_the_template_shows_no_call_either_a_required_call_is_only_checked():
+    refused = error("no", 500)
+    answers = [*rendered("llamacpp"), refused, said("llamacpp", "Sunny.")]
+    again = [*rendered("llamacpp"), refused, said("llamacpp")]
+    seen = play(ask(WEATHER, tool_choice="required"), [*answers, *again], target=server(family=None))
     assert prompt_of(seen) == PROMPT
     assert modes(seen) == [("raw", "choice"), ("raw", "answered")]
 

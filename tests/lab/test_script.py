@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptools.errors import UsageError
-from promptools.lab.script import ScriptedReply, cues, cut_pieces, read_script, settings
+from promptools.lab.script import ScriptedReply, SpecialTokens, cues, cut_pieces, read_script, settings
 
 
 @given(st.binary(min_size=2, max_size=2000) | st.text("ab", min_size=2).map(str.encode))
@@ -54,3 +54,15 @@ def test_cues_and_settings_are_listed_once():
 def test_a_script_that_cannot_be_played_is_refused(lines, wrong):
     with pytest.raises(UsageError, match=wrong):
         read_script(lines)
+
+
+def test_special_tokens_are_pieces_of_their_own():
+    special = SpecialTokens(("[CALL]",), bos="<s>", eos="</s>")
+    (reply,) = read_script([ScriptedReply("a", "[CALL]get it now</s>")], special)
+    assert (reply.pieces[0], b"".join(reply.pieces), reply.end) == (b"[CALL]", b"[CALL]get it now", "</s>")
+    assert read_script([ScriptedReply("a", "well")], special)[0].end == "</s>"
+
+
+def test_a_special_token_that_comes_twice_is_refused():
+    with pytest.raises(UsageError, match="twice in the reply"):
+        read_script([ScriptedReply("a", "[CALL]one[CALL]two")], SpecialTokens(("[CALL]",)))

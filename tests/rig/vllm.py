@@ -27,11 +27,11 @@ from promptools.lab.script import ScriptedReply
 from promptools.lab.server_process import Server, cache_folder, start_server
 from rig import guard
 
-VllmTemplate = Literal["hermes", "harmony", "plain"]
-"""A tiny Llama with Hermes tags or without tools, and gpt-oss, whose prompts vLLM renders itself."""
+VllmTemplate = Literal["hermes", "harmony", "plain", "coder"]
+"""A tiny Llama with Hermes tags, without tools or with Qwen3-Coder's XML; and gpt-oss, whose prompts vLLM renders."""
 
 PLUGIN_FOLDER = Path(__file__).parent / "inside_vllm"
-PARSERS: dict[VllmTemplate, str] = {"hermes": "hermes", "harmony": "openai", "plain": "hermes"}
+PARSERS: dict[VllmTemplate, str] = {"hermes": "hermes", "harmony": "openai", "plain": "hermes", "coder": "qwen3_coder"}
 _BOOT_SECONDS = 600.0  # a busy machine takes ten times as long
 
 
@@ -68,6 +68,7 @@ def serve(
     *,
     installed: VllmInstallation,
     template: VllmTemplate = "hermes",
+    chat_template: Path | None = None,
     tools: bool = True,
     name: str = "scripted",
     folder: Path | None = None,
@@ -79,9 +80,10 @@ def serve(
     """Start vLLM on a model with the replies `lines`, and wait until it is up (ten to forty seconds).
 
     With `tools`, it has the two flags without which vLLM refuses tools: --enable-auto-tool-choice and
-    --tool-call-parser. `slots` requests run at once, the others wait. `context` is in tokens, for each. `port` 0 is any
-    free one. `report` is called with progress messages, by default it prints them to stderr. Raises `UsageError` if the
-    vocabulary is missing, and `UpstreamError` if a model cannot be created or the server does not come up.
+    --tool-call-parser. `chat_template` is the file of a template that is not in `promptools.lab`. `slots` requests run
+    at once, the others wait. `context` is in tokens, for each. `port` 0 is any free one. `report` is called with
+    progress messages, by default it prints them to stderr. Raises `UsageError` if the vocabulary is missing, and
+    `UpstreamError` if a model cannot be created or the server does not come up.
     """
     report = report or _print_progress
     folder = folder or cache_folder() / "lab" / "vllm"
@@ -90,7 +92,7 @@ def serve(
     write_script(lines, script)
     port = port or _free_port()
     flags = ["--enable-auto-tool-choice", "--tool-call-parser", PARSERS[template]] if tools else []
-    chat_template = TEMPLATES / f"{template}.jinja"
+    chat_template = chat_template or TEMPLATES / f"{template}.jinja"
     # the logits of gpt-oss's 200,000 tokens take six times as long in bfloat16 on a processor that does not know it;
     # vLLM 0.28 has it in bfloat16 only
     dtype = "bfloat16" if installed.version.startswith("0.28.") else "float32"

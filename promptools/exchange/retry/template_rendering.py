@@ -1,10 +1,10 @@
 """Ask the server, or a template of the config, for the prompt of raw mode, before an attempt in that mode.
 
-One request renders the conversation; another, only where a required call is begun in a prompt of token ids, turns that
-beginning into ids. Nothing is generated. A prompt is kept for as long as the exchange: the same conversation, asked
-again in another attempt or for another choice, is not rendered twice. It is not kept from one exchange to the next:
-templates drop the reasoning of earlier turns when a new one begins, so a conversation's prompt is not the beginning of
-the next turn's.
+One request renders the conversation. Only where a call is required, two more may render calls after it, to learn how
+the template begins them, and one turns that beginning into ids where the prompt is of ids. Nothing is generated. A
+prompt is kept for as long as the exchange: the same conversation, asked again in another attempt or for another choice,
+is not rendered twice. It is not kept from one exchange to the next: templates drop the reasoning of earlier turns when
+a new one begins, so a conversation's prompt is not the beginning of the next turn's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from promptools.exchange.downstream.response_writer import encode_json
 from promptools.exchange.effects import Failed, Opened
 from promptools.exchange.upstream.failure import Failure, failure_of_connection, failure_of_status
 from promptools.exchange.upstream.upstream_request import requested_context
-from promptools.modes.raw_mode import RawMode, beginning_of_call, shows_tools
+from promptools.modes.raw_mode import (
+    RawMode,
+    beginning_in_examples,
+    beginning_of_call,
+    example_calls,
+    shows_tools,
+)
 from promptools.modes.requests.jinja_template import notes_on_unused, render_template
 from promptools.wire.raw.chat_template import (
     RenderedPrompt,
@@ -30,6 +36,8 @@ from promptools.wire.raw.chat_template import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from promptools.exchange.exchange_state import ExchangeState, Steps
     from promptools.exchange.retry.attempt_plan import AttemptPlan
     from promptools.modes.mode import PreparedRequest
@@ -57,30 +65,39 @@ def render_prompt(state: ExchangeState, plan: AttemptPlan) -> Steps[Failure | No
 
 
 def _render(state: ExchangeState, request: ToolRequest, native: PreparedRequest) -> Steps[Failure | RenderedPrompt]:
-    profile = request.profile
-    if profile.chat_template is not None:
-        text = yield from state.compute(partial(render_template, profile.chat_template, native.body))
-        prompt: RenderedPrompt | None = RenderedPrompt(text, text, notes=notes_on_unused(native.body))
-    else:
-        assert profile.template_endpoint is not None, "raw mode is offered only where a template can be rendered"
-        asked = encode_template_request(native.body, profile.template_endpoint, num_ctx=requested_context(request))
-        if asked is None:
-            raise UsageError(NO_PLACE)
-        answer = yield from _fetch(state, asked, request)
-        if isinstance(answer, Failure):
-            return answer
-        prompt = decode_rendered_prompt(answer, profile.template_endpoint)
-        prompt = None if prompt is None else replace(prompt, notes=asked.notes)
-    if prompt is None:
-        return Failure("no_raw", NO_PROMPT, opened=state.opened)
+    prompt = yield from _render_body(state, request, native.body)
+    if isinstance(prompt, Failure):
+        return prompt
     if not shows_tools(native, prompt):
         return Failure("no_native_tools", NO_TOOLS, opened=state.opened)
     return prompt
 
 
+def _render_body(
+    state: ExchangeState, request: ToolRequest, body: Mapping[str, Any]
+) -> Steps[Failure | RenderedPrompt]:
+    profile = request.profile
+    if profile.chat_template is not None:
+        text = yield from state.compute(partial(render_template, profile.chat_template, body))
+        return RenderedPrompt(text, text, notes=notes_on_unused(body))
+    assert profile.template_endpoint is not None, "raw mode is offered only where a template can be rendered"
+    asked = encode_template_request(body, profile.template_endpoint, num_ctx=requested_context(request))
+    if asked is None:
+        raise UsageError(NO_PLACE)
+    answer = yield from _fetch(state, asked, request)
+    if isinstance(answer, Failure):
+        return answer
+    prompt = decode_rendered_prompt(answer, profile.template_endpoint)
+    if prompt is None:
+        return Failure("no_raw", NO_PROMPT, opened=state.opened)
+    return replace(prompt, notes=asked.notes)
+
+
 def _begin_call(state: ExchangeState, request: ToolRequest, prompt: RenderedPrompt) -> Steps[Failure | RenderedPrompt]:
     """Add the beginning of a required call to the prompt."""
     head = beginning_of_call(request, prompt)
+    if head is None:
+        head = yield from _beginning_by_template(state, request, prompt)
     if not head:
         return prompt
     if isinstance(prompt.content, str):
@@ -92,6 +109,20 @@ def _begin_call(state: ExchangeState, request: ToolRequest, prompt: RenderedProm
     if ids is None or isinstance(ids.content, str):
         return Failure("no_raw", NO_PROMPT, opened=state.opened)
     return replace(prompt, content=(*prompt.content, *ids.content), prefill=head)
+
+
+def _beginning_by_template(state: ExchangeState, request: ToolRequest, prompt: RenderedPrompt) -> Steps[str]:
+    """Return how the template begins calls; empty if it renders none, which leaves the checks of every mode."""
+    examples: list[RenderedPrompt] = []
+    for body in example_calls(request):
+        try:
+            example = yield from _render_body(state, request, body)
+        except UsageError:
+            return ""
+        if isinstance(example, Failure):
+            return ""
+        examples.append(example)
+    return beginning_in_examples(request, prompt, examples)
 
 
 def _fetch(state: ExchangeState, asked: TemplateRequest, request: ToolRequest) -> Steps[Any]:
