@@ -83,6 +83,8 @@ def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     options = defaults.override(data.get("promptools"))
     route = context.route(as_text(data.get("model")) or None, options.provider)
     if not is_object(parsed):
+        if client_api.wire is None:
+            raise UsageError("the request's body must be a JSON object")
         return RoutedRequest(
             data, route, route.url or request.url, defaults, has_tools=False, unchanged_body=request.body
         )
