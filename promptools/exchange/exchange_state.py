@@ -47,7 +47,7 @@ Steps: TypeAlias = Generator[Effect, EffectResult, T]
 
 LARGE_REQUEST = 64 * 1024
 """Bytes from which a request is prepared in a thread: about a hundred tools, some 15 ms of work if they are new."""
-_CHAT = "/chat/completions"
+_OPENAI_ROUTES = ("/chat/completions", "/responses")
 _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"})
 
 
@@ -264,11 +264,12 @@ class ExchangeState:
 
 
 def api_base(url: str) -> str:
-    """Return the base URL of a server from the URL of its Chat Completions, or of one of Ollama's own routes."""
+    """Return the base URL of a server from the URL of one of OpenAI's routes that we serve, or of Ollama's own."""
     address = url.partition("?")[0].rstrip("/")
     root, api, _ = address.rpartition("/api/")
-    if address.endswith(_CHAT) or not api:
-        return address.removesuffix(_CHAT)
+    route = next((route for route in _OPENAI_ROUTES if address.endswith(route)), "")
+    if route or not api:
+        return address.removesuffix(route)
     return server_root(root) + "/v1"
 
 

@@ -93,6 +93,7 @@ def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     if route.target.model:
         client_body["model"] = route.target.model
     body, notes = client_api.decode_request(client_body, route.target.profile)
+    _check_tool_count(body, context.max_tools)
     tools = involves_tools(body)
     body = _override_descriptions(body, route.target.descriptions)
     rewrite = (

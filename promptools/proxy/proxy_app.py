@@ -23,7 +23,7 @@ from promptools.proxy.request_body import RequestBody, check_framing, streaming_
 from promptools.proxy.upstream_url import parse_base_url, read_request_target
 from promptools.transport import AsyncDriver, Session, Settings, installed_library, library_of, with_error_boundary
 from promptools.transport.driver.response_content import supported_encodings
-from promptools.transport.endpoints import CHAT_ENDPOINT
+from promptools.transport.endpoints import OPENAI_ENDPOINTS, Endpoint, find_endpoint
 from promptools.wire.chat_encoder import error_body
 
 if TYPE_CHECKING:
@@ -165,8 +165,9 @@ class Proxy:
         """Route a request; respond with an error if it is refused, and not at all if the client disconnects early."""
         try:
             path, url = self._locate(scope)
-            if CHAT_ENDPOINT.matches(scope["method"], path):
-                work = partial(self._run_exchange, scope, url, await body.read(self.max_body), tasks)
+            endpoint = find_endpoint(OPENAI_ENDPOINTS, scope["method"], path)
+            if endpoint is not None:
+                work = partial(self._run_exchange, scope, url, endpoint, await body.read(self.max_body), tasks)
             else:
                 self.session.warn_if_unread(scope["method"], path)
                 work = partial(self._pass_through, scope, url, body)
@@ -208,11 +209,14 @@ class Proxy:
         message = f"no answer from {self.base_url}: {_error_text(error)}"
         return json.dumps(error_body(message, kind="UpstreamError", code="no_answer")).encode()
 
-    async def _run_exchange(self, scope: Scope, url: str, body: bytes, tasks: TaskGroup, send: Send) -> None:
+    async def _run_exchange(
+        self, scope: Scope, url: str, endpoint: Endpoint, body: bytes, tasks: TaskGroup, send: Send
+    ) -> None:
         """Run an exchange and relay what it emits; its clock ticks in another task of the group."""
         fields = [pair for pair in self._forwarded_fields(scope) if pair[0].lower() != ACCEPT_ENCODING]
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
-        exchange = with_error_boundary(self.session(Request("POST", url, headers, body)))
+        request = Request(scope["method"], url, headers, body)
+        exchange = with_error_boundary(self.session(request, endpoint), endpoint.api)
         extensions = {"timeout": self.http.timeout.as_dict()}
         send_upstream = partial(self._send, client_authorization=self._client_authorization(fields))
         driver = AsyncDriver(exchange, library_of(self.http), send_upstream, extensions=extensions)

@@ -9,6 +9,8 @@ from typing import TypeAlias
 from promptools.exchange import ClientRequest, Context, Exchange, run
 from promptools.exchange.downstream.client_api import CHAT_API, OLLAMA_API, ClientApi
 from promptools.exchange.downstream.ollama_routes import LIST_ROUTE, serve_ollama_route
+from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
+from promptools.exchange.downstream.responses.stored_responses import ROUTE, serve_stored_response
 
 BeginExchange: TypeAlias = Callable[[ClientRequest, Context], Exchange]
 """Begins the exchange of a client's request."""
@@ -40,7 +42,13 @@ class Endpoint:
 CHAT_ENDPOINT = Endpoint("POST", "/chat/completions")
 OLLAMA_CHAT_ENDPOINT = Endpoint("POST", "/api/chat", OLLAMA_API)
 
-OPENAI_ENDPOINTS = (CHAT_ENDPOINT,)
+RESPONSES_ENDPOINTS = (
+    Endpoint("POST", "/responses", RESPONSES_API, serve_response),
+    Endpoint("GET", ROUTE, RESPONSES_API, serve_stored_response),
+    Endpoint("DELETE", ROUTE, RESPONSES_API, serve_stored_response),
+)
+
+OPENAI_ENDPOINTS = (CHAT_ENDPOINT, *RESPONSES_ENDPOINTS)
 OLLAMA_ENDPOINTS = (
     OLLAMA_CHAT_ENDPOINT,
     Endpoint("GET", f"/api/{LIST_ROUTE}", OLLAMA_API, serve_ollama_route),
@@ -55,11 +63,6 @@ OLLAMA_ENDPOINTS = (
 """What the ollama package requests: chat is always intercepted, the rest only if the server is no Ollama."""
 
 _UNREAD_API_WARNINGS = {
-    "/responses": (
-        "a request to the Responses API (/v1/responses) passes as it came, and so do its tool calls: promptools reads"
-        " Chat Completions only, so have the client use those (in the OpenAI Agents SDK:"
-        ' set_default_openai_api("chat_completions"))'
-    ),
     OLLAMA_CHAT_ENDPOINT.path: (
         "a request to Ollama's own API (/api/chat) passes as it came, and so do its tool calls: promptools reads it in"
         " Python apps, by promptools.ollama; here, have the client use Chat Completions (/v1/chat/completions)"
