@@ -10,7 +10,7 @@ from promptools.exchange import ClientRequest, Context, Exchange, run
 from promptools.exchange.downstream.client_api import CHAT_API, OLLAMA_API, ClientApi
 from promptools.exchange.downstream.ollama_routes import LIST_ROUTE, serve_ollama_route
 from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
-from promptools.exchange.downstream.responses.stored_responses import ROUTE, serve_stored_response
+from promptools.exchange.downstream.responses.stored_responses import STORED_ROUTE, serve_stored_response
 
 BeginExchange: TypeAlias = Callable[[ClientRequest, Context], Exchange]
 """Begins the exchange of a client's request."""
@@ -22,7 +22,7 @@ class Endpoint:
 
     method: str
     path: str
-    """The end of the request's path; if it ends with `/`, one more segment of any name follows."""
+    """The end of the request's path; if it ends with `/` or `_`, anything may follow."""
     api: ClientApi = CHAT_API
     """The client API that the requests use."""
     begin: BeginExchange = run
@@ -36,7 +36,7 @@ class Endpoint:
         """Whether a request matches this endpoint."""
         if method != self.method:
             return False
-        return self.path in path if self.path.endswith("/") else path.rstrip("/").endswith(self.path)
+        return self.path in path if self.path.endswith(("/", "_")) else path.rstrip("/").endswith(self.path)
 
 
 CHAT_ENDPOINT = Endpoint("POST", "/chat/completions")
@@ -44,8 +44,8 @@ OLLAMA_CHAT_ENDPOINT = Endpoint("POST", "/api/chat", OLLAMA_API)
 
 RESPONSES_ENDPOINTS = (
     Endpoint("POST", "/responses", RESPONSES_API, serve_response),
-    Endpoint("GET", ROUTE, RESPONSES_API, serve_stored_response),
-    Endpoint("DELETE", ROUTE, RESPONSES_API, serve_stored_response),
+    Endpoint("GET", STORED_ROUTE, RESPONSES_API, serve_stored_response),
+    Endpoint("DELETE", STORED_ROUTE, RESPONSES_API, serve_stored_response),
 )
 
 OPENAI_ENDPOINTS = (CHAT_ENDPOINT, *RESPONSES_ENDPOINTS)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from promptools.wire.responses.client_tools import ClientTool
     from promptools.wire.responses.responses_request import ResponsesRequest
 
+ID_PREFIX = "resp_"
+"""How the ids of responses begin."""
 _INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """The reasons of an incomplete response, by finish reason."""
 
@@ -33,7 +35,7 @@ class ResponseFrame:
     @property
     def id(self) -> str:
         """The response's id."""
-        return f"resp_{self.token}"
+        return ID_PREFIX + self.token
 
     def item_id(self, prefix: str, index: int) -> str:
         """Return the id of an item of the output."""

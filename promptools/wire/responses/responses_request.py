@@ -78,7 +78,12 @@ def decode_responses_request(
             raise UsageError(f"{key!r} cannot be served here: {reason}")
     items = [_resolve(item, find_item) for item in normalize_input(data.get("input"))]
     tools = ClientTools()
-    added = [tool for item in (*history, *items) if item.get("type") == "additional_tools" for tool in item["tools"]]
+    added = [
+        tool
+        for item in (*history, *items)
+        if item.get("type") == "additional_tools"
+        for tool in as_list(item.get("tools"))
+    ]
     tools.add([*as_list(data.get("tools")), *added] if added else data.get("tools"))
     notes = [f"not sent: the hosted tool {clip(kind)!r}; it runs on OpenAI's servers" for kind in tools.left_out]
     messages, dropped = decode_items([*history, *items], _instructions(data.get("instructions")), tools)

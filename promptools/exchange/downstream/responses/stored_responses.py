@@ -10,12 +10,15 @@ from promptools.exchange.downstream.response_writer import encode_json
 from promptools.exchange.downstream.responses.response_store import StoredResponse, owner_of
 from promptools.exchange.effects import Emit, Head
 from promptools.wire.chat_encoder import error_body
+from promptools.wire.responses.output_items import ID_PREFIX
 
 if TYPE_CHECKING:
     from promptools.exchange.context import ClientRequest, Context
     from promptools.exchange.runner import Exchange
 
-ROUTE = "/responses/"
+_ROUTE = "/responses/"
+STORED_ROUTE = f"{_ROUTE}{ID_PREFIX}"
+"""How the paths of stored responses begin; other ids are not ours."""
 _INPUT_ITEMS = "input_items"
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
@@ -31,7 +34,7 @@ def serve_stored_response(request: ClientRequest, context: Context) -> Exchange:
 
 def _respond(request: ClientRequest, context: Context) -> tuple[int, dict[str, Any]]:
     address, _, query = request.request.url.partition("?")
-    response_id, _, part = unquote(address.rstrip("/").rpartition(ROUTE)[2]).partition("/")
+    response_id, _, part = unquote(address.rstrip("/").rpartition(_ROUTE)[2]).partition("/")
     owner, store = owner_of(request.request.headers), context.response_store
     stored = store.get(owner, response_id)
     if stored is None or part not in ("", _INPUT_ITEMS):
