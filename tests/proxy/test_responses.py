@@ -39,7 +39,7 @@ def server():
 @pytest.fixture(params=["proxy", "in process"])
 def client(request, server):
     if request.param == "in process":
-        with promptools.OpenAI(base_url=f"{server.url}/v1", api_key="mine", config=Config(), max_retries=0) as made:
+        with promptools.OpenAI(base_url=server.url, api_key="mine", config=Config(), max_retries=0) as made:
             yield made
         return
     with (
@@ -127,7 +127,7 @@ def test_errors_of_the_server(server, client):
 
 def test_without_blocking(server):
     async def ask():
-        async with promptools.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="mine", config=Config()) as made:
+        async with promptools.AsyncOpenAI(base_url=server.url, api_key="mine", config=Config()) as made:
             response = await made.responses.create(model="m", input="hi", tools=[WEATHER])
             events = [event async for event in await made.responses.create(model="m", input="hi", stream=True)]
             kept = await made.responses.retrieve(response.id)
@@ -139,7 +139,7 @@ def test_without_blocking(server):
 
 def test_copies_of_a_client_share_what_is_stored(server):
     server.play(completion("hello"))
-    with promptools.OpenAI(base_url=f"{server.url}/v1", api_key="mine", config=Config()) as made:
+    with promptools.OpenAI(base_url=server.url, api_key="mine", config=Config()) as made:
         response = made.responses.create(model="m", input="hi")
         assert made.with_options(timeout=5, trace=True).responses.retrieve(response.id).id == response.id
 
