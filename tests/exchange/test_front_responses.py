@@ -732,3 +732,56 @@ def test_the_store_is_bounded_by_size():
 def test_the_owner_is_no_readable_key():
     assert "secret" not in owner_of((("Authorization", "Bearer secret"),))
     assert json.dumps(owner_of(())) != json.dumps(owner_of((("x-api-key", "a"),)))
+
+
+# --- requests of any shape
+
+FULL = ask(
+    WEATHER,
+    PATCH,
+    FILES,
+    instructions="Be brief.",
+    input=[
+        {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+        {
+            "type": "reasoning",
+            "summary": [{"type": "summary_text", "text": "Hm"}],
+            "encrypted_content": "promptools:AA",
+        },
+        {"type": "function_call", "call_id": "c1", "name": "read", "namespace": "mcp__files", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "ok"}]},
+        {"type": "custom_tool_call", "call_id": "c2", "name": "apply_patch", "input": "***"},
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": "ok"},
+    ],
+    tool_choice={"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "get_weather"}]},
+    text={"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}, "verbosity": "low"},
+    reasoning={"effort": "low", "summary": "auto"},
+    include=["reasoning.encrypted_content"],
+    metadata={"a": "b"},
+    store=True,
+)
+JUNK = (None, 5, -1.5, True, "x", "", [], {}, [5], [[]], {"type": "x"}, {"type": 5}, [{"type": "function"}])
+
+
+def places(value, path=()):
+    """Yield the path of each value inside a JSON value."""
+    yield path
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        yield from places(child, (*path, key))
+
+
+def replaced(value, path, other):
+    if not path:
+        return other
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = replaced(value[path[0]], path[1:], other)
+    return copy
+
+
+@pytest.mark.parametrize("path", [*places(FULL)][1:], ids=lambda path: ".".join(map(str, path)))
+def test_no_request_is_a_bug(path):
+    for junk in JUNK:
+        seen = play(replaced(FULL, path, junk), [reply("ok")] * 3, spare=True)
+        assert seen.head.status in {200, 400}, seen.body
+        assert isinstance(seen.json, dict)

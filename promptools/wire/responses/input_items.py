@@ -129,7 +129,7 @@ class _Conversation:
 
     def _add_result(self, item: Mapping[str, Any]) -> None:
         output = item.get("output")
-        is_content = isinstance(output, str) or (is_array(output) and all(_is_part(part) for part in output))
+        is_content = not is_object(output) and all(_is_part(part) for part in as_list(output))
         content = decode_content(output) if is_content else json.dumps(output, ensure_ascii=False)
         self.messages.append({"role": "tool", "tool_call_id": as_text(item.get("call_id")), "content": content})
 

@@ -31,9 +31,9 @@ _DECODED = frozenset({
 _OWN_KEYS = frozenset({
     "metadata", "max_tool_calls", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
     "safety_identifier", "service_tier", "truncation", "context_management", "moderation", "access_programs",
-    "background_options", "client_metadata", "image",
+    "background_options", "client_metadata", "image", "n", "functions", "function_call",
 })  # fmt: skip
-"""Keys that concern OpenAI's servers and are not sent; their loss changes no answer."""
+"""Keys that are not sent: they concern OpenAI's servers and change no answer, or are of Chat Completions alone."""
 _ECHOED: dict[str, Any] = {
     "instructions": None, "max_output_tokens": None, "max_tool_calls": None, "metadata": {},
     "parallel_tool_calls": True, "previous_response_id": None, "prompt_cache_key": None, "safety_identifier": None,
