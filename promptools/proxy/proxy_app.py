@@ -8,6 +8,7 @@ import os
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, Unpack
+from urllib.parse import urlsplit
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -88,6 +89,7 @@ class Proxy:
         self.target = target
         family = installed_library() if http_client is None else library_of(http_client)
         self.upstream = parse_base_url(target.base_url, family.module)
+        self._host = urlsplit(self.upstream.base_url).hostname or ""
         self.max_body = next(limit for limit in (max_body, options.max_body, MAX_BODY) if limit is not None)
         if self.max_body < 1:
             raise UsageError(f"max_body must be 1 byte or more, not {self.max_body}")
@@ -165,7 +167,7 @@ class Proxy:
         """Route a request; respond with an error if it is refused, and not at all if the client disconnects early."""
         try:
             path, url = self._locate(scope)
-            endpoint = find_endpoint(OPENAI_ENDPOINTS, scope["method"], path)
+            endpoint = find_endpoint(OPENAI_ENDPOINTS, scope["method"], path, self._host)
             if endpoint is not None:
                 work = partial(self._run_exchange, scope, url, endpoint, await body.read(self.max_body), tasks)
             else:

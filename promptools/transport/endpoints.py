@@ -49,6 +49,8 @@ RESPONSES_ENDPOINTS = (
 )
 
 OPENAI_ENDPOINTS = (CHAT_ENDPOINT, *RESPONSES_ENDPOINTS)
+_OPENAI_HOSTS = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
+"""The ends of the names of OpenAI's own hosts: their Responses API does more than Chat Completions can express."""
 OLLAMA_ENDPOINTS = (
     OLLAMA_CHAT_ENDPOINT,
     Endpoint("GET", f"/api/{LIST_ROUTE}", OLLAMA_API, serve_ollama_route),
@@ -79,6 +81,7 @@ def unread_api_warning(method: str, path: str) -> str | None:
     )
 
 
-def find_endpoint(endpoints: tuple[Endpoint, ...], method: str, path: str) -> Endpoint | None:
+def find_endpoint(endpoints: tuple[Endpoint, ...], method: str, path: str, host: str) -> Endpoint | None:
     """Return the endpoint that a request matches; None if it is not intercepted."""
-    return next((endpoint for endpoint in endpoints if endpoint.matches(method, path)), None)
+    endpoint = next((endpoint for endpoint in endpoints if endpoint.matches(method, path)), None)
+    return None if endpoint in RESPONSES_ENDPOINTS and host.endswith(_OPENAI_HOSTS) else endpoint

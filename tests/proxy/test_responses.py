@@ -1,6 +1,7 @@
 """The Responses API by the real SDK: through the proxy, and in process, before a server of Chat Completions alone."""
 
 import asyncio
+from urllib.parse import urlsplit
 
 import openai
 import pytest
@@ -11,6 +12,7 @@ import promptools
 from promptools.profiles import Config
 from promptools.proxy import Proxy
 from promptools.transport import installed_library
+from promptools.transport.endpoints import OPENAI_ENDPOINTS, find_endpoint
 
 WEATHER = {
     "type": "function",
@@ -165,3 +167,24 @@ def test_keys_of_the_proxy_guard_stored_responses_too(server):
             assert http.get(f"{url}/{made.json()['id']}").status_code == 401
             assert http.delete(f"{url}/{made.json()['id']}").status_code == 401
             assert http.get(f"{url}/{made.json()['id']}", headers={"authorization": "Bearer k"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "intercepted"),
+    [
+        ("POST", "https://box/v1/responses", True),
+        ("POST", "https://box/v1/responses/", True),
+        ("GET", "https://box/v1/responses/resp_1", True),
+        ("GET", "https://box/v1/responses/resp_1/input_items", True),
+        ("DELETE", "https://box/v1/responses/resp_1", True),
+        ("GET", "https://box/v1/responses/other", False),
+        ("POST", "https://box/v1/responses/resp_1/cancel", False),
+        ("POST", "https://api.openai.com/v1/responses", False),
+        ("POST", "https://mine.openai.azure.com/openai/v1/responses", False),
+        ("POST", "https://api.openai.com/v1/chat/completions", True),
+    ],
+)
+def test_which_requests_are_intercepted(method, url, intercepted):
+    parts = urlsplit(url)
+    endpoint = find_endpoint(OPENAI_ENDPOINTS, method, parts.path, parts.hostname)
+    assert (endpoint is not None) == intercepted
