@@ -23,7 +23,6 @@ _REFUSED = {
     "prompt": "prompt templates are stored at OpenAI; send 'instructions' and 'input'",
 }
 """Keys that cannot be served, with the reason and the alternative."""
-_SAME_NAME = ("model", "temperature", "top_p", "parallel_tool_calls", "user", "top_logprobs", "promptools")
 _DECODED = frozenset({
     "input", "instructions", "tools", "tool_choice", "text", "reasoning", "max_output_tokens", "include",
     "previous_response_id", "store", "stream", "stream_options", *_REFUSED,
@@ -77,26 +76,18 @@ def decode_responses_request(
         if data.get(key):
             raise UsageError(f"{key!r} cannot be served here: {reason}")
     items = [_resolve(item, find_item) for item in normalize_input(data.get("input"))]
-    tools = ClientTools()
-    added = [
-        tool
-        for item in (*history, *items)
-        if item.get("type") == "additional_tools"
-        for tool in as_list(item.get("tools"))
-    ]
-    tools.add([*as_list(data.get("tools")), *added] if added else data.get("tools"))
-    notes = [f"not sent: the hosted tool {clip(kind)!r}; it runs on OpenAI's servers" for kind in tools.left_out]
-    messages, dropped = decode_items([*history, *items], _instructions(data.get("instructions")), tools)
-    body = {key: value for key, value in data.items() if key in _SAME_NAME or key not in _DECODED | _OWN_KEYS}
-    body = {key: value for key, value in body.items() if value is not None}
-    body |= {"messages": messages, "stream": data.get("stream") is True}
-    body |= _decode_tools(data, tools) | _decode_limit(data, body) | _decode_text(as_object(data.get("text")))
+    conversation = [*history, *items]
+    tools = _offered_tools(data.get("tools"), conversation)
+    messages, dropped = decode_items(conversation, _instructions(data.get("instructions")), tools)
+    reasoning = as_object(data.get("reasoning"))
     include = [as_text(value) for value in as_list(data.get("include"))]
+    body = _kept_parameters(data) | {"messages": messages, "stream": data.get("stream") is True}
+    body |= _decode_tools(data, tools) | _decode_limit(data, body) | _decode_text(as_object(data.get("text")))
     if LOGPROBS in include or data.get("top_logprobs"):
         body["logprobs"] = True
-    reasoning = as_object(data.get("reasoning"))
     if reasoning.get("effort"):
         body["reasoning_effort"] = reasoning["effort"]
+    notes = [f"not sent: the hosted tool {clip(kind)!r}; it runs on OpenAI's servers" for kind in tools.left_out]
     if data.get("truncation") == "auto":
         notes.append("truncation 'auto' was not applied: nothing of the conversation is dropped")
     return ResponsesRequest(
@@ -109,6 +100,20 @@ def decode_responses_request(
         stored=data.get("store") is not False,
         notes=(*notes, *dropped),
     )
+
+
+def _kept_parameters(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that are sent as they are."""
+    return {key: value for key, value in data.items() if key not in _DECODED | _OWN_KEYS and value is not None}
+
+
+def _offered_tools(tools: Any, conversation: Sequence[Mapping[str, Any]]) -> ClientTools:
+    """Return the request's tools, with those that items of the conversation add."""
+    items = (item for item in conversation if item.get("type") == "additional_tools")
+    added = [tool for item in items for tool in as_list(item.get("tools"))]
+    offered = ClientTools()
+    offered.add([*as_list(tools), *added] if added else tools)
+    return offered
 
 
 def _resolve(item: dict[str, Any], find_item: Callable[[str], dict[str, Any] | None]) -> dict[str, Any]:
