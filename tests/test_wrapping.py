@@ -168,7 +168,7 @@ def test_the_page_has_that_line(line):
 # --- APIs that nobody reads
 
 
-@pytest.mark.parametrize(("path", "name"), [("/responses", "Responses API"), ("/api/chat", "Ollama's own API")])
+@pytest.mark.parametrize(("path", "name"), [("/api/chat", "Ollama's own API")])
 def test_what_passes_with_its_calls_unread_is_in_the_log_once(server, caplog, path, name):
     caplog.set_level(logging.WARNING, "promptools")
     with http_client(**OPTIONS) as http, wrap(http, trace=True) as copy:

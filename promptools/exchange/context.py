@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
+from promptools.exchange.downstream.responses.response_store import ResponseStore
 from promptools.exchange.upstream.detection import DetectionCache
 from promptools.exchange.upstream.upstream_reply import MAX_REPLY
 from promptools.fallback import Breaker, ContextSizes, Stop, WaitFor
@@ -57,6 +58,8 @@ class Context:
     breaker: Breaker = field(default_factory=Breaker)
     context_sizes: ContextSizes = field(default_factory=ContextSizes)
     detection_cache: DetectionCache = field(default_factory=DetectionCache)
+    response_store: ResponseStore = field(default_factory=ResponseStore)
+    """What clients of the Responses API may continue."""
     options: Options | None = None
     """Defaults for the request's `promptools` key."""
     stop: Stop | None = None

@@ -47,7 +47,7 @@ Steps: TypeAlias = Generator[Effect, EffectResult, T]
 
 LARGE_REQUEST = 64 * 1024
 """Bytes from which a request is prepared in a thread: about a hundred tools, some 15 ms of work if they are new."""
-_CHAT = "/chat/completions"
+_OPENAI_ROUTES = ("/chat/completions", "/responses")
 _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"})
 
 
@@ -89,7 +89,8 @@ class ExchangeState:
         self._observer = context.observer
         self._sent_count = 0
         if self._observer is not None:
-            self._observed = ObservedExchange(context.new_id(), client.request, client.client_api.wire, client.at)
+            api = client.client_api
+            self._observed = ObservedExchange(context.new_id(), client.request, api.wire or api.path, client.at)
             self._observer.began(self._observed)
 
     @property
@@ -275,11 +276,12 @@ class ExchangeState:
 
 
 def api_base(url: str) -> str:
-    """Return the base URL of a server from the URL of its Chat Completions, or of one of Ollama's own routes."""
+    """Return the base URL of a server from the URL of one of OpenAI's routes that we serve, or of Ollama's own."""
     address = url.partition("?")[0].rstrip("/")
     root, api, _ = address.rpartition("/api/")
-    if address.endswith(_CHAT) or not api:
-        return address.removesuffix(_CHAT)
+    route = next((route for route in _OPENAI_ROUTES if address.endswith(route)), "")
+    if route or not api:
+        return address.removesuffix(route)
     return server_root(root) + "/v1"
 
 

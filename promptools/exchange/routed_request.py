@@ -83,6 +83,8 @@ def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     options = defaults.override(data.get("promptools"))
     route = context.route(as_text(data.get("model")) or None, options.provider)
     if not is_object(parsed):
+        if client_api.wire is None:
+            raise UsageError("the request's body must be a JSON object")
         return RoutedRequest(
             data, route, route.url or request.url, defaults, has_tools=False, unchanged_body=request.body
         )
@@ -91,6 +93,7 @@ def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     if route.target.model:
         client_body["model"] = route.target.model
     body, notes = client_api.decode_request(client_body, route.target.profile)
+    _check_tool_count(body, context.max_tools)
     tools = involves_tools(body)
     body = _override_descriptions(body, route.target.descriptions)
     rewrite = (

@@ -65,8 +65,10 @@ def _run(state: ExchangeState) -> Steps[list[Reply]]:
 
 def _forward(state: ExchangeState, routed: RoutedRequest, payload: bytes) -> Steps[list[Reply]]:
     """Forward a request unchanged; if the server loses the reply before any content was forwarded, retry it."""
+    wire = state.client_api.wire
+    assert wire is not None, "a request is forwarded only to a server with the client's own API"
     streamed, swallows = routed.body.get("stream") is True, routed.route.target.profile.swallows
-    watch = PassthroughMonitor(streamed=streamed, swallows=swallows, wire=state.client_api.wire)
+    watch = PassthroughMonitor(streamed=streamed, swallows=swallows, wire=wire)
     failure = yield from forward(state, payload, watch)
     if failure is None:
         return []

@@ -8,6 +8,7 @@ import os
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, Unpack
+from urllib.parse import urlsplit
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -23,7 +24,7 @@ from promptools.proxy.request_body import RequestBody, check_framing, streaming_
 from promptools.proxy.upstream_url import parse_base_url, read_request_target
 from promptools.transport import AsyncDriver, Session, Settings, installed_library, library_of, with_error_boundary
 from promptools.transport.driver.response_content import supported_encodings
-from promptools.transport.endpoints import CHAT_ENDPOINT
+from promptools.transport.endpoints import OPENAI_ENDPOINTS, Endpoint, find_endpoint
 from promptools.wire.chat_encoder import error_body
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ READ_TIMEOUT = 600.0
 """Maximum number of seconds between two pieces of a response, as in the OpenAI SDK: a long prompt takes long."""
 CONNECT_TIMEOUT = 10.0
 MAX_BODY = 64 * 2**20
-"""Maximum size of a chat completion's request body in bytes; it is held in memory."""
+"""Maximum size of a body that is read in bytes, as those of chat completions are; it is held in memory."""
 MAX_TOOLS = 4096
 """Maximum number of tools in one request, unless `max_tools` is set."""
 API_KEY_VARIABLE = "PROMPTOOLS_API_KEY"
@@ -53,7 +54,7 @@ JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 
 
 class Proxy:
-    """An ASGI application in front of one server: chat completions go through exchanges, all else passes unchanged.
+    """An ASGI application in front of one server: OpenAI's APIs go through exchanges, all else passes unchanged.
 
     The server is at `base_url`, or is the config's provider (`provider=`, else the default one); raises `UsageError` if
     neither has an address. `http_client` (an httpx or httpx2 `AsyncClient`) sends the requests; the caller closes it.
@@ -61,7 +62,7 @@ class Proxy:
     With `api_keys`, to which those of the config and of PROMPTOOLS_API_KEY are added, only requests with one of them
     are accepted. The client's own authorization is forwarded only if neither the proxy nor the provider has a key.
     Without keys, a request over loopback must name a loopback host, or one of `allowed_hosts` ("*": any). `max_body`
-    limits the body of a chat completion, in bytes; all other bodies are streamed without a limit.
+    limits the bodies that are read, in bytes; all others are streamed without a limit.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Proxy:
         self.target = target
         family = installed_library() if http_client is None else library_of(http_client)
         self.upstream = parse_base_url(target.base_url, family.module)
+        self._host = urlsplit(self.upstream.base_url).hostname or ""
         self.max_body = next(limit for limit in (max_body, options.max_body, MAX_BODY) if limit is not None)
         if self.max_body < 1:
             raise UsageError(f"max_body must be 1 byte or more, not {self.max_body}")
@@ -165,8 +167,9 @@ class Proxy:
         """Route a request; respond with an error if it is refused, and not at all if the client disconnects early."""
         try:
             path, url = self._locate(scope)
-            if CHAT_ENDPOINT.matches(scope["method"], path):
-                work = partial(self._run_exchange, scope, url, await body.read(self.max_body), tasks)
+            endpoint = find_endpoint(OPENAI_ENDPOINTS, scope["method"], path, self._host)
+            if endpoint is not None:
+                work = partial(self._run_exchange, scope, url, endpoint, await body.read(self.max_body), tasks)
             else:
                 self.session.warn_if_unread(scope["method"], path)
                 work = partial(self._pass_through, scope, url, body)
@@ -208,11 +211,14 @@ class Proxy:
         message = f"no answer from {self.base_url}: {_error_text(error)}"
         return json.dumps(error_body(message, kind="UpstreamError", code="no_answer")).encode()
 
-    async def _run_exchange(self, scope: Scope, url: str, body: bytes, tasks: TaskGroup, send: Send) -> None:
+    async def _run_exchange(
+        self, scope: Scope, url: str, endpoint: Endpoint, body: bytes, tasks: TaskGroup, send: Send
+    ) -> None:
         """Run an exchange and relay what it emits; its clock ticks in another task of the group."""
         fields = [pair for pair in self._forwarded_fields(scope) if pair[0].lower() != ACCEPT_ENCODING]
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
-        exchange = with_error_boundary(self.session(Request("POST", url, headers, body)))
+        request = Request(scope["method"], url, headers, body)
+        exchange = with_error_boundary(self.session(request, endpoint), endpoint.api)
         extensions = {"timeout": self.http.timeout.as_dict()}
         send_upstream = partial(self._send, client_authorization=self._client_authorization(fields))
         driver = AsyncDriver(exchange, library_of(self.http), send_upstream, extensions=extensions)

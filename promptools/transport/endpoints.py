@@ -9,6 +9,8 @@ from typing import TypeAlias
 from promptools.exchange import ClientRequest, Context, Exchange, run
 from promptools.exchange.downstream.client_api import CHAT_API, OLLAMA_API, ClientApi
 from promptools.exchange.downstream.ollama_routes import LIST_ROUTE, serve_ollama_route
+from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
+from promptools.exchange.downstream.responses.stored_responses import STORED_ROUTE, serve_stored_response
 
 BeginExchange: TypeAlias = Callable[[ClientRequest, Context], Exchange]
 """Begins the exchange of a client's request."""
@@ -20,7 +22,7 @@ class Endpoint:
 
     method: str
     path: str
-    """The end of the request's path; if it ends with `/`, one more segment of any name follows."""
+    """The end of the request's path; if it ends with `/` or `_`, anything may follow."""
     api: ClientApi = CHAT_API
     """The client API that the requests use."""
     begin: BeginExchange = run
@@ -34,13 +36,21 @@ class Endpoint:
         """Whether a request matches this endpoint."""
         if method != self.method:
             return False
-        return self.path in path if self.path.endswith("/") else path.rstrip("/").endswith(self.path)
+        return self.path in path if self.path.endswith(("/", "_")) else path.rstrip("/").endswith(self.path)
 
 
 CHAT_ENDPOINT = Endpoint("POST", "/chat/completions")
 OLLAMA_CHAT_ENDPOINT = Endpoint("POST", "/api/chat", OLLAMA_API)
 
-OPENAI_ENDPOINTS = (CHAT_ENDPOINT,)
+RESPONSES_ENDPOINTS = (
+    Endpoint("POST", "/responses", RESPONSES_API, serve_response),
+    Endpoint("GET", STORED_ROUTE, RESPONSES_API, serve_stored_response),
+    Endpoint("DELETE", STORED_ROUTE, RESPONSES_API, serve_stored_response),
+)
+
+OPENAI_ENDPOINTS = (CHAT_ENDPOINT, *RESPONSES_ENDPOINTS)
+_OPENAI_HOSTS = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
+"""The ends of the names of OpenAI's own hosts: their Responses API does more than Chat Completions can express."""
 OLLAMA_ENDPOINTS = (
     OLLAMA_CHAT_ENDPOINT,
     Endpoint("GET", f"/api/{LIST_ROUTE}", OLLAMA_API, serve_ollama_route),
@@ -55,11 +65,6 @@ OLLAMA_ENDPOINTS = (
 """What the ollama package requests: chat is always intercepted, the rest only if the server is no Ollama."""
 
 _UNREAD_API_WARNINGS = {
-    "/responses": (
-        "a request to the Responses API (/v1/responses) passes as it came, and so do its tool calls: promptools reads"
-        " Chat Completions only, so have the client use those (in the OpenAI Agents SDK:"
-        ' set_default_openai_api("chat_completions"))'
-    ),
     OLLAMA_CHAT_ENDPOINT.path: (
         "a request to Ollama's own API (/api/chat) passes as it came, and so do its tool calls: promptools reads it in"
         " Python apps, by promptools.ollama; here, have the client use Chat Completions (/v1/chat/completions)"
@@ -76,6 +81,7 @@ def unread_api_warning(method: str, path: str) -> str | None:
     )
 
 
-def find_endpoint(endpoints: tuple[Endpoint, ...], method: str, path: str) -> Endpoint | None:
+def find_endpoint(endpoints: tuple[Endpoint, ...], method: str, path: str, host: str) -> Endpoint | None:
     """Return the endpoint that a request matches; None if it is not intercepted."""
-    return next((endpoint for endpoint in endpoints if endpoint.matches(method, path)), None)
+    endpoint = next((endpoint for endpoint in endpoints if endpoint.matches(method, path)), None)
+    return None if endpoint in RESPONSES_ENDPOINTS and host.endswith(_OPENAI_HOSTS) else endpoint

@@ -48,7 +48,7 @@ class InterceptingTransport:
 
     def find_endpoint(self, request: Any) -> Endpoint | None:
         """Return the endpoint that a request matches; None if it is not intercepted."""
-        endpoint = find_endpoint(self.endpoints, request.method, request.url.path)
+        endpoint = find_endpoint(self.endpoints, request.method, request.url.path, request.url.host)
         if endpoint is None and isinstance(self.start, Session):
             self.start.warn_if_unread(request.method, request.url.path)
         return endpoint

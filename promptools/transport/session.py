@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from promptools import dialects
 from promptools.errors import UsageError, clip
 from promptools.exchange import ClientRequest, Context, DetectionCache, Exchange, Request, Route
+from promptools.exchange.downstream.responses.response_store import ResponseStore
 from promptools.exchange.exchange_state import api_base
 from promptools.exchange.upstream.detection import probe_server
 from promptools.exchange.upstream.upstream_reply import MAX_REPLY
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("promptools")
 ID_ALPHABET = string.ascii_letters + string.digits
+_RANDOM = random.SystemRandom()
+"""Ids of stored responses are made of it, which others must not guess."""
 CREDENTIAL_FIELDS = frozenset({
     "authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie", "openai-organization", "openai-project",
 })  # fmt: skip
@@ -106,14 +109,14 @@ OPTION_NAMES = frozenset(OPTIONS) - {"provider"}
 
 def new_call_id() -> str:
     """Return a new call id that every server accepts: nine letters and digits, as Mistral's templates require."""
-    return "".join(random.choices(ID_ALPHABET, k=ID_LENGTH))  # noqa: S311 - an id is no secret
+    return "".join(_RANDOM.choices(ID_ALPHABET, k=ID_LENGTH))
 
 
 class Session:
     """Starts exchanges: calling it with a client's request returns one.
 
-    The copies of a client share its breaker, what was detected of servers, the context sizes that were raised, and the
-    warnings that are logged only once.
+    The copies of a client share its breaker, what was detected of servers, the context sizes that were raised, the
+    stored responses, and the warnings that are logged only once.
     """
 
     def __init__(
@@ -122,6 +125,7 @@ class Session:
         detections: DetectionCache | None = None,
         context_sizes: ContextSizes | None = None,
         warned: set[str] | None = None,
+        response_store: ResponseStore | None = None,
     ) -> None:
         """Check the settings, find and read the config; raise `UsageError` for anything invalid."""
         unknown = settings.keys() - SETTING_NAMES
@@ -141,6 +145,7 @@ class Session:
             breaker=settings.get("breaker") or Breaker(),
             detection_cache=detections or DetectionCache(),
             context_sizes=context_sizes or ContextSizes(),
+            response_store=ResponseStore() if response_store is None else response_store,
             options=Options().override(options, "promptools"),
             stop=settings.get("stop"),
             wait=settings.get("wait"),
@@ -159,8 +164,13 @@ class Session:
 
     def with_settings(self, settings: Mapping[str, Any]) -> Session:
         """Return a copy with some settings replaced; the breaker stays shared unless another is passed."""
+        shared = self.context
         return Session(
-            {**self.settings, **settings}, self.context.detection_cache, self.context.context_sizes, self._warned
+            {**self.settings, **settings},
+            shared.detection_cache,
+            shared.context_sizes,
+            self._warned,
+            shared.response_store,
         )
 
     def warn_if_unread(self, method: str, path: str) -> None:

@@ -215,7 +215,7 @@ def make_context(seen: Seen, **given: Any) -> Context:
     options = given.pop("options", None)
     return Context(
         route=given.pop("route", lambda model, provider: Route(where)),
-        new_id=lambda: next(ids),
+        new_id=given.pop("new_id", lambda: next(ids)),
         options=Options(**options) if isinstance(options, dict) else options,
         **{"on_reply": seen.replies.append, "log": seen.log.append, **given},
     )
@@ -232,6 +232,7 @@ def play(
     url: str = URL,
     front: ClientApi = CHAT_API,
     begin: Any = run,
+    method: str = "POST",
     tick: float = 0.0,
     **context: Any,
 ) -> Seen:
@@ -242,7 +243,7 @@ def play(
     """
     seen = Seen()
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    request = ClientRequest(Request("POST", url, headers, data), at, front)
+    request = ClientRequest(Request(method, url, headers, data), at, front)
     exchange = begin(request, make_context(seen, **context))
     script = iter(answers)
     now, told, current, pieces = at, None, None, iter(())

@@ -371,7 +371,7 @@ def test_very_many_tools_are_refused_where_the_operator_does_not_take_them(serve
         assert "at most 4096" in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize(("path", "name"), [("/v1/responses", "Responses API"), ("/api/chat", "Ollama's own API")])
+@pytest.mark.parametrize(("path", "name"), [("/api/chat", "Ollama's own API")])
 def test_an_api_that_passes_with_its_calls_unread_is_in_the_log_once(server, http, caplog, path, name):
     with serving(Proxy(base_url=server.url, config=Config())) as url:
         for _ in range(2):

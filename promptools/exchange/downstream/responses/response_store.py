@@ -1,0 +1,94 @@
+"""The responses that clients may continue or get again, bounded by number and size; the least recently used go first.
+
+A response is found only by requests with the credentials of the one that created it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from promptools.wire.json_types import as_text
+
+if TYPE_CHECKING:
+    from promptools.exchange.effects import Headers
+
+MAX_RESPONSES = 512
+MAX_BYTES = 64 * 2**20
+_CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key"})
+
+Items = tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """One response and what it answers."""
+
+    body: dict[str, Any]
+    input: Items
+    """The conversation up to this response: the input of all requests, and the output of the earlier responses."""
+    size: int
+    """The JSON of all of it in characters; shared with earlier responses, but counted for each."""
+
+    @property
+    def conversation(self) -> Items:
+        """The conversation that a next request continues."""
+        return (*self.input, *self.body["output"])
+
+
+class ResponseStore:
+    """The stored responses of all clients."""
+
+    def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES) -> None:
+        self._max_responses = max_responses
+        self._max_bytes = max_bytes
+        self._responses: OrderedDict[tuple[str, str], StoredResponse] = OrderedDict()
+        self._items: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
+        """The items of the responses' outputs with the ids of their responses, by owner and item."""
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._responses)
+
+    def get(self, owner: str, response_id: str) -> StoredResponse | None:
+        """Return a response of this owner."""
+        stored = self._responses.get((owner, response_id))
+        if stored is not None:
+            self._responses.move_to_end((owner, response_id))
+        return stored
+
+    def find_item(self, owner: str, item_id: str) -> dict[str, Any] | None:
+        """Return an item of the output of one of this owner's responses."""
+        entry = self._items.get((owner, item_id))
+        return None if entry is None else entry[1]
+
+    def put(self, owner: str, body: dict[str, Any], input_items: Items, previous: StoredResponse | None) -> None:
+        """Store a response to the input of its own request, which continues `previous`."""
+        size = len(json.dumps(body)) + len(json.dumps(input_items)) + (previous.size if previous else 0)
+        if size > self._max_bytes:
+            return
+        earlier = previous.conversation if previous else ()
+        self._responses[owner, body["id"]] = StoredResponse(body, (*earlier, *input_items), size)
+        self._items |= {(owner, item["id"]): (body["id"], item) for item in body["output"]}
+        self._size += size
+        while len(self._responses) > self._max_responses or self._size > self._max_bytes:
+            self.delete(*next(iter(self._responses)))
+
+    def delete(self, owner: str, response_id: str) -> bool:
+        """Delete a response of this owner; return whether there was one."""
+        stored = self._responses.pop((owner, response_id), None)
+        if stored is None:
+            return False
+        self._size -= stored.size
+        for item in stored.body["output"]:
+            self._items.pop((owner, as_text(item.get("id"))), None)
+        return True
+
+
+def owner_of(headers: Headers) -> str:
+    """Return what identifies the owner of a request: a digest of its credentials."""
+    credentials = sorted((name.lower(), value) for name, value in headers if name.lower() in _CREDENTIALS)
+    return hashlib.blake2b(repr(credentials).encode(), digest_size=16).hexdigest()

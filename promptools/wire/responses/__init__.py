@@ -1,0 +1,1 @@
+"""OpenAI's Responses API, which clients speak to us: requests decoded to Chat Completions, responses encoded."""

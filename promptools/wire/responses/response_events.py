@@ -1,0 +1,209 @@
+"""Encode the events of a reply as the events of a Responses stream, without their sequence numbers.
+
+The output is a list of items; each begins with `response.output_item.added` and ends with `response.output_item.done`:
+
+    reasoning   reasoning_text.delta* .done, or, as a summary: reasoning_summary_part.added,
+                reasoning_summary_text.delta* .done, reasoning_summary_part.done
+    message     content_part.added, output_text.delta* .done, content_part.done
+    call        function_call_arguments.delta* .done, or custom_tool_call_input.delta .done
+
+Reasoning and text end where something else begins. Calls end on their own, since a server may write several at once.
+A custom tool's input is sent when it is complete: cut off, it could be taken for the whole. A function's arguments that
+were cut off never get a `done`; their item is in the final response, with the status `incomplete`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text
+from promptools.wire.responses.output_items import (
+    CallItem,
+    ResponseFrame,
+    call_prefix,
+    complete_call,
+    message_item,
+    reasoning_item,
+    reasoning_part,
+    text_part,
+    token_logprobs,
+)
+
+if TYPE_CHECKING:
+    from promptools.types import Call, Reply
+
+StreamEvent = dict[str, Any]
+
+
+class ResponseEvents:
+    """Encodes the events of one reply, and keeps the output that they amount to."""
+
+    def __init__(self, frame: ResponseFrame) -> None:
+        self.reply: Reply | None = None
+        """The whole reply, after `finish`."""
+        self._frame = frame
+        self._items: list[dict[str, Any] | CallItem] = []
+        self._open: _OpenText | None = None
+        self._calls: dict[int, int] = {}
+        """The position in the output of each call that is being streamed, by the call's index."""
+
+    @property
+    def output(self) -> list[dict[str, Any]]:
+        """The items so far; those of calls that have not ended are incomplete."""
+        return [item.encode("incomplete") if isinstance(item, CallItem) else item for item in self._items]
+
+    def role(self, content: str | None = "") -> None:  # noqa: ARG002 one signature for all writers
+        """Encode nothing: a message's item has the role."""
+        return
+
+    def write(self, event: Event, logprobs: Any = None) -> list[StreamEvent]:
+        """Encode `event`, text with its log probabilities; return nothing for events that clients do not see."""
+        match event:
+            case Text(text=text):
+                return [*self._switch("message"), self._delta(text, logprobs)]
+            case Reasoning(text=text):
+                return [*self._switch("reasoning"), self._delta(text)]
+            case CallStart(index=index, id=call_id, name=name):
+                return self._start_call(index, call_id, name)
+            case CallArgs(index=index, fragment=fragment) if index in self._calls:
+                return self._extend_call(self._calls[index], fragment)
+            case CallEnd(index=index) if index in self._calls:
+                return self._end_call(self._calls.pop(index))
+            case CallEnd(call=call):
+                return self._add_call(call)
+            case _:
+                return []
+
+    def finish(self, reply: Reply, *, logprobs: Any = None) -> StreamEvent:  # noqa: ARG002 one signature for all writers
+        """Keep the reply; the last event follows when the usage is known."""
+        self.reply = reply
+        return {}
+
+    def close(self, status: str = "completed") -> list[StreamEvent]:
+        """End the reasoning or the text that is open."""
+        text, self._open = self._open, None
+        if text is None:
+            return []
+        item = text.encode(status)
+        self._items[text.position] = item
+        return [*text.end_events(), _item_event("done", text.position, item)]
+
+    # --- reasoning and text
+
+    def _switch(self, kind: str) -> list[StreamEvent]:
+        """Begin an item of this kind, unless one is open; another that is open ends."""
+        if self._open is not None and self._open.kind == kind:
+            return []
+        ended = self.close()
+        self._open = _OpenText(self._frame, kind, len(self._items))
+        item = self._open.encode("in_progress")
+        self._items.append(item)
+        return [*ended, _item_event("added", self._open.position, item), *self._open.begin_events()]
+
+    def _delta(self, text: str, logprobs: Any = None) -> StreamEvent:
+        assert self._open is not None
+        return self._open.delta(text, logprobs)
+
+    # --- calls
+
+    def _start_call(self, index: int, call_id: str, name: str) -> list[StreamEvent]:
+        tool = self._frame.tool(name)
+        if tool.custom:
+            return []  # it is sent whole, at its end
+        ended = self.close()
+        position = len(self._items)
+        call = CallItem(tool, self._frame.item_id(call_prefix(tool), position), call_id)
+        self._items.append(call)
+        self._calls[index] = position
+        return [*ended, _item_event("added", position, call.encode("in_progress"))]
+
+    def _extend_call(self, position: int, fragment: str) -> list[StreamEvent]:
+        call = self._items[position]
+        assert isinstance(call, CallItem)
+        call.fragments.append(fragment)
+        return [_call_event(call, position, "delta", fragment)]
+
+    def _end_call(self, position: int) -> list[StreamEvent]:
+        call = self._items[position]
+        assert isinstance(call, CallItem)
+        item = call.encode("completed")
+        self._items[position] = item
+        done = _call_event(call, position, "done", "".join(call.fragments))
+        return [done, _item_event("done", position, item)]
+
+    def _add_call(self, call: Call) -> list[StreamEvent]:
+        """Encode a complete call that was not streamed."""
+        ended = self.close()
+        position = len(self._items)
+        complete = complete_call(self._frame, position, call)
+        text, complete.fragments = complete.fragments[0], []
+        added = _item_event("added", position, complete.encode("in_progress"))
+        self._items.append(complete)
+        return [*ended, added, *self._extend_call(position, text), *self._end_call(position)]
+
+
+class _OpenText:
+    """An item of reasoning or text that is being streamed."""
+
+    def __init__(self, frame: ResponseFrame, kind: str, position: int) -> None:
+        self.kind = kind
+        self.position = position
+        self._frame = frame
+        self._texts: list[str] = []
+        self._logprobs: list[Any] = []
+        self._summary = kind == "reasoning" and frame.request.summary
+        self._item_id = frame.item_id("msg" if kind == "message" else "rs", position)
+        index = "summary_index" if self._summary else "content_index"
+        self._place: dict[str, Any] = {"item_id": self._item_id, "output_index": position, index: 0}
+        names = {"message": "output_text", "reasoning": "reasoning_text"}
+        self._name = "reasoning_summary_text" if self._summary else names[kind]
+
+    def encode(self, status: str) -> dict[str, Any]:
+        """Encode the item with what has come so far."""
+        text = "".join(self._texts)
+        if self.kind == "reasoning":
+            return reasoning_item(self._frame, self._item_id, text, status)
+        return message_item(self._item_id, [self._part(text)] if text else [], status)
+
+    def begin_events(self) -> list[StreamEvent]:
+        """Encode the beginning of the one part."""
+        return [self._part_event("added", self._part(""))]
+
+    def delta(self, text: str, logprobs: Any = None) -> StreamEvent:
+        """Encode a piece of the text."""
+        self._texts.append(text)
+        event = {"type": f"response.{self._name}.delta", **self._place, "delta": text}
+        if self.kind == "reasoning":
+            return event
+        tokens = token_logprobs(logprobs)
+        self._logprobs += tokens
+        return event | {"logprobs": tokens}
+
+    def end_events(self) -> list[StreamEvent]:
+        """Encode the end of the text and of the one part."""
+        text = "".join(self._texts)
+        event = {"type": f"response.{self._name}.done", **self._place, "text": text}
+        if self.kind == "message":
+            event["logprobs"] = self._logprobs
+        return [event, self._part_event("done", self._part(text))]
+
+    def _part(self, text: str) -> dict[str, Any]:
+        if self.kind == "reasoning":
+            return reasoning_part(text, summary=self._summary)
+        return text_part(text, {"content": self._logprobs})
+
+    def _part_event(self, what: str, part: dict[str, Any]) -> StreamEvent:
+        name = "reasoning_summary_part" if self._summary else "content_part"
+        return {"type": f"response.{name}.{what}", **self._place, "part": part}
+
+
+def _item_event(what: str, position: int, item: dict[str, Any]) -> StreamEvent:
+    return {"type": f"response.output_item.{what}", "output_index": position, "item": item}
+
+
+def _call_event(call: CallItem, position: int, what: str, text: str) -> StreamEvent:
+    name, key = ("custom_tool_call_input", "input") if call.tool.custom else ("function_call_arguments", "arguments")
+    event = {"type": f"response.{name}.{what}", "item_id": call.item_id, "output_index": position}
+    if what == "delta":
+        return event | {"delta": text}
+    return event | {key: text}

@@ -1,0 +1,190 @@
+"""The Responses API by the real SDK: through the proxy, and in process, before a server of Chat Completions alone."""
+
+import asyncio
+from urllib.parse import urlsplit
+
+import openai
+import pytest
+from serving import serving
+from upstream import Answer, chunk, completion, running, sse
+
+import promptools
+from promptools.profiles import Config
+from promptools.proxy import Proxy
+from promptools.transport import installed_library
+from promptools.transport.endpoints import OPENAI_ENDPOINTS, find_endpoint
+
+WEATHER = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Tell the weather.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    "strict": False,
+}
+CALL = completion(None, [("get_weather", '{"city": "Paris"}')])
+STREAM = sse(
+    chunk({"role": "assistant", "content": ""}),
+    chunk({"reasoning_content": "Hm."}),
+    chunk({"content": "Hel"}),
+    chunk({"content": "lo"}),
+    chunk({}, finish="stop"),
+    {**chunk(), "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}},
+)
+
+
+@pytest.fixture
+def server():
+    with running() as upstream:
+        yield upstream
+
+
+@pytest.fixture(params=["proxy", "in process"])
+def client(request, server):
+    if request.param == "in process":
+        with promptools.OpenAI(base_url=server.url, api_key="mine", config=Config(), max_retries=0) as made:
+            yield made
+        return
+    with (
+        serving(Proxy(base_url=server.url, config=Config())) as port,
+        openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="mine", max_retries=0) as made,
+    ):
+        yield made
+
+
+def test_text(server, client):
+    server.play(completion("hello"))
+    response = client.responses.create(model="m", input="hi", instructions="Be brief.")
+    assert (response.output_text, response.status, response.instructions) == ("hello", "completed", "Be brief.")
+    assert (response.usage.input_tokens, response.usage.total_tokens) == (3, 5)
+    assert server.seen[0].path == "/v1/chat/completions"
+    assert server.seen[0].headers["authorization"] == "Bearer mine"
+    assert [message["role"] for message in server.seen[0].json["messages"]] == ["system", "user"]
+
+
+def test_a_round_of_tools_by_the_previous_response(server, client):
+    server.play(CALL, completion("Cold."))
+    first = client.responses.create(model="m", input="Weather?", tools=[WEATHER])
+    (call,) = first.output
+    assert (call.type, call.name, call.arguments) == ("function_call", "get_weather", '{"city": "Paris"}')
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "5 C"}
+    second = client.responses.create(model="m", input=[result], previous_response_id=first.id, tools=[WEATHER])
+    assert second.output_text == "Cold."
+    assert [message["role"] for message in server.seen[1].json["messages"]] == ["user", "assistant", "tool"]
+
+
+def test_a_round_of_tools_with_the_items_themselves(server, client):
+    server.play(CALL, completion("Cold."))
+    asked = [{"role": "user", "content": "Weather?"}]
+    first = client.responses.create(model="m", input=asked, tools=[WEATHER], store=False)
+    result = {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "5 C"}
+    items = [*asked, *(item.model_dump() for item in first.output), result]
+    assert client.responses.create(model="m", input=items, tools=[WEATHER]).output_text == "Cold."
+    assert server.seen[1].json["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"city": "Paris"}'
+
+
+def test_a_stream(server, client):
+    server.play(STREAM)
+    events = [*client.responses.create(model="m", input="hi", stream=True)]
+    assert [event.sequence_number for event in events] == [*range(len(events))]
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == "Hello"
+    response = events[-1].response
+    assert (events[-1].type, response.output_text, response.usage.output_tokens) == ("response.completed", "Hello", 2)
+    assert response.output[0].content[0].text == "Hm."
+
+
+def test_the_helper_for_streams(server, client):
+    server.play(STREAM)
+    with client.responses.stream(model="m", input="hi") as stream:
+        assert stream.get_final_response().output_text == "Hello"
+
+
+def test_stored_responses(server, client):
+    server.play(completion("hello"))
+    made = client.responses.create(model="m", input="hi")
+    assert client.responses.retrieve(made.id).output_text == "hello"
+    (item,) = client.responses.input_items.list(made.id)
+    assert (item.role, item.content[0].text) == ("user", "hi")
+    client.responses.delete(made.id)
+    with pytest.raises(openai.NotFoundError, match="not found"):
+        client.responses.retrieve(made.id)
+    assert len(server.seen) == 1
+
+
+def test_errors_of_ours(server, client):
+    server.play(completion("hello"))
+    with pytest.raises(openai.BadRequestError, match="'background'"):
+        client.responses.create(model="m", input="hi", background=True)
+    with pytest.raises(openai.BadRequestError, match="'file_search'"):
+        client.responses.create(model="m", input="hi", tools=[{"type": "file_search", "vector_store_ids": []}])
+    assert server.seen == []
+
+
+def test_errors_of_the_server(server, client):
+    server.play(Answer(status=404, pieces=(b'{"error": {"message": "no model m", "type": "not_found_error"}}',)))
+    with pytest.raises(openai.NotFoundError, match="no model m"):
+        client.responses.create(model="m", input="hi")
+    with pytest.raises(openai.NotFoundError, match="no model m"):
+        client.responses.create(model="m", input="hi", stream=True)
+
+
+def test_without_blocking(server):
+    async def ask():
+        async with promptools.AsyncOpenAI(base_url=server.url, api_key="mine", config=Config()) as made:
+            response = await made.responses.create(model="m", input="hi", tools=[WEATHER])
+            events = [event async for event in await made.responses.create(model="m", input="hi", stream=True)]
+            kept = await made.responses.retrieve(response.id)
+            return response.output[0].name, events[-1].response.output_text, kept.id == response.id
+
+    server.play(CALL, STREAM)
+    assert asyncio.run(ask()) == ("get_weather", "Hello", True)
+
+
+def test_copies_of_a_client_share_what_is_stored(server):
+    server.play(completion("hello"))
+    with promptools.OpenAI(base_url=server.url, api_key="mine", config=Config()) as made:
+        response = made.responses.create(model="m", input="hi")
+        assert made.with_options(timeout=5, trace=True).responses.retrieve(response.id).id == response.id
+
+
+def test_parsed_output(server, client):
+    pydantic = pytest.importorskip("pydantic")
+
+    class City(pydantic.BaseModel):
+        name: str
+
+    server.play(completion('{"name": "Oslo"}'))
+    assert client.responses.parse(model="m", input="hi", text_format=City).output_parsed == City(name="Oslo")
+    assert server.seen[0].json["response_format"]["json_schema"]["name"] == "City"
+
+
+def test_keys_of_the_proxy_guard_stored_responses_too(server):
+    server.play(completion("hello"))
+    with serving(Proxy(base_url=server.url, config=Config(), api_keys=["k"])) as port:
+        url = f"http://127.0.0.1:{port}/v1/responses"
+        with installed_library().module.Client(timeout=10) as http:
+            made = http.post(url, json={"model": "m", "input": "hi"}, headers={"authorization": "Bearer k"})
+            assert made.status_code == 200
+            assert http.get(f"{url}/{made.json()['id']}").status_code == 401
+            assert http.delete(f"{url}/{made.json()['id']}").status_code == 401
+            assert http.get(f"{url}/{made.json()['id']}", headers={"authorization": "Bearer k"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "intercepted"),
+    [
+        ("POST", "https://box/v1/responses", True),
+        ("POST", "https://box/v1/responses/", True),
+        ("GET", "https://box/v1/responses/resp_1", True),
+        ("GET", "https://box/v1/responses/resp_1/input_items", True),
+        ("DELETE", "https://box/v1/responses/resp_1", True),
+        ("GET", "https://box/v1/responses/other", False),
+        ("POST", "https://box/v1/responses/resp_1/cancel", False),
+        ("POST", "https://api.openai.com/v1/responses", False),
+        ("POST", "https://mine.openai.azure.com/openai/v1/responses", False),
+        ("POST", "https://api.openai.com/v1/chat/completions", True),
+    ],
+)
+def test_which_requests_are_intercepted(method, url, intercepted):
+    parts = urlsplit(url)
+    endpoint = find_endpoint(OPENAI_ENDPOINTS, method, parts.path, parts.hostname)
+    assert (endpoint is not None) == intercepted
