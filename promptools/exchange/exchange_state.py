@@ -88,7 +88,8 @@ class ExchangeState:
         self._observer = context.observer
         self._sent_count = 0
         if self._observer is not None:
-            self._observed = ObservedExchange(context.new_id(), client.request, client.client_api.wire, client.at)
+            api = client.client_api.wire or client.client_api.path
+            self._observed = ObservedExchange(context.new_id(), client.request, api, client.at)
             self._observer.began(self._observed)
 
     @property

@@ -73,7 +73,7 @@ class RoutedRequest:
 def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     """Parse and route a request. A body that is not a JSON object is forwarded: the server knows best how to refuse it.
 
-    Raises `UsageError` for invalid options or more tools than `Context.max_tools`.
+    Raises `UsageError` where it cannot be forwarded, and for invalid options or more tools than `Context.max_tools`.
     """
     request, context, client_api = state.request, state.context, state.client_api
     defaults = context.options or Options()
@@ -83,6 +83,8 @@ def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     options = defaults.override(data.get("promptools"))
     route = context.route(as_text(data.get("model")) or None, options.provider)
     if not is_object(parsed):
+        if client_api.wire is None:
+            raise UsageError("the request's body is not a JSON object")
         return RoutedRequest(
             data, route, route.url or request.url, defaults, has_tools=False, unchanged_body=request.body
         )

@@ -66,7 +66,9 @@ def _run(state: ExchangeState) -> Steps[list[Reply]]:
 def _forward(state: ExchangeState, routed: RoutedRequest, payload: bytes) -> Steps[list[Reply]]:
     """Forward a request unchanged; if the server loses the reply before any content was forwarded, retry it."""
     streamed, swallows = routed.body.get("stream") is True, routed.route.target.profile.swallows
-    watch = PassthroughMonitor(streamed=streamed, swallows=swallows, wire=state.client_api.wire)
+    wire = state.client_api.wire
+    assert wire is not None, "a request in an API that no server is asked in is always rewritten"
+    watch = PassthroughMonitor(streamed=streamed, swallows=swallows, wire=wire)
     failure = yield from forward(state, payload, watch)
     if failure is None:
         return []

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 class ClientApi(Protocol):
     """One API that clients speak to us."""
 
-    wire: Wire
-    """The same API on the server's side; a request that concerns no tools is forwarded to such a server unchanged."""
+    wire: Wire | None
+    """The same API on the server's side; a request that concerns no tools is forwarded to such a server unchanged.
+
+    None: no server is asked in it, so every request is converted.
+    """
     streams_arguments: bool
     """Whether a call can be streamed in deltas."""
     path: str
@@ -60,7 +63,7 @@ class ClientApi(Protocol):
 class ChatCompletionsApi:
     """OpenAI's Chat Completions."""
 
-    wire: Wire = "chat"
+    wire: Wire | None = "chat"
     streams_arguments = True
     path = "chat/completions"
 
@@ -91,7 +94,7 @@ class ChatCompletionsApi:
 class OllamaApi:
     """Ollama's `/api/chat`."""
 
-    wire: Wire = "ollama"
+    wire: Wire | None = "ollama"
     streams_arguments = False  # its arguments are an object
     path = "/api/chat"
 
