@@ -48,6 +48,8 @@ Steps: TypeAlias = Generator[Effect, EffectResult, T]
 LARGE_REQUEST = 64 * 1024
 """Bytes from which a request is prepared in a thread: about a hundred tools, some 15 ms of work if they are new."""
 _CHAT = "/chat/completions"
+_ROUTES = (_CHAT, "/messages", "/messages/count_tokens")
+"""The routes of clients' APIs below a server's API base."""
 _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"})
 
 
@@ -264,11 +266,12 @@ class ExchangeState:
 
 
 def api_base(url: str) -> str:
-    """Return the base URL of a server from the URL of its Chat Completions, or of one of Ollama's own routes."""
+    """Return the base URL of a server from the URL of one of its `_ROUTES`, or of one of Ollama's own routes."""
     address = url.partition("?")[0].rstrip("/")
     root, api, _ = address.rpartition("/api/")
-    if address.endswith(_CHAT) or not api:
-        return address.removesuffix(_CHAT)
+    route = next((route for route in _ROUTES if address.endswith(route)), "")
+    if route or not api:
+        return address.removesuffix(route)
     return server_root(root) + "/v1"
 
 

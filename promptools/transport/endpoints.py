@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from promptools.exchange import ClientRequest, Context, Exchange, run
-from promptools.exchange.downstream.client_api import CHAT_API, OLLAMA_API, ClientApi
+from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API, ClientApi
 from promptools.exchange.downstream.ollama_routes import LIST_ROUTE, serve_ollama_route
+from promptools.exchange.messages_requests import count_message_tokens, serve_message
 
 BeginExchange: TypeAlias = Callable[[ClientRequest, Context], Exchange]
 """Begins the exchange of a client's request."""
@@ -40,7 +41,13 @@ class Endpoint:
 CHAT_ENDPOINT = Endpoint("POST", "/chat/completions")
 OLLAMA_CHAT_ENDPOINT = Endpoint("POST", "/api/chat", OLLAMA_API)
 
+MESSAGES_ENDPOINTS = (
+    Endpoint("POST", "/v1/messages", MESSAGES_API, serve_message),
+    Endpoint("POST", "/v1/messages/count_tokens", MESSAGES_API, count_message_tokens),
+)
+
 OPENAI_ENDPOINTS = (CHAT_ENDPOINT,)
+PROXY_ENDPOINTS = (CHAT_ENDPOINT, *MESSAGES_ENDPOINTS)
 OLLAMA_ENDPOINTS = (
     OLLAMA_CHAT_ENDPOINT,
     Endpoint("GET", f"/api/{LIST_ROUTE}", OLLAMA_API, serve_ollama_route),
