@@ -78,6 +78,8 @@ def _decode_assistant(blocks: Sequence[tuple[str, Mapping[str, Any]]], unsent: d
         match as_text(block.get("type")):
             case "text":
                 texts.append(as_text(block.get("text")))
+            case "compaction":
+                texts.append(as_text(block.get("content")))
             case "thinking":
                 thoughts.append(as_text(block.get("thinking")))
             case "tool_use":
@@ -134,6 +136,8 @@ def _decode_part(block: Mapping[str, Any], path: str, unsent: dict[str, None]) -
             return [_decode_image(block, path)]
         case "document":
             return _decode_document(block, path, unsent)
+        case "compaction":
+            return [_text_part(as_text(block.get("content")))]
         case "search_result":
             head = join_texts((as_text(block.get("title")), as_text(block.get("source"))), "\n")
             return [_text_part(head), *_decode_parts(block.get("content"), path, unsent)]

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _CONVERTED = frozenset({
     "messages", "system", "tools", "tool_choice", "stop_sequences", "thinking", "output_config", "output_format",
-    "max_tokens", "mcp_servers",
+    "max_tokens", "mcp_servers", "compaction", "thread",
 })  # fmt: skip
 _NEEDLESS = frozenset({
     "metadata", "cache_control", "service_tier", "inference_geo", "speed", "diagnostics", "betas", "anthropic_version",
-    "user_profile_id", "workspace_id", "stream_options",
+    "billing_policy", "user_profile_id", "workspace_id", "stream_options",
 })  # fmt: skip
 """Keys that concern an account at Anthropic or its caches: leaving them out loses nothing."""
 _KEPT = frozenset({"promptools", *PARAMETERS}) - _CONVERTED - _NEEDLESS - {"n", "functions", "function_call"}
@@ -39,11 +39,7 @@ _BILLING_LINE = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILIN
 
 def decode_messages_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the body, and notes on what was left out. Raises UsageError for what cannot be expressed."""
-    if data.get("mcp_servers"):
-        raise UsageError(
-            "'mcp_servers' are called by Anthropic's own servers, and this is none: connect them in the app, and offer"
-            " their tools in 'tools'"
-        )
+    _refuse_services(data)
     notes: list[str] = []
     body = {key: value for key, value in data.items() if key in _KEPT}
     unknown = sorted(key for key in data.keys() - _KEPT - _CONVERTED - _NEEDLESS if data[key] is not None)
@@ -64,6 +60,18 @@ def decode_messages_request(data: Mapping[str, Any], profile: Profile) -> tuple[
         del body["top_k"]
     body |= _decode_thinking(data, body, profile, notes)
     return body | _decode_format(data), tuple(notes)
+
+
+def _refuse_services(data: Mapping[str, Any]) -> None:
+    """Raise UsageError for what the answer depends on, and only Anthropic's own servers do."""
+    advice = {
+        "mcp_servers": "connect them in the app, and offer their tools in 'tools'",
+        "compaction": "ask for a summary in a message",
+        "thread": "send the whole conversation in 'messages'",
+    }
+    for key, instead in advice.items():
+        if data.get(key) and not (key == "thread" and as_object(data[key]).get("type") == "create"):
+            raise UsageError(f"{key!r} needs Anthropic's own servers, and this is none: {instead}")
 
 
 def _decode_system(system: Any, profile: Profile) -> list[dict[str, Any]]:
@@ -110,7 +118,7 @@ def _decode_tools(offered: Any, notes: list[str]) -> Any:
 
 def _decode_function(tool: Mapping[str, Any]) -> dict[str, Any]:
     schema = tool.get("input_schema")
-    function = {
+    function: dict[str, Any] = {
         "name": tool.get("name"),
         "description": tool.get("description"),
         "parameters": {"type": "object", "properties": {}} if schema is None else schema,
