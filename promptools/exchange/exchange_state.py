@@ -271,7 +271,8 @@ def api_base(url: str) -> str:
     root, api, _ = address.rpartition("/api/")
     route = next((route for route in _ROUTES if address.endswith(route)), "")
     if route or not api:
-        return address.removesuffix(route)
+        base = address.removesuffix(route)
+        return base.removesuffix("/v1") if base.endswith("/v1/v1") else base  # the SDK adds one to a base URL with one
     return server_root(root) + "/v1"
 
 
