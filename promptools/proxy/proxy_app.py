@@ -38,7 +38,7 @@ READ_TIMEOUT = 600.0
 """Maximum number of seconds between two pieces of a response, as in the OpenAI SDK: a long prompt takes long."""
 CONNECT_TIMEOUT = 10.0
 MAX_BODY = 64 * 2**20
-"""Maximum size of a chat completion's request body in bytes; it is held in memory."""
+"""Maximum size in bytes of a request body that an exchange reads; it is held in memory."""
 MAX_TOOLS = 4096
 """Maximum number of tools in one request, unless `max_tools` is set."""
 API_KEY_VARIABLE = "PROMPTOOLS_API_KEY"
@@ -53,7 +53,7 @@ JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 
 
 class Proxy:
-    """An ASGI application in front of one server: chat completions go through exchanges, all else passes unchanged.
+    """An ASGI application in front of one server: chat completions and messages go through exchanges, all else passes.
 
     The server is at `base_url`, or is the config's provider (`provider=`, else the default one); raises `UsageError` if
     neither has an address. `http_client` (an httpx or httpx2 `AsyncClient`) sends the requests; the caller closes it.
@@ -61,7 +61,7 @@ class Proxy:
     With `api_keys`, to which those of the config and of PROMPTOOLS_API_KEY are added, only requests with one of them
     are accepted. The client's own authorization is forwarded only if neither the proxy nor the provider has a key.
     Without keys, a request over loopback must name a loopback host, or one of `allowed_hosts` ("*": any). `max_body`
-    limits the body of a chat completion, in bytes; all other bodies are streamed without a limit.
+    limits the body of a chat completion or a message, in bytes; all other bodies are streamed without a limit.
     """
 
     def __init__(
