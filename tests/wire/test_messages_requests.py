@@ -330,8 +330,12 @@ def test_top_k_is_sent_where_the_server_takes_it():
 
 def test_more_tokens_than_the_context_holds_are_not_asked_for():
     small = Profile(context=8192)
-    assert body_of(small, max_tokens=8191) == {"max_tokens": 8191}
-    assert read(small, max_tokens=32_000)[1] == ("not sent: max_tokens of 32000; the context holds 8192 tokens",)
+    assert body_of(small, max_tokens=8000) == {"max_tokens": 8000}
+    assert body_of(Profile(context=8192, wire="ollama"), max_tokens=32_000) == {"max_tokens": 32_000}
+    note = "not sent: max_tokens of {}; the context holds 8192 tokens with the prompt"
+    assert read(small, max_tokens=32_000)[1] == (note.format(32_000),)
+    long = [{"role": "user", "content": "long " * 1000}]
+    assert read(small, max_tokens=6000, messages=long)[1] == (note.format(6000),)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Chat Completions and of open servers are kept, since clients pass them beside th
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ _EFFORTS = {"xhigh": "high", "max": "high"}
 """Efforts that open models do not have."""
 _LOW_BUDGET, _MEDIUM_BUDGET = 4_096, 16_384
 """The largest budgets of thinking tokens that count as low and as medium effort."""
+_CHARACTERS_PER_TOKEN = 2
+"""Fewer than in any text except runs of symbols, so that a prompt is rather overestimated."""
 _BILLING_LINE = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 
 
@@ -52,7 +55,7 @@ def decode_messages_request(data: Mapping[str, Any], profile: Profile) -> tuple[
     if data.get("tools"):
         body["tools"] = _decode_tools(data["tools"], notes)
     body |= _decode_tool_choice(data.get("tool_choice"))
-    body |= _decode_limit(data.get("max_tokens"), profile, notes)
+    body |= _decode_limit(data.get("max_tokens"), body, profile, notes)
     if data.get("stop_sequences"):
         body["stop"] = data["stop_sequences"]
     if "top_k" in body and "top_k" not in profile.sampling:
@@ -151,13 +154,18 @@ def _decode_tool_choice(choice: Any) -> dict[str, Any]:
 # --- parameters ------------------------------------------------------------------------------------------------------
 
 
-def _decode_limit(limit: Any, profile: Profile, notes: list[str]) -> dict[str, Any]:
-    """Decode `max_tokens`; clients that mean a model of Anthropic's ask for more than smaller contexts hold."""
+def _decode_limit(limit: Any, body: Mapping[str, Any], profile: Profile, notes: list[str]) -> dict[str, Any]:
+    """Decode `max_tokens`; it is left out if the context may not hold the prompt and that many tokens.
+
+    Clients made for Anthropic's models ask for more than many contexts hold, and servers refuse that. Ollama does not.
+    """
     if limit is None:
         return {}
-    if profile.context is not None and (as_int(limit) or 0) >= profile.context:
-        notes.append(f"not sent: max_tokens of {limit}; the context holds {profile.context} tokens")
-        return {}
+    if profile.context is not None and profile.wire != "ollama":
+        prompt = len(json.dumps([body["messages"], body.get("tools")], ensure_ascii=False)) // _CHARACTERS_PER_TOKEN
+        if prompt + (as_int(limit) or 0) > profile.context:
+            notes.append(f"not sent: max_tokens of {limit}; the context holds {profile.context} tokens with the prompt")
+            return {}
     return {"max_tokens": limit}
 
 
