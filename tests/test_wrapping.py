@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-import anthropic
 import ollama
 import openai
 import pytest
@@ -49,6 +48,7 @@ MESSAGE_TOOLS = [{"name": "get_weather", "input_schema": PARAMETERS}]
 
 @pytest.mark.parametrize("suffix", ["", "/v1", "/v1/"])
 def test_a_wrapped_client_of_anthropic_gives_the_call(server, suffix):
+    anthropic = pytest.importorskip("anthropic")
     own = anthropic.Anthropic(base_url=server.url.removesuffix("/v1") + suffix, api_key="k", max_retries=0)
     with wrap(own, **OPTIONS) as client:
         assert client is own
@@ -63,6 +63,8 @@ def test_a_wrapped_client_of_anthropic_gives_the_call(server, suffix):
 
 
 def test_a_wrapped_async_client_of_anthropic_gives_the_call(server):
+    anthropic = pytest.importorskip("anthropic")
+
     async def ask():
         own = anthropic.AsyncAnthropic(base_url=server.url.removesuffix("/v1"), api_key="k", max_retries=0)
         async with wrap(own, **OPTIONS) as client:

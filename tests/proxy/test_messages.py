@@ -3,7 +3,6 @@
 import json
 import threading
 
-import anthropic
 import pytest
 from serving import serving
 from upstream import Answer, chunk, completion, running, sse
@@ -11,6 +10,8 @@ from upstream import Answer, chunk, completion, running, sse
 from promptools.profiles import Config
 from promptools.proxy import Proxy
 from promptools.transport import installed_library
+
+anthropic = pytest.importorskip("anthropic")
 
 HELLO = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
 TOOL = {

@@ -10,8 +10,7 @@ from anthropic.types import Message, stop_reason
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Discarded, Reasoning, Text
 from promptools.types import Call, Malformed, Reply, Span
 from promptools.wire.chat_decoder import Envelope
-from promptools.wire.messages.message_events import BlockWriter
-from promptools.wire.messages.message_response import (
+from promptools.wire.messages.message_body import (
     SIGNATURE,
     encode_content,
     encode_error,
@@ -21,6 +20,7 @@ from promptools.wire.messages.message_response import (
     error_type,
     own_error_type,
 )
+from promptools.wire.messages.message_events import BlockWriter
 
 ENVELOPE = Envelope("chatcmpl-1", "m", 7)
 PARIS = Call("call_1", "get_weather", {"city": "Zürich"}, '{"city": "Zürich"}')
@@ -126,6 +126,7 @@ def test_usage(usage, sent):
 def test_blocks_in_order():
     events = write(
         Reasoning("H", AT),
+        Text("", AT),
         Reasoning("m.", AT),
         Text("Look", AT),
         Text(":", AT),

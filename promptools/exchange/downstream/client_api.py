@@ -14,7 +14,7 @@ from promptools.exchange.downstream.response_writer import JsonWriter, ResponseW
 from promptools.exchange.upstream.failure import OLLAMA_APIS
 from promptools.wire.chat_encoder import error_body
 from promptools.wire.json_types import as_object, as_text
-from promptools.wire.messages import message_response
+from promptools.wire.messages import message_body
 from promptools.wire.messages.message_request import decode_messages_request
 from promptools.wire.ollama.decode_request import decode_chat_request
 from promptools.wire.sse import encode_comment
@@ -149,7 +149,7 @@ class MessagesApi:
         """Encode the message, with the API's type for the error; Claude Code compacts a prompt that is "too long"."""
         if code == "context_length_exceeded":
             message = f"prompt is too long: {message}"
-        return encode_json(message_response.encode_error(message, message_response.own_error_type(kind, code)))
+        return encode_json(message_body.encode_error(message, message_body.own_error_type(kind, code)))
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:
         """Encode an `error` event after a comment; it is the last event."""
@@ -157,8 +157,8 @@ class MessagesApi:
 
     def encode_server_error(self, failure: Failure) -> bytes:
         """Encode the text of the server's error, with the API's type for its status."""
-        kind = message_response.error_type(failure.error_status or 502)
-        return encode_json(message_response.encode_error(failure.text or failure.why, kind))
+        kind = message_body.error_type(failure.error_status or 502)
+        return encode_json(message_body.encode_error(failure.text or failure.why, kind))
 
 
 CHAT_API: ClientApi = ChatCompletionsApi()

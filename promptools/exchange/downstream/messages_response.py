@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from promptools.exchange.downstream.response_writer import JsonWriter, SseWriter, encode_json
 from promptools.wire.chat_decoder import Envelope
 from promptools.wire.json_types import as_list
+from promptools.wire.messages.message_body import encode_content, encode_message, encode_stop, encode_usage
 from promptools.wire.messages.message_events import MESSAGE_STOP, PING, BlockWriter
-from promptools.wire.messages.message_response import encode_content, encode_message, encode_stop, encode_usage
 from promptools.wire.sse import encode_comment
 
 if TYPE_CHECKING:

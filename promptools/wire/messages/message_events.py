@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text
-from promptools.wire.messages.message_response import SIGNATURE, encode_message
+from promptools.wire.messages.message_body import SIGNATURE, encode_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,6 +106,8 @@ class BlockWriter:
 
     def _encode(self, event: Event) -> list[dict[str, Any]]:
         match event:
+            case Text(text="") | Reasoning(text=""):
+                return []
             case Text(text=text):
                 return [*self._enter("text", text=""), self._delta("text_delta", text=text)]
             case Reasoning(text=text):
