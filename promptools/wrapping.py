@@ -1,7 +1,8 @@
-"""Put our transport inside an existing client: of openai, of the ollama package, of httpx or httpx2."""
+"""Put our transport inside an existing client: of openai, ollama, anthropic, httpx or httpx2."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
@@ -10,6 +11,7 @@ import openai
 from promptools.errors import UsageError
 from promptools.frameworks import FRAMEWORKS_PAGE, usage_line
 from promptools.transport import OLLAMA_ENDPOINTS, Session, Settings, intercept, is_http_client
+from promptools.transport.endpoints import MESSAGES_ENDPOINTS, OPENAI_ENDPOINTS
 
 if TYPE_CHECKING:
     import ollama
@@ -29,36 +31,49 @@ class HTTPClient(Protocol):
         ...
 
 
+class MessagesClient(Protocol):
+    """A client of anthropic, sync or async; the package is not required."""
+
+    @property
+    def messages(self) -> Any:
+        """The Messages API."""
+        ...
+
+
 ClientT = TypeVar(
-    "ClientT", bound="openai.OpenAI | openai.AsyncOpenAI | ollama.Client | ollama.AsyncClient | HTTPClient"
+    "ClientT",
+    bound="openai.OpenAI | openai.AsyncOpenAI | ollama.Client | ollama.AsyncClient | MessagesClient | HTTPClient",
 )
 
 
 def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
     """Put our transport inside an existing client, so that its chat completions return working tool calls.
 
-    A client of openai (the SDK's, Azure's, a subclass) or of the ollama package is changed in place and returned, with
-    its address, key and HTTP client; copies of it (`with_options`) are wrapped too, unless they get another
-    `http_client`. Of a client of httpx or httpx2 a copy is returned, for a framework's `http_client=`: other users of
-    the original are not affected, and closing the copy closes the original.
+    A client of openai (the SDK's, Azure's, a subclass), of the ollama package or of anthropic is changed in place and
+    returned, with its address, key and HTTP client; copies of it (`with_options`) are wrapped too, unless they get
+    another `http_client`. The messages of anthropic's are requested as chat completions. Of a client of httpx or httpx2
+    a copy is returned, for a framework's `http_client=`: other users of the original are not affected, and closing the
+    copy closes the original.
 
     `provider=` names the config's provider, or the kind of server, that the client talks to. Wrapping again changes
     only the settings that are passed. Raises `UsageError` for any other object, and for settings that cannot be used.
     """
-    if isinstance(client, (openai.OpenAI, openai.AsyncOpenAI)):
+    is_anthropic = _is_of("anthropic", client, ("Anthropic", "AsyncAnthropic"))
+    if is_anthropic or isinstance(client, (openai.OpenAI, openai.AsyncOpenAI)):
         inside: Any = client
         session = _session(inside._client, settings)  # noqa: SLF001 - no public name for it
         session.resolve_target(
-            None, base_url=str(client.base_url), provider=session.provider
+            None, base_url=str(inside.base_url), provider=session.provider
         )  # raises now for bad settings
-        _install(inside, session, intercept(inside._client, session))  # noqa: SLF001
+        endpoints = MESSAGES_ENDPOINTS if is_anthropic else OPENAI_ENDPOINTS
+        _install(inside, session, intercept(inside._client, session, endpoints))  # noqa: SLF001
         return client
     if is_http_client(client):
         session = _session(client, settings)
         session.resolve_target(None, provider=session.provider)
         carried: ClientT = intercept(client, session)
         return carried
-    if _is_ollama(client):
+    if _is_of("ollama", client, ("Client", "AsyncClient")):
         from promptools.ollama.ollama_clients import settle_provider
 
         inside = client
@@ -97,13 +112,12 @@ def _install(client: Any, session: Session, http: Any) -> None:
     client.__dict__["promptools"] = session
 
 
-def _is_ollama(client: object) -> bool:
-    """Whether an object is a client of the ollama package, which is imported only if it may be."""
-    if not any(base.__module__.partition(".")[0] == "ollama" for base in type(client).__mro__):
+def _is_of(package: str, client: object, names: tuple[str, ...]) -> bool:
+    """Whether an object is of one of these classes of a package, which is imported only if it may be."""
+    if not any(base.__module__.partition(".")[0] == package for base in type(client).__mro__):
         return False
-    import ollama
-
-    return isinstance(client, (ollama.Client, ollama.AsyncClient))
+    module = import_module(package)
+    return isinstance(client, tuple(getattr(module, name) for name in names))
 
 
 def _unsupported_message(client: object) -> str:
@@ -112,7 +126,7 @@ def _unsupported_message(client: object) -> str:
         what = f"the module {client.__name__!r}"
     else:
         what = f"the class {client.__name__!r}" if isinstance(client, type) else f"a {type(client).__name__!r}"
-    problem = f"wrap() takes a client of openai, ollama or httpx, not {what}"
+    problem = f"wrap() takes a client of openai, ollama, anthropic or httpx, not {what}"
     line = usage_line(client)
     if line is None:
         return problem

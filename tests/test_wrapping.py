@@ -40,6 +40,39 @@ def arguments_in(answer):
     return answer["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
 
 
+# --- clients of anthropic
+
+MESSAGE = {"model": "m", "max_tokens": 100, "messages": ASK["messages"]}
+MESSAGE_TOOLS = [{"name": "get_weather", "input_schema": PARAMETERS}]
+
+
+@pytest.mark.parametrize("suffix", ["", "/v1", "/v1/"])
+def test_a_wrapped_client_of_anthropic_gives_the_call(server, suffix):
+    anthropic = pytest.importorskip("anthropic")
+    own = anthropic.Anthropic(base_url=server.url.removesuffix("/v1") + suffix, api_key="k", max_retries=0)
+    with wrap(own, **OPTIONS) as client:
+        assert client is own
+        message = client.with_options(timeout=9).messages.create(**MESSAGE, tools=MESSAGE_TOOLS)
+        assert message.content[0].input == {"city": "Paris"}
+        with client.messages.stream(**MESSAGE, tools=MESSAGE_TOOLS) as stream:
+            assert stream.get_final_message().content[0].input == {"city": "Paris"}
+        assert client.messages.count_tokens(model="m", messages=MESSAGE["messages"]).input_tokens > 0
+    assert [(seen.path, seen.headers["authorization"]) for seen in server.seen] == [
+        ("/v1/chat/completions", "Bearer k")
+    ] * 2
+
+
+def test_a_wrapped_async_client_of_anthropic_gives_the_call(server):
+    anthropic = pytest.importorskip("anthropic")
+
+    async def ask():
+        own = anthropic.AsyncAnthropic(base_url=server.url.removesuffix("/v1"), api_key="k", max_retries=0)
+        async with wrap(own, **OPTIONS) as client:
+            return await client.messages.create(**MESSAGE, tools=MESSAGE_TOOLS)
+
+    assert asyncio.run(ask()).content[0].input == {"city": "Paris"}
+
+
 # --- clients of httpx and httpx2
 
 
@@ -151,7 +184,9 @@ def test_of_a_frameworks_object_it_says_what_to_write(package):
 
 @pytest.mark.parametrize("thing", [openai, openai.OpenAI, ollama, {}, None, 3, "http://localhost:8000/v1"], ids=repr)
 def test_of_anything_else_it_says_what_it_takes(thing):
-    with pytest.raises(UsageError, match="wrap\\(\\) takes a client of openai, ollama or httpx, not ") as refused:
+    with pytest.raises(
+        UsageError, match="wrap\\(\\) takes a client of openai, ollama, anthropic or httpx, not "
+    ) as refused:
         wrap(thing)
     assert FRAMEWORKS_PAGE not in str(refused.value)
 

@@ -47,7 +47,8 @@ Steps: TypeAlias = Generator[Effect, EffectResult, T]
 
 LARGE_REQUEST = 64 * 1024
 """Bytes from which a request is prepared in a thread: about a hundred tools, some 15 ms of work if they are new."""
-_OPENAI_ROUTES = ("/chat/completions", "/responses")
+_ROUTES = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens")
+"""The routes of clients' APIs below a server's API base."""
 _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"})
 
 
@@ -276,12 +277,13 @@ class ExchangeState:
 
 
 def api_base(url: str) -> str:
-    """Return the base URL of a server from the URL of one of OpenAI's routes that we serve, or of Ollama's own."""
+    """Return the base URL of a server from the URL of one of its `_ROUTES`, or of one of Ollama's own routes."""
     address = url.partition("?")[0].rstrip("/")
     root, api, _ = address.rpartition("/api/")
-    route = next((route for route in _OPENAI_ROUTES if address.endswith(route)), "")
+    route = next((route for route in _ROUTES if address.endswith(route)), "")
     if route or not api:
-        return address.removesuffix(route)
+        base = address.removesuffix(route)
+        return base.removesuffix("/v1") if base.endswith("/v1/v1") else base  # the SDK adds one to a base URL with one
     return server_root(root) + "/v1"
 
 

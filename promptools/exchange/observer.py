@@ -33,7 +33,7 @@ class ObservedExchange:
     request: Request
     """The client's request."""
     api: str
-    """The API that the client speaks: `chat`, `ollama`, or the route of another."""
+    """The API that the client speaks: `chat`, `ollama` or, if no server is asked in it, its path."""
     at: float
     """The driver's clock when the request came, in seconds; all other times are of the same clock."""
 

@@ -73,7 +73,7 @@ class RoutedRequest:
 def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     """Parse and route a request. A body that is not a JSON object is forwarded: the server knows best how to refuse it.
 
-    Raises `UsageError` for invalid options or more tools than `Context.max_tools`.
+    Raises `UsageError` where it cannot be forwarded, and for invalid options or more tools than `Context.max_tools`.
     """
     request, context, client_api = state.request, state.context, state.client_api
     defaults = context.options or Options()

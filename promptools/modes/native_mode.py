@@ -166,6 +166,7 @@ def _encode_messages(
 def _encode_message(turn: Turn, profile: Profile, sent: Mapping[str, str]) -> Message:
     message = plain_message(turn, profile)
     if turn.result is not None:
+        message.pop("is_error", None)  # of other APIs; strict servers refuse a key that they do not know
         return message | _encode_result(turn, turn.result, message, profile, sent)
     if turn.calls:
         raw_calls = [raw for raw in as_list(turn.message.get("tool_calls")) if is_object(raw)] or [{}]

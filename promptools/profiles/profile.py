@@ -109,6 +109,9 @@ class Profile:
     """Whether a tool message's content may be a list of parts; if not, it is joined into one string."""
     reasoning_field: ReasoningField = "reasoning_content"
     """Key under which past reasoning is sent back. In replies every known key is read."""
+    strip_billing_header: bool = True
+    """Whether the line `x-anthropic-billing-header`, which Claude Code puts into the system prompt of each request, is
+    left out: it changes from request to request, and so the server could reuse no prefix."""
     control_tokens: tuple[str, ...] | None = None
     """What the model's tokenizer or template reads as markup wherever it occurs; it is escaped in text from elsewhere.
     `{n}` is any number, `{word}` letters, digits and `_:/.-`. None: not known, so those of all families."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from functools import partial
@@ -15,6 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from promptools.errors import UsageError, without_credentials
 from promptools.exchange import Request
+from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
 from promptools.proxy.access import KEY_FIELDS, AccessControl
 from promptools.proxy.asgi import DisconnectedError, RefusedError, end_to_end_fields, send_head, send_response
 from promptools.proxy.duplex import use_duplex_connections
@@ -24,8 +24,7 @@ from promptools.proxy.request_body import RequestBody, check_framing, streaming_
 from promptools.proxy.upstream_url import parse_base_url, read_request_target
 from promptools.transport import AsyncDriver, Session, Settings, installed_library, library_of, with_error_boundary
 from promptools.transport.driver.response_content import supported_encodings
-from promptools.transport.endpoints import OPENAI_ENDPOINTS, Endpoint, find_endpoint
-from promptools.wire.chat_encoder import error_body
+from promptools.transport.endpoints import PROXY_ENDPOINTS, Endpoint, find_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from promptools.proxy.asgi import Message, Receive, Scope, Send
+    from promptools.transport.endpoints import Endpoint
 
 log = logging.getLogger("promptools")
 READ_TIMEOUT = 600.0
@@ -54,7 +54,7 @@ JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 
 
 class Proxy:
-    """An ASGI application in front of one server: OpenAI's APIs go through exchanges, all else passes unchanged.
+    """An ASGI application in front of one server: the APIs that it serves go through exchanges, all else passes.
 
     The server is at `base_url`, or is the config's provider (`provider=`, else the default one); raises `UsageError` if
     neither has an address. `http_client` (an httpx or httpx2 `AsyncClient`) sends the requests; the caller closes it.
@@ -165,17 +165,19 @@ class Proxy:
 
     async def _route_request(self, scope: Scope, body: RequestBody, tasks: TaskGroup, send: Send) -> None:
         """Route a request; respond with an error if it is refused, and not at all if the client disconnects early."""
+        endpoint = find_endpoint(PROXY_ENDPOINTS, scope["method"], scope["path"], self._host)
+        api = CHAT_API if endpoint is None else endpoint.api
         try:
             path, url = self._locate(scope)
-            endpoint = find_endpoint(OPENAI_ENDPOINTS, scope["method"], path, self._host)
+            endpoint = find_endpoint(PROXY_ENDPOINTS, scope["method"], path, self._host)
             if endpoint is not None:
                 work = partial(self._run_exchange, scope, url, endpoint, await body.read(self.max_body), tasks)
             else:
                 self.session.warn_if_unread(scope["method"], path)
                 work = partial(self._pass_through, scope, url, body)
-            await self._with_error_responses(work, send)
+            await self._with_error_responses(work, send, api)
         except RefusedError as error:
-            await send_refusal(send, error)
+            await send_refusal(send, error, api)
         except DisconnectedError:
             return
 
@@ -185,7 +187,7 @@ class Proxy:
         check_framing(scope)
         return path, self.upstream.url(path, query)
 
-    async def _with_error_responses(self, work: Callable[[Send], Awaitable[None]], send: Send) -> None:
+    async def _with_error_responses(self, work: Callable[[Send], Awaitable[None]], send: Send, api: ClientApi) -> None:
         """Run `work`; if the server cannot be reached and nothing was sent yet, respond with 502, 504 or 414."""
         begun = False
 
@@ -203,13 +205,12 @@ class Proxy:
                 log.warning("promptools: the answer from %s broke off: %s", self.base_url, _error_text(error))
                 raise
             status = 504 if isinstance(error, module.TimeoutException) else 502
-            await send_response(send, status, [JSON_CONTENT_TYPE], self._unreachable_body(error))
+            message = f"no answer from {self.base_url}: {_error_text(error)}"
+            answer = api.encode_error(message, kind="UpstreamError", code="no_answer")
+            await send_response(send, status, [JSON_CONTENT_TYPE], answer)
         except module.InvalidURL as error:  # an ASGI server accepts longer targets than the HTTP library
-            await send_refusal(send, RefusedError(414, f"the request target is refused: {error}", code="bad_target"))
-
-    def _unreachable_body(self, error: Exception) -> bytes:
-        message = f"no answer from {self.base_url}: {_error_text(error)}"
-        return json.dumps(error_body(message, kind="UpstreamError", code="no_answer")).encode()
+            refusal = RefusedError(414, f"the request target is refused: {error}", code="bad_target")
+            await send_refusal(send, refusal, api)
 
     async def _run_exchange(
         self, scope: Scope, url: str, endpoint: Endpoint, body: bytes, tasks: TaskGroup, send: Send
@@ -303,8 +304,8 @@ def _environment_keys(variable: str | None) -> list[str]:
     return [*named, *os.environ.get(API_KEY_VARIABLE, "").replace(",", " ").split()]
 
 
-async def send_refusal(send: Send, error: RefusedError) -> None:
+async def send_refusal(send: Send, error: RefusedError, api: ClientApi) -> None:
     """Send the error response for a refused request."""
-    body = json.dumps(error_body(str(error), kind=error.kind, code=error.code)).encode()
+    body = api.encode_error(str(error), kind=error.kind, code=error.code)
     headers = [JSON_CONTENT_TYPE, (b"x-should-retry", b"false"), *error.headers]
     await send_response(send, error.status, headers, body)

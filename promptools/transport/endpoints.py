@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from promptools.exchange import ClientRequest, Context, Exchange, run
-from promptools.exchange.downstream.client_api import CHAT_API, OLLAMA_API, ClientApi
+from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API, ClientApi
 from promptools.exchange.downstream.ollama_routes import LIST_ROUTE, serve_ollama_route
 from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
 from promptools.exchange.downstream.responses.stored_responses import STORED_ROUTE, serve_stored_response
+from promptools.exchange.messages_requests import count_message_tokens, serve_message
 
 BeginExchange: TypeAlias = Callable[[ClientRequest, Context], Exchange]
 """Begins the exchange of a client's request."""
@@ -47,8 +48,13 @@ RESPONSES_ENDPOINTS = (
     Endpoint("GET", STORED_ROUTE, RESPONSES_API, serve_stored_response),
     Endpoint("DELETE", STORED_ROUTE, RESPONSES_API, serve_stored_response),
 )
+MESSAGES_ENDPOINTS = (
+    Endpoint("POST", "/v1/messages", MESSAGES_API, serve_message),
+    Endpoint("POST", "/v1/messages/count_tokens", MESSAGES_API, count_message_tokens),
+)
 
 OPENAI_ENDPOINTS = (CHAT_ENDPOINT, *RESPONSES_ENDPOINTS)
+PROXY_ENDPOINTS = (*OPENAI_ENDPOINTS, *MESSAGES_ENDPOINTS)
 _OPENAI_HOSTS = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
 """The ends of the names of OpenAI's own hosts: their Responses API does more than Chat Completions can express."""
 OLLAMA_ENDPOINTS = (

@@ -81,6 +81,8 @@ class Envelope:
     created: int = 0
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
     """`system_fingerprint`, `service_tier` and any other fields (`timings`, ...)."""
+    stop_reason: str | int | None = None
+    """The server's stop reason for the choice that has ended: a stop sequence, or the id of a token."""
 
 
 def decode_envelope(body: Any) -> Envelope:

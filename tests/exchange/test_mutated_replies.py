@@ -6,7 +6,7 @@ from itertools import repeat
 import pytest
 from scripted import JSON, SSE, WEATHER, Answer, ask, play, target
 
-from promptools.exchange.downstream.client_api import CHAT_API, OLLAMA_API
+from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API
 
 NDJSON = (("content-type", "application/x-ndjson"),)
 WORDS = "It is warm in Paris."
@@ -174,6 +174,9 @@ def said_in(seen):
     if seen.lines[-1] == "data: [DONE]":
         joined = seen.choice()
         return joined.content + json.dumps(joined.calls)
+    if "event: message_stop" in seen.lines:
+        deltas = [event["delta"] for event in seen.events if "delta" in event]
+        return "".join(delta.get("text", "") + delta.get("partial_json", "") for delta in deltas)
     return json.dumps(seen.json)
 
 
@@ -228,3 +231,8 @@ def test_a_reply_with_an_odd_field_passes_untouched(name, number):
 @pytest.mark.parametrize("name", ["chat", "call", "ollama"])
 def test_an_odd_field_never_breaks_a_reply_for_a_client_of_ollama(name):
     assert list(troubles(name, 0, ODD, front=OLLAMA_API)) == []
+
+
+@pytest.mark.parametrize("name", REPLIES)
+def test_an_odd_field_never_breaks_a_reply_for_a_client_of_anthropic(name):
+    assert list(troubles(name, 0, ODD, front=MESSAGES_API)) == []

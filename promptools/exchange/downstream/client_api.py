@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Protocol
 
+from promptools.exchange.downstream.messages_response import MessagesJsonWriter, MessagesSseWriter
 from promptools.exchange.downstream.ollama_response import NdjsonWriter, OllamaJsonWriter
 from promptools.exchange.downstream.response_writer import JsonWriter, ResponseWriter, SseWriter, encode_json
 from promptools.exchange.upstream.failure import OLLAMA_APIS
 from promptools.wire.chat_encoder import error_body
 from promptools.wire.json_types import as_object, as_text
+from promptools.wire.messages import message_body
+from promptools.wire.messages.message_request import decode_messages_request
 from promptools.wire.ollama.decode_request import decode_chat_request
 from promptools.wire.sse import encode_comment
 
@@ -127,5 +130,37 @@ class OllamaApi:
         )
 
 
+class MessagesApi:
+    """Anthropic's Messages."""
+
+    wire: Wire | None = None
+    streams_arguments = True
+    path = "messages"
+
+    def decode_request(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Convert the request to Chat Completions."""
+        return decode_messages_request(body, profile)
+
+    def response_writer(self, request: ToolRequest, *, begun: bool = False) -> ResponseWriter:
+        """Return a writer of events, or of one JSON body."""
+        return MessagesSseWriter(request, begun=begun) if request.stream else MessagesJsonWriter(request)
+
+    def encode_error(self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = ()) -> bytes:  # noqa: ARG002 one signature for all APIs
+        """Encode the message, with the API's type for the error; Claude Code compacts a prompt that is "too long"."""
+        if code == "context_length_exceeded":
+            message = f"prompt is too long: {message}"
+        return encode_json(message_body.encode_error(message, message_body.own_error_type(kind, code)))
+
+    def encode_stream_error(self, error: bytes, note: str = "") -> bytes:
+        """Encode an `error` event after a comment; it is the last event."""
+        return (encode_comment(note) if note else b"") + b"event: error\ndata: %b\n\n" % error
+
+    def encode_server_error(self, failure: Failure) -> bytes:
+        """Encode the text of the server's error, with the API's type for its status."""
+        kind = message_body.error_type(failure.error_status or 502)
+        return encode_json(message_body.encode_error(failure.text or failure.why, kind))
+
+
 CHAT_API: ClientApi = ChatCompletionsApi()
 OLLAMA_API: ClientApi = OllamaApi()
+MESSAGES_API: ClientApi = MessagesApi()

@@ -213,6 +213,11 @@ class AttemptRunner:
             names=self._names,
         )
 
+    def envelope(self, index: int) -> Envelope:
+        """Return the envelope, with the stop reason of a choice."""
+        sent = next((server_index for server_index, own_index in self._client_index.items() if own_index == index), -1)
+        return replace(self.decoder.envelope, stop_reason=self.decoder.stop_reasons.get(sent))
+
     def call_signalled(self, index: int) -> bool:
         """Whether the server signalled a call in this choice; False in harmony mode, where we parse the calls."""
         if self._plan.mode == "harmony":

@@ -214,7 +214,7 @@ class RetryLoop:
     def _finish_choice(self, index: int, reply: Reply, *, valid: bool) -> Steps[None]:
         """End a choice with its reply."""
         attempt = self._attempt
-        envelope = attempt.decoder.envelope if attempt else Envelope()
+        envelope = attempt.envelope(index) if attempt else Envelope()
         tail = attempt.decoder.last_extra if attempt else {}
         self.replies[index] = replace(reply, finish_reason=finish_reason(reply))
         data = self._writer.finish(index, reply, envelope, tail, valid=valid)

@@ -1,0 +1,152 @@
+"""Encode the events of a streamed `/v1/messages` response.
+
+    message_start
+    for each block:   content_block_start, content_block_delta ..., content_block_stop
+    message_delta     with the stop reason and the usage
+    message_stop
+
+The API streams one block at a time. A server may begin a call before the last one is complete, so while a call is open
+all else waits, in groups: the events of one call, or text and reasoning between calls.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text
+from promptools.wire.messages.message_body import SIGNATURE, encode_message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from promptools.types import Reply
+    from promptools.wire.chat_decoder import Envelope
+
+PING: Mapping[str, Any] = {"type": "ping"}
+MESSAGE_STOP: Mapping[str, Any] = {"type": "message_stop"}
+
+
+@dataclass(slots=True)
+class _Group:
+    """Events that wait: those of the call with this index, or text and reasoning (None)."""
+
+    call: int | None
+    events: list[Event] = field(default_factory=list[Event])
+
+
+class BlockWriter:
+    """Encode the events of a reply as content blocks."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        self._envelope = envelope
+        self._count = 0
+        """How many blocks have begun."""
+        self._block = ""
+        """The type of the open block; empty if none is open."""
+        self._call: int | None = None
+        """The index of the call that is open."""
+        self._waiting: deque[_Group] = deque()
+        self._waiting_calls: dict[int, _Group] = {}
+
+    def role(self, content: str | None = "") -> dict[str, Any]:  # noqa: ARG002 one signature for all writers
+        """Encode the event that opens the stream; the usage is not known yet."""
+        return {"type": "message_start", "message": encode_message(self._envelope)}
+
+    def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:  # noqa: ARG002 one signature for all writers
+        """Encode `event`; return nothing for events that clients do not see, or that have to wait."""
+        if not isinstance(event, (Text, Reasoning, CallStart, CallArgs, CallEnd)):
+            return []
+        call = None if isinstance(event, (Text, Reasoning)) else event.index
+        if self._call is not None and self._call != call:
+            self._wait(event, call)
+            return []
+        encoded = self._encode(event)
+        if self._call is None and self._waiting:
+            encoded += self._release()
+        return encoded
+
+    def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:  # noqa: ARG002 one signature for all writers
+        """Encode the event that ends the message, still without the stop reason and the usage; `close` precedes it."""
+        return {"type": "message_delta"}
+
+    def close(self) -> list[dict[str, Any]]:
+        """End the open block, and encode all that waits."""
+        encoded = self._end_block()
+        while self._waiting:
+            encoded += self._release()
+            encoded += self._end_block()
+        return encoded
+
+    # -- what waits
+
+    def _wait(self, event: Event, call: int | None) -> None:
+        group = self._waiting[-1] if self._waiting else None
+        if call is not None:
+            group = self._waiting_calls.get(call)
+        if group is None or group.call != call:
+            group = _Group(call)
+            self._waiting.append(group)
+            if call is not None:
+                self._waiting_calls[call] = group
+        group.events.append(event)
+
+    def _release(self) -> list[dict[str, Any]]:
+        """Encode what waits, up to a call that is not complete. O(n): no event waits twice."""
+        encoded: list[dict[str, Any]] = []
+        while self._waiting and self._call is None:
+            group = self._waiting.popleft()
+            encoded += [item for event in group.events for item in self._encode(event)]
+            if group.call is not None:
+                del self._waiting_calls[group.call]
+        return encoded
+
+    # -- blocks
+
+    def _encode(self, event: Event) -> list[dict[str, Any]]:
+        match event:
+            case Text(text="") | Reasoning(text=""):
+                return []
+            case Text(text=text):
+                return [*self._enter("text", text=""), self._delta("text_delta", text=text)]
+            case Reasoning(text=text):
+                start = self._enter("thinking", thinking="", signature="")
+                return [*start, self._delta("thinking_delta", thinking=text)]
+            case CallStart(index=index, id=call_id, name=name):
+                return self._begin_call(index, call_id, name)
+            case CallArgs(fragment=fragment):
+                return [self._delta("input_json_delta", partial_json=fragment)] if fragment else []
+            case CallEnd(index=index) if index == self._call:
+                return self._end_block()
+            case CallEnd(index=index, call=call):
+                start = self._begin_call(index, call.id, call.name)
+                delta = self._delta("input_json_delta", partial_json=call.arguments_json)
+                return [*start, delta, *self._end_block()]
+            case _:
+                return []
+
+    def _begin_call(self, index: int, call_id: str, name: str) -> list[dict[str, Any]]:
+        ended = self._end_block()
+        self._call = index
+        return [*ended, *self._enter("tool_use", id=call_id, name=name, input={})]
+
+    def _enter(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
+        """Begin a block of this type, unless it is open."""
+        if self._block == kind:
+            return []
+        ended = self._end_block() if self._block else []
+        self._block = kind
+        self._count += 1
+        start = {"type": "content_block_start", "index": self._count - 1, "content_block": {"type": kind, **fields}}
+        return [*ended, start]
+
+    def _end_block(self) -> list[dict[str, Any]]:
+        if not self._block:
+            return []
+        signature = [self._delta("signature_delta", signature=SIGNATURE)] if self._block == "thinking" else []
+        self._block, self._call = "", None
+        return [*signature, {"type": "content_block_stop", "index": self._count - 1}]
+
+    def _delta(self, kind: str, **fields: Any) -> dict[str, Any]:
+        return {"type": "content_block_delta", "index": self._count - 1, "delta": {"type": kind, **fields}}
