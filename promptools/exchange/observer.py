@@ -74,17 +74,17 @@ class Observer(Protocol):
     """Follows exchanges. Of each the calls come in order, those of several exchanges mixed, and from any thread."""
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Take note of a client's request."""
+        """Handle a request of a client."""
         ...
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
-        """Take note of a request to the server."""
+        """Handle a request to the server, before it is sent."""
         ...
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
-        """Take note of what has arrived of the response to the last request that was sent."""
+        """Handle what has arrived of the response to the last request that was sent."""
         ...
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
-        """Take note that the response to the client is complete, or that there is none; nothing follows."""
+        """Handle the end: the response to the client is complete, or there is none."""
         ...

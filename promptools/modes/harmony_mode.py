@@ -16,8 +16,8 @@ from promptools.harmony.rendering.convert import ConvertedRequest, Options, conv
 from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames, ToolAddress
 from promptools.harmony.rendering.renderer import IDENTITY, encode_messages, render_messages
 from promptools.modes.mode import PreparedRequest
+from promptools.modes.raw.answer_room import answer_tokens, text_tokens
 from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
-from promptools.modes.requests.answer_room import answer_tokens, text_tokens
 from promptools.modes.requests.foreign_text import ForeignEscaper
 from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
 from promptools.modes.requests.tool_names import harmony_names, short_recipient

@@ -167,8 +167,7 @@ def resolve(
     family, family_why = _family(entry, seen)
     version = server_version or chosen.server_version or (seen.version if seen and seen.kind == kind else None)
     draft = _start_profile(kind, family, version, url, seen)
-    _add_configured(draft, config, chosen, entry, overrides or {})
-    raw_why = draft.add_raw_mode()
+    raw_why = _add_configured(draft, config, chosen, entry, overrides or {})
     return Target(
         provider=chosen.name or None,
         base_url=url,
@@ -198,8 +197,8 @@ def _start_profile(
 
 def _add_configured(
     draft: _ProfileBuilder, config: Config, provider: Provider, model: Model, overrides: Mapping[str, Any]
-) -> None:
-    """Add the facts of the config's provider and model, and those that the request overrides."""
+) -> str:
+    """Add the facts of the config and of the request, and raw mode where they allow it; return why, or why not."""
     location = Location(config.file) / "providers" / provider.name
     _check_dialect(provider.facts, location / "profile")
     _check_dialect(model.facts, location / "models" / model.name / "profile")
@@ -211,6 +210,7 @@ def _add_configured(
     facts = check_facts(overrides, Location("overrides"))
     _check_dialect(facts, Location("overrides"))
     draft.add_configured(facts, "the request's override")
+    return draft.add_raw_mode()
 
 
 def _beside_config(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:

@@ -136,9 +136,6 @@ class Session:
         self.overrides: Mapping[str, Any] | None = settings.get("overrides")
         self.detect = settings.get("detect", True) is not False
         self.allow_provider = settings.get("allow_provider", True) is not False
-        options = {key: value for key, value in settings.items() if key in OPTION_NAMES}
-        if options.get("dialect") is not None:
-            dialects.get(options["dialect"])
         self.context = Context(
             route=_no_route,
             new_id=new_call_id,
@@ -146,7 +143,7 @@ class Session:
             detection_cache=detections or DetectionCache(),
             context_sizes=context_sizes or ContextSizes(),
             response_store=ResponseStore() if response_store is None else response_store,
-            options=Options().override(options, "promptools"),
+            options=_default_options(settings),
             stop=settings.get("stop"),
             wait=settings.get("wait"),
             deadline=settings.get("deadline"),
@@ -359,6 +356,14 @@ def _guarded(observer: Observer | None) -> Observer | None:
                 f"observer.{name} must be a plain function; an observer has began, sent, received and ended"
             )
     return _GuardedObserver(observer)
+
+
+def _default_options(settings: Mapping[str, Any]) -> Options:
+    """Return the options of every request; raise `UsageError` for an invalid one, or an unknown dialect."""
+    options = {key: value for key, value in settings.items() if key in OPTION_NAMES}
+    if options.get("dialect") is not None:
+        dialects.get(options["dialect"])
+    return Options().override(options, "promptools")
 
 
 def _check_max_reply(value: object) -> int:

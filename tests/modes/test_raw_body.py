@@ -7,8 +7,8 @@ import pytest
 
 from promptools import dialects
 from promptools.errors import UsageError
-from promptools.modes.raw_mode import RawMode, beginning_of_call, shows_tools
-from promptools.modes.requests.answer_room import MIN_ANSWER_TOKENS
+from promptools.modes.raw.answer_room import MIN_ANSWER_TOKENS
+from promptools.modes.raw.raw_mode import RawMode, beginning_of_call, shows_tools
 from promptools.modes.requests.tool_request import parse_request
 from promptools.profiles import Profile, family_dialect
 from promptools.profiles.facts import families

@@ -8,7 +8,7 @@ from promptools.errors import UsageError
 from promptools.modes.harmony_mode import HARMONY_FAMILY, HarmonyMode
 from promptools.modes.native_mode import NativeMode
 from promptools.modes.prompt_mode import PromptMode
-from promptools.modes.raw_mode import RawMode
+from promptools.modes.raw.raw_mode import RawMode
 
 if TYPE_CHECKING:
     from promptools.modes.mode import Mode

@@ -19,14 +19,14 @@ from promptools.exchange.downstream.response_writer import encode_json
 from promptools.exchange.effects import Failed, Opened
 from promptools.exchange.upstream.failure import Failure, failure_of_connection, failure_of_status
 from promptools.exchange.upstream.upstream_request import requested_context
-from promptools.modes.raw_mode import (
+from promptools.modes.raw.jinja_template import notes_on_unused, render_template
+from promptools.modes.raw.raw_mode import (
     RawMode,
     beginning_in_examples,
     beginning_of_call,
     example_calls,
     shows_tools,
 )
-from promptools.modes.requests.jinja_template import notes_on_unused, render_template
 from promptools.wire.raw.chat_template import (
     RenderedPrompt,
     TemplateRequest,

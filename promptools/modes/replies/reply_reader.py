@@ -67,8 +67,7 @@ class ReplyReader:
         self._new_id = new_id
         self._harmony = prepared.dialect == HARMONY
         self._dialect = None if self._harmony else prepared.dialect
-        self._prefill = prepared.prefill
-        self._in_reasoning = prepared.in_reasoning
+        self._prepared = prepared
         self._turn = TurnEnd(prepared.turn_ends)
         decode = prepared.prompt.decode if prepared.prompt is not None else None
         self._detokenizer = Detokenizer(decode) if decode is not None else None
@@ -207,11 +206,12 @@ class ReplyReader:
     def _read_text(self, text: str) -> list[Event]:
         if self._parser is None:
             # where reasoning has a field of its own, the opening tag in the template does not apply to the content
-            known = self._request.profile.in_reasoning if self._in_reasoning is None else self._in_reasoning
+            known = self._prepared.in_reasoning
+            known = self._request.profile.in_reasoning if known is None else known
             in_reasoning = known and not self._reasoning_size
             self._parser_arguments = {"in_reasoning": in_reasoning, "pinned": HARMONY if self._harmony else None}
             self._parser = self._new_parser(**self._parser_arguments)
-            text = self._prefill + text
+            text = self._prepared.prefill + text
         self._raw_text.add(text)
         return self._filter_events(self._parser.feed(text), "text", self._raw_text.slice)
 

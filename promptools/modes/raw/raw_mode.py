@@ -23,8 +23,8 @@ from promptools.errors import UsageError
 from promptools.modes.harmony_mode import HARMONY_FAMILY, PRESERVED_TOKENS
 from promptools.modes.mode import PreparedRequest
 from promptools.modes.native_mode import NativeMode
+from promptools.modes.raw.answer_room import answer_tokens, text_tokens
 from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
-from promptools.modes.requests.answer_room import answer_tokens, text_tokens
 from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
 from promptools.modes.requests.response_format import answer_schema
 from promptools.modes.requests.tool_request import ToolChoice
