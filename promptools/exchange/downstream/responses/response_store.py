@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,8 @@ class ResponseStore:
         """Return a response of this owner."""
         stored = self._responses.get((owner, response_id))
         if stored is not None:
-            self._responses.move_to_end((owner, response_id))
+            with suppress(KeyError):  # another thread has just deleted it
+                self._responses.move_to_end((owner, response_id))
         return stored
 
     def find_item(self, owner: str, item_id: str) -> dict[str, Any] | None:
@@ -75,17 +77,21 @@ class ResponseStore:
         self._items |= {(owner, item["id"]): (body["id"], item) for item in body["output"]}
         self._size += size
         while len(self._responses) > self._max_responses or self._size > self._max_bytes:
-            self.delete(*next(iter(self._responses)))
+            (evicted, _), stored = self._responses.popitem(last=False)  # one step, since threads share the store
+            self._forget(evicted, stored)
 
     def delete(self, owner: str, response_id: str) -> bool:
         """Delete a response of this owner; return whether there was one."""
         stored = self._responses.pop((owner, response_id), None)
         if stored is None:
             return False
+        self._forget(owner, stored)
+        return True
+
+    def _forget(self, owner: str, stored: StoredResponse) -> None:
         self._size -= stored.size
         for item in stored.body["output"]:
             self._items.pop((owner, as_text(item.get("id"))), None)
-        return True
 
 
 def owner_of(headers: Headers) -> str:
