@@ -75,11 +75,16 @@ class Row:
     sends: int
     calls: list[dict[str, Any]] = field(default_factory=lambda: [CALL])
     request: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
     check: Callable[[list[dict[str, Any]], Any], bool] = lambda sent, reply: True
 
 
 def no_tools(sent: list[dict[str, Any]], reply: Any) -> bool:
     return "tools" in sent[0] and "tools" not in sent[1] and "get_weather" in sent[1]["messages"][0]["content"]
+
+
+def in_raw_mode(sent: list[dict[str, Any]], reply: Any) -> bool:
+    return sent[1]["_debug_render_only"] and sent[2]["raw"] and sent[2]["prompt"] == RENDERED
 
 
 def text_kept(sent: list[dict[str, Any]], reply: Any) -> bool:
@@ -103,7 +108,20 @@ PAST = [
     {"role": "user", "content": "And in Paris?"},
 ]
 
+RENDERED = "<|im_start|>system\nget_weather<|im_end|>\n<|im_start|>assistant\n"
+
 ROWS = [
+    Row(
+        "HTTP 500 `EOF`",
+        [
+            (500, '{"error": "EOF"}', "application/json"),
+            (200, json.dumps({"_debug_info": {"rendered_template": RENDERED}}), "application/json"),
+            (200, json.dumps({"response": TAGGED, "done": True, "done_reason": "stop"}), "application/json"),
+        ],
+        3,
+        settings={"provider": "ollama", "detect": False},
+        check=in_raw_mode,
+    ),
     Row("HarmonyError", [error(500, "unexpected tokens remaining in message header"), said(FENCED)], 2, check=no_tools),
     Row(
         "--enable-auto-tool-choice",
@@ -194,7 +212,12 @@ def test_row(row: Row) -> None:
     request = {"messages": [{"role": "user", "content": "Weather in Paris?"}], "tools": [TOOL], **row.request}
     http = httpx.Client(transport=httpx.MockTransport(serve))
     with OpenAI(
-        base_url="http://server.example/v1", api_key="none", max_retries=0, config=Config(), http_client=http
+        base_url="http://server.example/v1",
+        api_key="none",
+        max_retries=0,
+        config=Config(),
+        http_client=http,
+        **row.settings,
     ) as client:
         answer = client.chat.completions.create(model="m", **request)
         if request.get("stream"):

@@ -110,11 +110,12 @@ class _ProfileBuilder:
             if fact.holds(self.kind, version):
                 self.add({fact.key: fact.value}, f"{name}: {fact.why} ({fact.source}, {fact.date})")
 
-    def add_raw_mode(self) -> str:
+    def add_raw_mode(self, order: tuple[ModeName, ...]) -> str:
         """Put raw mode after native mode, where the chat template can be rendered; return the reason.
 
         It is there for what the server's parser does to a reply. Harmony mode does the same for its own family, and
-        modes that a config lists stay as they are.
+        modes that a config lists stay as they are. `order` is the model's own: one that does not begin with native mode
+        has a template without tools.
         """
         modes, endpoint = self.modes, self.facts.get("chat_template") or self.facts.get("template_endpoint")
         if not endpoint:
@@ -127,7 +128,7 @@ class _ProfileBuilder:
             return "raw mode is not offered: `modes` is configured, and does not list it"
         if "harmony" in modes:
             return "raw mode is not offered: harmony mode renders this family's own format"
-        if modes[:1] != ("native",):
+        if {modes[:1], order[:1]} != {("native",)}:
             return "raw mode is not offered: the model's template shows it no tools, or native mode is not the first"
         self.facts["modes"] = ("native", "raw", *modes[1:])
         self.reason_by_key.setdefault("modes", "the default")
@@ -210,7 +211,7 @@ def _add_configured(
     facts = check_facts(overrides, Location("overrides"))
     _check_dialect(facts, Location("overrides"))
     draft.add_configured(facts, "the request's override")
-    return draft.add_raw_mode()
+    return draft.add_raw_mode(order)
 
 
 def _beside_config(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:

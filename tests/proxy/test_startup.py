@@ -56,7 +56,7 @@ def test_it_says_what_the_server_is_and_the_modes(server):
     assert printed[:-1] == [
         f"forwarding to {server.url}",
         "server: vLLM 0.31.0; it answers",
-        "modes: native, then prompt",
+        "modes: native, then raw, then prompt",
     ]
 
 
