@@ -19,7 +19,7 @@ THINKING = f"{PROMPT}<think>\n"
 
 def request_of(choice, family="mistral"):
     body = {"model": "m", "messages": [USER], "tools": [TOOL], "tool_choice": choice}
-    request = parse_request(body, Profile(family=family))
+    request = parse_request(body, Profile(family=family, dialect="hermes" if family == "hermes" else "json"))
     template = PreparedRequest({"messages": [USER], "tools": [TOOL]}, (), {})
     return replace(request, template=template)
 
@@ -35,12 +35,9 @@ def examples(name_a, name_b, prompt=PROMPT):
     )
 
 
-def test_where_the_own_format_is_not_known_the_template_is_asked():
-    assert beginning_of_call(request_of("required", None), *rendered(PROMPT)) is None
-
-
-def test_where_it_is_known_its_dialect_begins_the_call():
-    assert beginning_of_call(request_of("required", "mistral"), *rendered(PROMPT)) == "[TOOL_CALLS]"
+@pytest.mark.parametrize("family", ["mistral", "deepseek", None])
+def test_where_the_own_format_is_not_certain_the_template_is_asked(family):
+    assert beginning_of_call(request_of("required", family), *rendered(PROMPT)) is None
 
 
 @pytest.mark.parametrize("choice", ["auto", "none"])

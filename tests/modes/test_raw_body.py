@@ -31,7 +31,12 @@ CALLED = {
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "4 C"}
 NAMED = {"type": "function", "function": {"name": "get_weather"}}
 PROFILE = Profile(
-    raw="completions", raw_ids=True, template_endpoint="tokenize", family="qwen", reasoning_field="reasoning_content"
+    raw="completions",
+    raw_ids=True,
+    template_endpoint="tokenize",
+    family="qwen",
+    dialect="hermes",
+    reasoning_field="reasoning_content",
 )
 TEXT = "<|im_start|>system\nget_weather<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
 FORM = {"type": "json_schema", "json_schema": {"schema": CITY}}
@@ -232,6 +237,11 @@ def test_a_prompt_shows_the_tools_by_any_of_their_names(text, shown):
 # --- a required call
 
 
+def of_family(family):
+    """The profile of a family that prompt mode asks in the format of its own template."""
+    return replace(PROFILE, family=family, dialect=family_dialect(family) or "json")
+
+
 def begun(text=TEXT, feedback=(), profile=PROFILE, **body):
     ask = asked(profile=profile, **{"tools": [WEATHER], "tool_choice": "required", **body}).with_feedback(feedback)
     return beginning_of_call(replace(ask, template=RawMode().template_body(ask)), RenderedPrompt(text or "x", text))
@@ -252,14 +262,14 @@ def begun(text=TEXT, feedback=(), profile=PROFILE, **body):
     ],
 )  # fmt: skip
 def test_what_all_calls_have_in_common(family, required, named):
-    profile = replace(PROFILE, family=family)
+    profile = of_family(family)
     assert begun(profile=profile) == required
     assert begun(profile=profile, tool_choice=NAMED) == named
 
 
 @pytest.mark.parametrize("family", families())
 def test_a_beginning_ends_where_a_token_does(family):
-    profile = replace(PROFILE, family=family)
+    profile = of_family(family)
     assert not (begun(profile=profile, tool_choice=NAMED) or "").endswith(("<", "<|", "[", "{", " ", '"', "|"))
     assert "get_weather" not in (begun(profile=profile) or "")
     assert not (begun(profile=profile, tool_choice=NAMED) or "").startswith("```"), (
@@ -272,7 +282,7 @@ def test_a_reply_that_goes_on_from_the_beginning_is_the_call(family):
     name = family_dialect(family)
     if name is None or family == "gpt-oss":
         return
-    ask = asked(profile=replace(PROFILE, family=family), tools=[WEATHER], tool_choice=NAMED)
+    ask = asked(profile=of_family(family), tools=[WEATHER], tool_choice=NAMED)
     ask = replace(ask, template=RawMode().template_body(ask))
     head = beginning_of_call(ask, RenderedPrompt(TEXT, TEXT))
     ask = replace(ask, rendered=RenderedPrompt(TEXT + head, TEXT, prefill=head))

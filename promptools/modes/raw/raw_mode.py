@@ -177,7 +177,7 @@ def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str | Non
     """Return the beginning of a required call, for the end of the prompt; empty where none is required or known.
 
     It is what all calls have in common that the dialect renders: up to the name, or of a named tool its arguments. None
-    where the model's own format is not known: `example_calls` show how its template writes calls.
+    where that is not certain to be how the template writes calls: it shows that itself by `example_calls`.
     """
     dialect = _own_dialect(request)
     if not (request.choice.forced and len(request.offered)) or dialect == HARMONY:
@@ -185,8 +185,8 @@ def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str | Non
     opens = _opens_reasoning(prompt.text)
     if opens is None or (opens and not request.feedback):
         return ""
-    if dialect is None:
-        return None
+    if dialect is None or dialect != request.profile.dialect:
+        return None  # templates of one family may write calls in more than one way
     try:
         head = _common_head(dialect, _sent_name(request))
     except UsageError:  # a dialect that is only read
