@@ -149,7 +149,7 @@ RIGS = {
         _ollama("go", "a template in Go, with Hermes tags"),
         _ollama("jinja", "a chat template in the model file, with Hermes tags"),
         _ollama("gptoss", "gpt-oss", mode="harmony", raw=False),
-        _ollama("coder", "Qwen3-Coder"),
+        _ollama("coder", "Qwen3-Coder", "raw"),
         _ollama("think", "Qwen3 that thinks", raw_alone=True),
         _ollama("notools", "a template that knows no tools", mode="prompt", raw=False),
         *(_vllm(name, boot) for name, boot in rig_vllm.BOOTS.items()),

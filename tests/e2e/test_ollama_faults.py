@@ -224,7 +224,8 @@ def test_a_server_that_dies_while_thinking_is_an_error_that_says_what_was_tried(
         assert got.reasoning.strip() == LONG, "it was done before the server was"
     assert got.error
     assert "native mode: cut" in got.error
-    assert "raw mode: connect" in got.error
+    assert "raw mode: no_raw" in got.error
+    assert "prompt mode: connect" in got.error
     assert (got.content, got.calls, got.finish_reason) == ("", [], None)
 
 

@@ -79,10 +79,10 @@ def test_a_parser_that_breaks_after_text_is_told_of_or_mended(ollama: Server, wa
     if "streamed" in way:
         # the text is with the app already: asking again would say it twice
         with pytest.raises(package.ResponseError, match="server_parser") as raised:
-            ask(ollama.url, way, "coder", cue("foreign"), tools=[WEATHER])
+            ask(ollama.url, way, "think", cue("foreign"), tools=[WEATHER])
         assert raised.value.status_code == -1
     else:
-        got = ask(ollama.url, way, "coder", cue("foreign"), tools=[WEATHER])
+        got = ask(ollama.url, way, "think", cue("foreign"), tools=[WEATHER])
         assert (got.content.strip(), got.calls) == (BEFORE.strip(), [CALL])
 
 

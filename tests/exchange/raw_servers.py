@@ -38,7 +38,7 @@ RAW_PATHS["file"] = RAW_PATHS["tokenize"]
 
 def server(name="llamacpp", modes=("raw",), **facts):
     """Make a target of a kind of server."""
-    return target(**{**FACTS[name], "modes": modes, "family": "qwen", "dialect": "hermes", "context": 32_768, **facts})
+    return target(**{**FACTS[name], "modes": modes, "family": "qwen", "context": 32_768, **facts})
 
 
 def ids_of(text):

@@ -19,7 +19,7 @@ THINKING = f"{PROMPT}<think>\n"
 
 def request_of(choice, family="mistral"):
     body = {"model": "m", "messages": [USER], "tools": [TOOL], "tool_choice": choice}
-    request = parse_request(body, Profile(family=family, dialect="hermes" if family == "hermes" else "json"))
+    request = parse_request(body, Profile(family=family))
     template = PreparedRequest({"messages": [USER], "tools": [TOOL]}, (), {})
     return replace(request, template=template)
 

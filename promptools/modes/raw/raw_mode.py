@@ -28,7 +28,7 @@ from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
 from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
 from promptools.modes.requests.response_format import answer_schema
 from promptools.modes.requests.tool_request import ToolChoice
-from promptools.profiles import all_control_tokens, family_dialect
+from promptools.profiles import all_control_tokens, family_dialect, load_builtin
 from promptools.types import Call
 from promptools.wire.json_types import as_list, as_object
 from promptools.wire.message_content import split_content
@@ -185,8 +185,9 @@ def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str | Non
     opens = _opens_reasoning(prompt.text)
     if opens is None or (opens and not request.feedback):
         return ""
-    if dialect is None or dialect != request.profile.dialect:
-        return None  # templates of one family may write calls in more than one way
+    family = request.profile.family
+    if dialect is None or family is None or load_builtin(family).template_dialect is not None:
+        return None  # the templates of such a family write calls in more than one way
     try:
         head = _common_head(dialect, _sent_name(request))
     except UsageError:  # a dialect that is only read
