@@ -2,8 +2,7 @@
 
 One attempt covers all choices of the request. The good ones are finished at once; if one of several failed, each failed
 choice is served on its own from then on, by a copy of the plan. For a failure `_handle_failure` takes the first option
-that
-applies:
+that applies:
 
     1. the error's text contains a valid call       the choice is finished with it, and nothing is sent again
     2. a choice is past its commit point            no retry: finish with what there is, else fail
