@@ -51,7 +51,7 @@ def add_base_url(parser: argparse.ArgumentParser, *, required: bool = False) -> 
 
 def _base_url(text: str) -> str:
     """Check a base URL; append /v1 if it has no path, not even a slash."""
-    from promptools.proxy.upstream_url import parse_base_url
+    from promptools.proxy.upstream.upstream_url import parse_base_url
     from promptools.transport import installed_library
 
     try:

@@ -15,22 +15,25 @@ from anyio.lowlevel import checkpoint
 from promptools.errors import UsageError, without_credentials
 from promptools.exchange import Request
 from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
-from promptools.proxy.access import KEY_FIELDS, AccessControl
+from promptools.proxy.admission.access import KEY_FIELDS, AccessControl
 from promptools.proxy.asgi import DisconnectedError, RefusedError, end_to_end_fields, send_head, send_response
-from promptools.proxy.duplex import use_duplex_connections
-from promptools.proxy.key_masking import mask_error
+from promptools.proxy.extension import Extension, ExtensionRoutes
 from promptools.proxy.relay import ExchangeRelay
 from promptools.proxy.request_body import RequestBody, check_framing, streaming_body
-from promptools.proxy.upstream_url import parse_base_url, read_request_target
+from promptools.proxy.upstream.duplex import use_duplex_connections
+from promptools.proxy.upstream.key_masking import mask_error
+from promptools.proxy.upstream.upstream_url import parse_base_url, read_request_target
 from promptools.transport import AsyncDriver, Session, Settings, installed_library, library_of, with_error_boundary
 from promptools.transport.driver.response_content import supported_encodings
 from promptools.transport.endpoints import PROXY_ENDPOINTS, Endpoint, find_endpoint
+from promptools.transport.observers import as_observers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from anyio.abc import TaskGroup
 
+    from promptools.exchange import Observer
     from promptools.proxy.asgi import Message, Receive, Scope, Send
     from promptools.transport.endpoints import Endpoint
 
@@ -62,7 +65,8 @@ class Proxy:
     With `api_keys`, to which those of the config and of PROMPTOOLS_API_KEY are added, only requests with one of them
     are accepted. The client's own authorization is forwarded only if neither the proxy nor the provider has a key.
     Without keys, a request over loopback must name a loopback host, or one of `allowed_hosts` ("*": any). `max_body`
-    limits the bodies that are read, in bytes; all others are streamed without a limit.
+    limits the bodies that are read, in bytes; all others are streamed without a limit. `extensions` follow the
+    exchanges, or serve pages of their own.
     """
 
     def __init__(
@@ -73,9 +77,11 @@ class Proxy:
         api_keys: Iterable[str] | str = (),
         allowed_hosts: Iterable[str] | str = (),
         max_body: int | None = None,
+        extensions: Sequence[Extension] = (),
         **settings: Unpack[Settings],
     ) -> None:
-        session = Session({"max_tools": MAX_TOOLS, **settings})
+        observers = [extension.observer for extension in extensions if extension.observer is not None]
+        session = Session({"max_tools": MAX_TOOLS, **settings, "observer": _observers(settings, observers)})
         target = session.resolve_target(None, base_url=base_url, provider=session.provider)
         if target.base_url is None:
             raise UsageError(
@@ -100,6 +106,8 @@ class Proxy:
             [*_as_values(allowed_hosts), *options.allowed_hosts],
             has_provider_key=self.authorization is not None,
         )
+        self.extensions = tuple(extensions)
+        self._extension_routes = ExtensionRoutes(self, self.extensions)
 
     @property
     def base_url(self) -> str:
@@ -109,7 +117,10 @@ class Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
         if scope["type"] == "http":
-            await self._handle_request(scope, receive, send)
+            if self._extension_routes.match(scope["path"]):
+                await self._serve_extension(scope, receive, send)
+            else:
+                await self._handle_request(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
         else:
@@ -140,11 +151,26 @@ class Proxy:
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
+            if message["type"] == "lifespan.startup":
+                for extension in self.extensions:
+                    await extension.start(self)
             if message["type"] == "lifespan.shutdown":
+                for extension in self.extensions:
+                    await extension.stop()
                 await self.aclose()
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
+
+    async def _serve_extension(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a page of an extension, to those who may use the proxy."""
+        try:
+            if not self._extension_routes.is_public(scope["path"]):
+                self.access.check(scope)
+        except RefusedError as error:
+            await send_refusal(send, error, CHAT_API)
+            return
+        await self._extension_routes.app(scope, receive, send)
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, and close its upstream at once when the client disconnects."""
@@ -283,6 +309,11 @@ class Proxy:
             if name.lower() not in KEY_FIELDS | ACCOUNT_FIELDS
         ]
         return [*forwarded, *([(b"authorization", self.authorization.encode())] if self.authorization else [])]
+
+
+def _observers(settings: Settings, extensions: list[Observer]) -> list[Observer]:
+    """Return the observers of the settings, then those of the extensions."""
+    return [*as_observers(settings.get("observer")), *extensions]
 
 
 def _error_text(error: Exception) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from promptools.proxy.asgi import Message, Receive, Scope, Send
-    from promptools.proxy.duplex import DuplexStream
+    from promptools.proxy.upstream.duplex import DuplexStream
 
 DRAIN_SECONDS = 2.0
 """Seconds for which the rest of a body is read and dropped once the response has been sent."""

@@ -30,13 +30,13 @@ from promptools.profiles import Config, Target, api_key, find_config, load_confi
 from promptools.profiles.facts import kind_of
 from promptools.transport.credentials import split_credentials
 from promptools.transport.endpoints import CHAT_ENDPOINT, Endpoint, unread_api_warning
+from promptools.transport.observers import as_observers, guard_observers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from promptools.exchange import ExchangeEnd, Headers, ObservedExchange, Observer, SentRequest
+    from promptools.exchange import Headers, Observer
     from promptools.exchange.exchange_state import Steps
-    from promptools.exchange.observer import Received
     from promptools.fallback import Stop, WaitFor
     from promptools.harmony.bpe_vocabulary import TokenCodec
     from promptools.harmony.rendering.convert import CallOrder, ToolPlacement
@@ -80,8 +80,8 @@ class Settings(TypedDict, total=False):
     max_reply: int
     """Maximum number of bytes of one reply that are held (default: 64 MiB)."""
     on_reply: Callable[[Reply], None] | None
-    observer: Observer | None
-    """Follows every exchange, with all bodies."""
+    observer: Observer | Sequence[Observer] | None
+    """Follows every exchange, with all bodies; several are called in order."""
     mode: ModeName | None
     dialect: str | None
     strictness: Strictness
@@ -150,7 +150,7 @@ class Session:
             max_tools=settings.get("max_tools") or None,
             max_reply=_check_max_reply(settings.get("max_reply", MAX_REPLY)),
             on_reply=_logging_errors(settings.get("on_reply")),
-            observer=_guarded(settings.get("observer")),
+            observer=guard_observers(as_observers(settings.get("observer"))),
             wall_clock=_local_time,
             vocabulary=local_vocabulary,
             log=log.warning,
@@ -319,43 +319,6 @@ def _logging_errors(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply
             log.exception("promptools: on_reply raised; the answer goes on without it")
 
     return tell
-
-
-class _GuardedObserver:
-    """An observer whose errors are logged, and change no response."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-
-    def began(self, exchange: ObservedExchange) -> None:
-        self._call(self._observer.began, exchange)
-
-    def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
-        self._call(self._observer.sent, exchange, sent)
-
-    def received(self, exchange: ObservedExchange, received: Received) -> None:
-        self._call(self._observer.received, exchange, received)
-
-    def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
-        self._call(self._observer.ended, exchange, end)
-
-    def _call(self, method: Callable[..., None], *values: Any) -> None:
-        try:
-            method(*values)
-        except Exception:
-            log.exception("promptools: the observer's %s raised; the answer goes on without it", method.__name__)
-
-
-def _guarded(observer: Observer | None) -> Observer | None:
-    if observer is None:
-        return None
-    for name in ("began", "sent", "received", "ended"):
-        method = getattr(observer, name, None)
-        if not callable(method) or inspect.iscoroutinefunction(method):
-            raise UsageError(
-                f"observer.{name} must be a plain function; an observer has began, sent, received and ended"
-            )
-    return _GuardedObserver(observer)
 
 
 def _default_options(settings: Mapping[str, Any]) -> Options:

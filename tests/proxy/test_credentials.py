@@ -112,7 +112,7 @@ def test_a_single_string_is_one_key_and_one_host():
 
 
 def test_every_key_is_compared_whichever_is_right(monkeypatch, server):
-    from promptools.proxy import access
+    from promptools.proxy.admission import access
 
     compared = []
     monkeypatch.setattr(access.hmac, "compare_digest", lambda one, two: compared.append((one, two)) or one == two)

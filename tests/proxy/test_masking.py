@@ -15,7 +15,7 @@ from promptools.exchange import Request
 from promptools.exchange.context import Route
 from promptools.profiles import Config, Provider, resolve
 from promptools.proxy import Proxy
-from promptools.proxy.key_masking import KeyMask
+from promptools.proxy.upstream.key_masking import KeyMask
 from promptools.transport import installed_library
 
 KEY = "sk-operators-4242"

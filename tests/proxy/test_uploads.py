@@ -17,7 +17,7 @@ from upstream import few_certificates
 
 from promptools.profiles import Config
 from promptools.proxy import Proxy
-from promptools.proxy.duplex import begins_final_response
+from promptools.proxy.upstream.duplex import begins_final_response
 from promptools.transport import installed_library
 
 pytestmark = pytest.mark.exhaustive

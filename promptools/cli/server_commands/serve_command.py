@@ -232,7 +232,7 @@ def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False) -> N
 
 def _listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
     """Listen on a host's first address; raise `UsageError` if that is a remote one, unless `allow_remote`."""
-    from promptools.proxy.access import is_loopback
+    from promptools.proxy.admission.access import is_loopback
 
     family, address = _resolve_host(host, port)
     if not (allow_remote or is_loopback(address[0])):

@@ -1,0 +1,80 @@
+"""Extensions: what follows the proxy's exchanges, or serves pages of the proxy's own, beside the APIs.
+
+Metrics, spans, the inspector and the recorder are extensions. Their routes are Starlette's; a request to one of them
+never reaches the server. All other requests only pass a look-up of the first part of their path.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from promptools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.applications import Starlette
+    from starlette.routing import BaseRoute
+
+    from promptools.exchange import Observer
+    from promptools.proxy.proxy_app import Proxy
+
+
+class Extension:
+    """Base class of extensions; each part is optional."""
+
+    observer: Observer | None = None
+    """Follows every exchange of the proxy."""
+    paths: Sequence[str] = ()
+    """The first parts of the paths of its routes, such as `/metrics`; requests below them are its own."""
+    public_paths: Sequence[str] = ()
+    """Those of `paths` that need no API key."""
+
+    def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:  # noqa: ARG002 what an extension may need
+        """Return Starlette's routes."""
+        return ()
+
+    async def start(self, proxy: Proxy) -> None:
+        """Start, before the first request, on the proxy's event loop."""
+
+    async def stop(self) -> None:
+        """Stop, after the last request."""
+
+
+class ExtensionRoutes:
+    """Routes of all extensions, as one Starlette application."""
+
+    def __init__(self, proxy: Proxy, extensions: Sequence[Extension]) -> None:
+        self._proxy = proxy
+        self._extensions = extensions
+        self._paths = frozenset(path for extension in extensions for path in extension.paths)
+        self._public = frozenset(path for extension in extensions for path in extension.public_paths)
+        self._app: Starlette | None = None
+
+    def match(self, path: str) -> bool:
+        """Whether a request to this path is an extension's."""
+        return _first_part(path) in self._paths
+
+    def is_public(self, path: str) -> bool:
+        """Whether a request to this path needs no API key."""
+        return _first_part(path) in self._public
+
+    @property
+    def app(self) -> Starlette:
+        """The application, created on first use."""
+        if self._app is None:
+            try:
+                from starlette.applications import Starlette
+            except ImportError as error:
+                raise UsageError(
+                    "pages of the proxy need Starlette: pip install 'promptools-compat[server]'"
+                ) from error
+            self._app = Starlette(
+                routes=[route for extension in self._extensions for route in extension.routes(self._proxy)]
+            )
+        return self._app
+
+
+def _first_part(path: str) -> str:
+    end = path.find("/", 1)
+    return path if end < 0 else path[:end]
