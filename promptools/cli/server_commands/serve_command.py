@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
 from promptools.cli.server_commands.detect_command import detect_server
+from promptools.cli.server_commands.serve_operations import add_operations, operations
 from promptools.cli.shared_arguments import (
     add_base_url,
     add_config,
@@ -56,6 +57,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--verbose", action="store_true", help="write a line to stderr for each exchange that was healed"
     )
     _add_access(parser)
+    add_operations(parser)
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
@@ -155,6 +157,7 @@ def run(arguments: argparse.Namespace) -> int:
         config=config,
         api_keys=_keys(arguments),
         allowed_hosts=(*arguments.allowed_host, arguments.host),
+        extensions=operations(arguments),
         **settings,
     )
     listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
