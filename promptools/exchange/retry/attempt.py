@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.exchange.downstream.response_writer import ResponseWriter, encode_json, response_headers
 from promptools.exchange.effects import Failed, Head, Opened
+from promptools.exchange.exchange_state import AttemptFacts
 from promptools.exchange.retry.mode_registry import get_mode
 from promptools.exchange.upstream.failure import Failure, failure_of_connection, failure_of_error, failure_of_status
 from promptools.exchange.upstream.upstream_reply import ReplyDecoder, get_header, is_stream
@@ -84,7 +85,8 @@ class AttemptRunner:
         self._state.notes.extend((*self._plan.notes, *self._notes))
         self._plan.notes.clear()
         body = yield from self._state.compute(partial(encode_json, self._request.body))
-        opened = yield from self._state.send(body, self._request.path, self._plan.mode, self._prepared)
+        facts = AttemptFacts(self._prepared, self._plan.request, self._request.wire, len(self._client_index))
+        opened = yield from self._state.send(body, self._request.path, self._plan.mode, facts)
         if isinstance(opened, Failed):
             return failure_of_connection(opened)
         if not 200 <= opened.status < 300:
