@@ -106,6 +106,8 @@ class ExchangeState:
         """Of each attempt the number of its request, and the reply that was no answer."""
         self._observer = context.observer
         self._sent_count = 0
+        self._response: list[bytes] = []
+        self._response_room = context.response_bytes
         if self._observer is not None:
             api = client.client_api
             self._observed = ObservedExchange(context.new_id(), client.request, api.wire or api.path, client.at)
@@ -224,6 +226,9 @@ class ExchangeState:
             self._head = head()
             self.now = (yield Emit(self._head)).at
         if data:
+            if self._response_room > 0:
+                self._response.append(data[: self._response_room])
+                self._response_room -= len(data)
             self.now = (yield Emit(data)).at
             if self._first_byte_at is None:
                 self._first_byte_at = self.now
@@ -275,6 +280,7 @@ class ExchangeState:
                 self._first_byte_at,
                 self.error_kind,
                 streamed=head is not None and is_stream(head.headers, asked=False),
+                response=b"".join(self._response),
             )
             self._observer.ended(self._observed, end)
 

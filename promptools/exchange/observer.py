@@ -95,10 +95,15 @@ class ExchangeEnd:
     """The kind of the failure that the client was told of, or `usage` for an invalid request; else empty."""
     streamed: bool = False
     """Whether the response to the client was a stream of events or lines."""
+    response: bytes = field(default=b"", repr=False)
+    """The beginning of the response's body, as long as `response_bytes` of the observers asks for."""
 
 
 class Observer(Protocol):
-    """Follows exchanges. Of each the calls come in order, those of several exchanges mixed, and from any thread."""
+    """Follows exchanges. Of each the calls come in order, those of several exchanges mixed, and from any thread.
+
+    An observer with an attribute `response_bytes` gets as many bytes of each response to a client, at its end.
+    """
 
     def began(self, exchange: ObservedExchange) -> None:
         """Handle a request of a client."""
