@@ -6,7 +6,7 @@ import logging
 import os
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -31,7 +31,7 @@ from promptools.proxy.upstream.forwarded_fields import (
     replace_fields,
 )
 from promptools.proxy.upstream.key_masking import mask_error
-from promptools.proxy.upstream.upstream_url import read_request_target
+from promptools.proxy.upstream.upstream_url import read_request_target, route_path
 from promptools.transport import AsyncDriver, Session, Settings, installed_library, library_of, with_error_boundary
 from promptools.transport.endpoints import PROXY_ENDPOINTS, Endpoint, find_endpoint
 from promptools.transport.observers import as_observers
@@ -58,10 +58,11 @@ JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 
 
 class Proxy:
-    """An ASGI application in front of one server: the APIs that it serves go through exchanges, all else passes.
+    """An ASGI application in front of servers: the APIs that it serves go through exchanges, all else passes.
 
-    The server is at `base_url`, or is the config's provider (`provider=`, else the default one); raises `UsageError` if
-    neither has an address. `http_client` (an httpx or httpx2 `AsyncClient`) sends the requests; the caller closes it.
+    The server is at `base_url`, or is the config's provider `provider`. Without both, requests are routed over all
+    providers of the config. Raises `UsageError` if there is no address. `http_client` (an httpx or httpx2
+    `AsyncClient`) sends the requests; the caller closes it.
 
     With `api_keys`, to which those of the config and of PROMPTOOLS_API_KEY are added, only requests with one of them
     are accepted. The client's own authorization is forwarded only if neither the proxy nor the provider has a key.
@@ -145,7 +146,7 @@ class Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
         if scope["type"] == "http":
-            if self._extension_routes.match(scope["path"]):
+            if self._extension_routes.match(route_path(scope)):
                 await self._serve_extension(scope, receive, send)
             else:
                 await self._handle_request(scope, receive, send)
@@ -176,16 +177,25 @@ class Proxy:
             use_duplex_connections(self._http, family)
         return self._http
 
+    async def __aenter__(self) -> Self:
+        """Start the extensions, in an application that the proxy is mounted in."""
+        for extension in self.extensions:
+            await extension.start(self)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Stop the extensions, and close the connections to the server."""
+        for extension in self.extensions:
+            await extension.stop()
+        await self.aclose()
+
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                for extension in self.extensions:
-                    await extension.start(self)
+                await self.__aenter__()
             if message["type"] == "lifespan.shutdown":
-                for extension in self.extensions:
-                    await extension.stop()
-                await self.aclose()
+                await self.__aexit__()
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
@@ -193,7 +203,7 @@ class Proxy:
     async def _serve_extension(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a page of an extension, to those who may use the proxy."""
         try:
-            if not self._extension_routes.is_public(scope["path"]):
+            if not self._extension_routes.is_public(route_path(scope)):
                 self.access.check(scope)
         except RefusedError as error:
             await send_refusal(send, error, CHAT_API)
