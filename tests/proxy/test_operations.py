@@ -119,8 +119,9 @@ def test_malformed_calls_of_attempts_that_failed_are_counted(server):
 def test_tokens_of_what_passes_unread(server, stream):
     usage = {"prompt_tokens": 11, "completion_tokens": 7}
     talk = 'text with "prompt_tokens": 99 in it'
-    pieces = (chunk({"content": talk}), chunk({}, finish="stop"), {**chunk(), "choices": [], "usage": usage})
-    server.play(sse(*pieces) if stream else completion(talk, usage=usage))
+    so_far = {"prompt_tokens": 11, "completion_tokens": 1}
+    pieces = (chunk({"content": talk}, usage=so_far), chunk({}, finish="stop"), chunk(choices=[], usage=usage))
+    server.play(sse(*pieces) if stream else {"usage": usage, "choices": completion(talk)["choices"]})
     with proxied(server, MetricsPage()) as client:
         assert ask(client, {**HELLO, "stream": stream}).status_code == 200
         samples = scraped(client.get("/metrics").text)
