@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from promptools.errors import clip, without_credentials
 from promptools.exchange.effects import (
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from promptools.exchange.observer import Purpose, Received
     from promptools.exchange.upstream.failure import Failure
     from promptools.modes.mode import PreparedRequest
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.profiles.profile import Api
     from promptools.profiles.server_detection import ProbeResponse
 
 T = TypeVar("T")
@@ -51,6 +53,15 @@ LARGE_REQUEST = 64 * 1024
 _ROUTES = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens")
 """The routes of clients' APIs below a server's API base."""
 _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"})
+
+
+class AttemptFacts(NamedTuple):
+    """What an observer is told of an attempt, besides the request: fields of `SentRequest`."""
+
+    prepared: PreparedRequest
+    tool_request: ToolRequest
+    reply_api: Api
+    choices: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,8 @@ class ExchangeState:
         """Of each attempt the number of its request, and the reply that was no answer."""
         self._observer = context.observer
         self._sent_count = 0
+        self._response: list[bytes] = []
+        self._response_room = context.response_bytes
         if self._observer is not None:
             api = client.client_api
             self._observed = ObservedExchange(context.new_id(), client.request, api.wire or api.path, client.at)
@@ -118,15 +131,15 @@ class ExchangeState:
         body: bytes,
         path: str = "chat/completions",
         mode: str = "native",
-        prepared: PreparedRequest | None = None,
+        attempt: AttemptFacts | None = None,
         *,
         method: str = "POST",
     ) -> Steps[Opened | Failed]:
-        """Open an upstream request with this body; for `path` see `ClientApi.path`. It is what `mode` `prepared`."""
+        """Open an upstream request with this body; for `path` see `ClientApi.path`. An `attempt` is one in `mode`."""
         self._attempt_started_at = self.now
         self.policy.count_attempt()
         request = self._request(body, path, method)
-        self._observe_sent("forward" if prepared is None else "attempt", mode, request, prepared)
+        self._observe_sent("forward" if attempt is None else "attempt", mode, request, attempt)
         return (yield from self._open(request))
 
     def fetch(self, body: bytes, path: str, mode: str) -> Steps[Opened | Failed | bytes]:
@@ -213,6 +226,9 @@ class ExchangeState:
             self._head = head()
             self.now = (yield Emit(self._head)).at
         if data:
+            if self._response_room > 0:
+                self._response.append(data[: self._response_room])
+                self._response_room -= len(data)
             self.now = (yield Emit(data)).at
             if self._first_byte_at is None:
                 self._first_byte_at = self.now
@@ -236,10 +252,11 @@ class ExchangeState:
 
     # -- the observer
 
-    def _observe_sent(self, purpose: Purpose, mode: str, request: Request, prepared: PreparedRequest | None) -> None:
+    def _observe_sent(self, purpose: Purpose, mode: str, request: Request, attempt: AttemptFacts | None) -> None:
         self._sent_count += 1
         if self._observer is not None:
-            sent = SentRequest(self._sent_count, purpose, mode, request, self.now, prepared)
+            facts = {} if attempt is None else attempt._asdict()
+            sent = SentRequest(self._sent_count, purpose, mode, request, self.now, **facts)
             self._observer.sent(self._observed, sent)
 
     def _observe_received(self, received: Received) -> None:
@@ -263,6 +280,7 @@ class ExchangeState:
                 self._first_byte_at,
                 self.error_kind,
                 streamed=head is not None and is_stream(head.headers, asked=False),
+                response=b"".join(self._response),
             )
             self._observer.ended(self._observed, end)
 

@@ -16,6 +16,8 @@ from promptools.exchange.effects import Ended, Failed, Opened, Piece
 if TYPE_CHECKING:
     from promptools.exchange.effects import Request
     from promptools.modes.mode import PreparedRequest
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.profiles.profile import Api
     from promptools.types import Attempt, Reply
 
 Purpose = Literal["attempt", "forward", "template"]
@@ -51,6 +53,12 @@ class SentRequest:
     at: float
     prepared: PreparedRequest | None = field(default=None, repr=False)
     """What the mode made of the client's request; None where it was not changed."""
+    tool_request: ToolRequest | None = field(default=None, repr=False)
+    """The client's request as it was parsed, with its tools, options and profile; None as above."""
+    reply_api: Api = "chat"
+    """The API of the reply to an attempt."""
+    choices: int = 1
+    """The number of choices that an attempt asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +95,15 @@ class ExchangeEnd:
     """The kind of the failure that the client was told of, or `usage` for an invalid request; else empty."""
     streamed: bool = False
     """Whether the response to the client was a stream of events or lines."""
+    response: bytes = field(default=b"", repr=False)
+    """The beginning of the response's body, as long as `response_bytes` of the observers asks for."""
 
 
 class Observer(Protocol):
-    """Follows exchanges. Of each the calls come in order, those of several exchanges mixed, and from any thread."""
+    """Follows exchanges. Of each the calls come in order, those of several exchanges mixed, and from any thread.
+
+    An observer with an attribute `response_bytes` gets as many bytes of each response to a client, at its end.
+    """
 
     def began(self, exchange: ObservedExchange) -> None:
         """Handle a request of a client."""

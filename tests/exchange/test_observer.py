@@ -95,6 +95,22 @@ def test_the_bytes_of_a_stream_are_all_there():
     assert notes.of("ended")[0].replies[0].content == "Sunny"
 
 
+def test_an_attempt_comes_with_the_request_that_its_reply_is_read_with():
+    answers = [error("error parsing tool call: raw='x'"), reply(FENCED)]
+    _, notes = observed(ask(WEATHER), answers, target=target(modes=("native", "prompt")))
+    assert [(sent.tool_request.tools.names, sent.reply_api, sent.choices) for sent in notes.of("sent")] == [
+        (("get_weather",), "chat", 1)
+    ] * 2
+
+
+@pytest.mark.parametrize("wanted", [0, 10, 1000])
+def test_as_much_of_the_response_as_is_asked_for(wanted):
+    answers = [stream({"content": "Sun"}, {"content": "ny"})]
+    seen, notes = observed(ask(WEATHER, stream=True), answers, response_bytes=wanted)
+    assert notes.of("ended")[0].response == seen.body[:wanted]
+    assert len(seen.body) > 10
+
+
 def test_the_prompt_of_raw_mode_is_a_send_of_its_own():
     place = target(modes=("raw",), raw="llamacpp", template_endpoint="llamacpp")
     rendered = Answer(200, json.dumps({"prompt": "<|im_start|>get_weather<|im_start|>assistant\n"}).encode())

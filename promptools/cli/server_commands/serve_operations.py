@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _LOG_FORMATS = ("json", "text", "none")
 
 
-def add_operations(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
         "--log-format",
@@ -27,7 +27,7 @@ def add_operations(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def operations(arguments: argparse.Namespace) -> list[Extension]:
+def extensions(arguments: argparse.Namespace) -> list[Extension]:
     """Return the extensions that the options ask for; health and metrics are always there."""
     from promptools.proxy.operations import Health, LoggedExchanges, MetricsPage, TracedExchanges
 
