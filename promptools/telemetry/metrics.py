@@ -48,7 +48,7 @@ class Metrics(ExchangeFollower):
             return prometheus.Histogram(f"promptools_{name}", text, _PLACE, buckets=_SECONDS, registry=self.registry)
 
         self._requests = counter("requests", "Exchanges that have ended.", *_PLACE, "mode", "status")
-        self._errors = counter("errors", "Exchanges that ended in an error for the client.", "api", "provider", "kind")
+        self._errors = counter("errors", "Exchanges that ended in an error.", "api", "provider", "kind")
         self._in_flight = prometheus.Gauge(
             "promptools_requests_in_flight",
             "Exchanges that have not ended.",
