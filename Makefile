@@ -8,7 +8,7 @@
 #   make e2e      the tests against real servers that are installed apart: needs Go and a C compiler for Ollama,
 #                 and 6 GB of disk and npm for vLLM
 #   make frameworks  the examples of docs/tasks/frameworks.md, with the real frameworks of Python, Node and Go
-#   make deploy-lint  the files of deploy/, by hadolint, helm lint and the schemas of Kubernetes and Compose
+#   make deploy-lint  the files of deploy/, by hadolint, Kustomize, Helm and the schemas of Kubernetes and Compose
 #   make models   real models, small ones, on a real llama.cpp: a dozen questions; MODELS names others than qwen-0.5b
 #   make fuzz     the tests that go by the clock; damaged replies of every dialect for SECONDS (600), one process a
 #                 core; and then text that may cost too much; SEED and DIALECT choose
