@@ -55,7 +55,7 @@ _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "k
 
 
 class AttemptFacts(NamedTuple):
-    """What an observer is told of an attempt: the last fields of `SentRequest`."""
+    """What an observer is told of an attempt, besides the request: fields of `SentRequest`."""
 
     prepared: PreparedRequest
     tool_request: ToolRequest
@@ -246,7 +246,8 @@ class ExchangeState:
     def _observe_sent(self, purpose: Purpose, mode: str, request: Request, attempt: AttemptFacts | None) -> None:
         self._sent_count += 1
         if self._observer is not None:
-            sent = SentRequest(self._sent_count, purpose, mode, request, self.now, *(attempt or ()))
+            facts = {} if attempt is None else attempt._asdict()
+            sent = SentRequest(self._sent_count, purpose, mode, request, self.now, **facts)
             self._observer.sent(self._observed, sent)
 
     def _observe_received(self, received: Received) -> None:

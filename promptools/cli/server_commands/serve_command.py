@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
 from promptools.cli.server_commands.detect_command import detect_server
+from promptools.cli.server_commands.serve_inspector import add_inspector, inspector_extensions, print_inspector
 from promptools.cli.shared_arguments import (
     add_base_url,
     add_config,
@@ -56,6 +57,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--verbose", action="store_true", help="write a line to stderr for each exchange that was healed"
     )
     _add_access(parser)
+    add_inspector(parser)
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
@@ -155,6 +157,7 @@ def run(arguments: argparse.Namespace) -> int:
         config=config,
         api_keys=_keys(arguments),
         allowed_hosts=(*arguments.allowed_host, arguments.host),
+        extensions=inspector_extensions(arguments),
         **settings,
     )
     listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
@@ -162,7 +165,9 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"forwarding to {proxy.base_url}")
     if proxy.session.detect:
         _print_server(proxy)
-    print(f"listening http://{f'[{host}]' if ':' in host else host}:{port}/v1", flush=True)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    print_inspector(arguments, proxy, address)
+    print(f"listening {address}/v1", flush=True)
     _serve(proxy, listener, verbose=arguments.verbose)
     return 0
 
