@@ -414,6 +414,16 @@ def test_events_tell_what_changed(server, page, http):
     assert later["first"] == 1
 
 
+def test_a_page_of_another_process_is_told_at_once(server, page, http):
+    server.play(completion())
+    page.ask(HELLO)
+    change = page.list()["change"]
+    url = f"{page.url}/inspect/api/events"
+    with http.stream("GET", url, params={"after": change, "store": "of before"}) as stream:
+        line = next(line for line in stream.iter_lines() if line.startswith("data: "))
+    assert json.loads(line.removeprefix("data: "))["change"] == change
+
+
 def test_an_exchange_is_shown_while_it_runs(server, page):
     go_on = threading.Event()
     server.play(sse(chunk({"content": "Let me"}), chunk({"content": " look."}, "stop"), between=lambda: go_on.wait(5)))

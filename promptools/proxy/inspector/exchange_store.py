@@ -132,6 +132,8 @@ class ExchangeStore:
         with self._lock:
             self._count += 1
             kept.number = self._count
+            replaced = self._kept.pop(exchange.id, None)
+            self.size -= replaced.size if replaced is not None else 0
             self._kept[exchange.id] = kept
             self._grow(kept, _OVERHEAD + min(body.size, MAX_BODY))
 

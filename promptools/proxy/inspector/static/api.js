@@ -2,7 +2,7 @@
 
 const KEY = "promptools.key";
 const BASE = new URL("inspect/api/", document.baseURI);
-const RETRY_MS = 2000;
+const RETRY_MS = 500;
 
 export class NeedsKeyError extends Error {}
 
@@ -30,11 +30,11 @@ export const parse = (body, signal) => request("parse", {
   method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" }, signal,
 });
 
-/** Call `onEvent` with each event, for ever; `after` returns the last change that is known. */
+/** Call `onEvent` with each event, for ever; `after` returns the store and its last change that are known. */
 export async function follow(after, onEvent, onState) {
   for (;;) {
     try {
-      const response = await send(`events?after=${after()}`);
+      const response = await send(`events?${new URLSearchParams(after())}`);
       if (!response.ok) throw new Error(`HTTP ${response.status}`);
       onState("live");
       await read(response, onEvent);

@@ -84,7 +84,7 @@ async function start() {
   }
   started = true;
   route();
-  follow(() => change, received, connection).catch(failed);
+  follow(() => ({ store, after: change }), received, connection).catch(failed);
 }
 
 function received(event) {
@@ -109,8 +109,8 @@ const actions = {
   ArrowUp: () => list.move(-1),
   Enter: () => find("detail").focus(),
   "/": () => find("filter").focus(),
-  b: () => { location.hash = "#/bench"; find("bench-text").focus(); },
-  e: () => { location.hash = "#/"; },
+  b: () => { location.hash = "#/bench"; view("bench"); find("bench-text").focus(); },
+  e: () => { location.hash = "#/"; view("exchanges"); find("list").focus(); },
   "?": () => find("keys").showModal(),
 };
 

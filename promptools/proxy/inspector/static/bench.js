@@ -44,7 +44,7 @@ export class Bench {
     if (!body.text) return show(result);
     try {
       const view = await parse(body, signal);
-      if (!signal.aborted) show(result, legend(), rawText({ ...view, reasoning: "" }), copyButton("Copy as test case", view.case, "test case"), readReply(view.read), tries("bench tries", view, true));
+      if (!signal.aborted) show(result, h("h3", {}, "What the parser makes of it"), legend(), rawText({ ...view, reasoning: "" }), copyButton("Copy as test case", view.case, "test case"), readReply(view.read), tries("bench tries", view, true));
     } catch (error) {
       if (error.name === "AbortError") return;
       if (!this.onError(error)) show(result, h("p", { class: "error", role: "alert" }, error.message));

@@ -1,6 +1,6 @@
 // All that is known of one exchange.
 
-import { bytes, copyButton, fold, h, milliseconds, plural, show } from "./dom.js";
+import { block, bytes, copyButton, fold, h, milliseconds, plural, show } from "./dom.js";
 import { legend, pretty, rawText, readReply, tries } from "./reply.js";
 
 const PURPOSES = { attempt: "attempt", forward: "passed on", template: "render the prompt" };
@@ -76,15 +76,15 @@ function drawSend(exchange, send, last) {
 function drawPrompt(send) {
   const { text, messages, tools } = send.prompt;
   const notes = send.notes.length ? h("ul", { class: "reasons" }, send.notes.map((note) => h("li", {}, note))) : null;
-  if (text !== undefined) return [h("pre", { class: "prompt", tabindex: "0", "aria-label": "Rendered prompt" }, text), notes];
+  if (text !== undefined) return [h("div", { class: "prompt" }, block("Rendered prompt", text)), notes];
   return [
     h("p", { class: "muted" }, "The server renders these with its own chat template."),
     messages.map((entry) => h("div", { class: "message" },
       h("span", { class: "role" }, entry.role || "?"),
-      h("pre", {}, entry.text, entry.others.map((kind) => `\n[${kind}]`)),
-      entry.calls.map((call) => h("pre", { class: "part call", "data-label": "call" }, `${call.name}(${call.arguments})`)))),
+      block("Message", entry.text, entry.others.map((kind) => `\n[${kind}]`)),
+      entry.calls.map((call) => block("Call", h("span", { class: "part call", "data-label": "call" }, `${call.name}(${call.arguments})`))))),
     tools.length ? fold(`tools ${send.number}`, `${plural(tools.length, "tool")}: ${tools.map((tool) => tool.name).join(", ")}`, false,
-      tools.map((tool) => h("pre", {}, tool.text))) : null,
+      tools.map((tool) => block("Tool", tool.text))) : null,
     notes,
   ];
 }
@@ -109,14 +109,14 @@ function answer(exchange) {
     exchange.status ? h("p", {}, `HTTP ${exchange.status}`) : h("p", { class: "muted" }, exchange.state === "running" ? "Nothing that is complete yet." : "No response."),
     replies.map((reply, index) => [replies.length > 1 ? h("h4", {}, `Reply ${index + 1}`) : null, readReply(reply)]),
     response.text ? fold(`${exchange.id} response`, `The response itself, ${plural(response.text.length, "character")}`, !replies.length,
-      h("pre", { tabindex: "0", "aria-label": "Response" }, pretty(response.text)), response.left_out ? h("p", { class: "notice" }, "The rest is not kept.") : null) : null);
+      block("Response", pretty(response.text)), response.left_out ? h("p", { class: "notice" }, "The rest is not kept.") : null) : null);
 }
 
 /** Return headers and body. */
 function message({ headers, text, left_out: leftOut }) {
   return [
     h("dl", { class: "headers" }, headers.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
-    text ? h("pre", { tabindex: "0", "aria-label": "Body" }, pretty(text)) : h("p", { class: "muted" }, "No body."),
+    text ? block("Body", pretty(text)) : h("p", { class: "muted" }, "No body."),
     leftOut ? h("p", { class: "notice" }, `${bytes(leftOut)} more are not kept.`) : null,
   ];
 }

@@ -13,6 +13,9 @@ export function h(tag, properties = {}, ...children) {
   return element;
 }
 
+/** Return text in its own lines; one that is long scrolls, so it takes the focus. */
+export const block = (label, ...children) => h("pre", { tabindex: "0", role: "group", "aria-label": label }, children);
+
 /** Show a message for people and screen readers alike. */
 export function announce(text) {
   const status = find("status");
@@ -56,4 +59,4 @@ export function show(element, ...children) {
 
 export const milliseconds = (ms) => ms === null ? "–" : ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(2)} s`;
 export const bytes = (count) => count < 1024 ? `${count} B` : count < 2 ** 20 ? `${(count / 1024).toFixed(1)} KiB` : `${(count / 2 ** 20).toFixed(1)} MiB`;
-export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : word.endsWith("x") ? "es" : "s"}`;
+export const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;

@@ -67,7 +67,7 @@ export class ExchangeList {
     const { id, state, question, calls, fixes, attempts, malformed } = summary;
     const marks = [
       attempts > 1 ? plural(attempts, "attempt") : null,
-      fixes ? plural(fixes, "fix") : null,
+      fixes ? plural(fixes, "fix", "fixes") : null,
       malformed ? `${malformed} malformed` : null,
     ].filter(Boolean).join(", ");
     return h("li", { role: "option", id: `x-${id}`, "data-id": id, "aria-selected": String(id === this.selected) },
