@@ -442,3 +442,21 @@ def test_an_exchange_is_shown_while_it_runs(server, page):
     finally:
         go_on.set()
         asking.join()
+
+
+# --- the command ---------------------------------------------------------------------------------------------------
+
+
+def test_serve_says_where_it_is_and_an_open_page_does_not_keep_it_from_stopping(server, http):
+    options = ["--port", "0", "--base-url", server.url, "--no-detect", "--inspect", "--no-api-key"]
+    command = [sys.executable, "-m", "promptools", "serve", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        _, inspector, listening = (process.stdout.readline().split() for _ in range(3))
+        assert (inspector[0], listening[0]) == ("inspector", "listening")
+        assert inspector[1] == listening[1].removesuffix("/v1") + "/inspect"
+        assert "promptools inspector" in http.get(inspector[1]).text
+        with http.stream("GET", f"{inspector[1]}/api/events") as stream:
+            next(stream.iter_lines())
+            process.terminate()
+            process.wait(timeout=10)
+        assert "whoever reaches this proxy can read all prompts" in process.stderr.read()

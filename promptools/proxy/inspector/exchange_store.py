@@ -54,6 +54,10 @@ class KeptBody:
         """What is kept."""
         return b"".join(self.pieces)
 
+    def join(self) -> None:
+        """Join the pieces, since many small ones take much more memory."""
+        self.pieces = [self.data]
+
     @property
     def left_out(self) -> int:
         """Bytes at the end that are not kept."""
@@ -97,10 +101,12 @@ class KeptExchange:
     """What went wrong in the proxy itself, or that the client disconnected."""
     secrets: set[str] = field(default_factory=set[str], repr=False)
     size: int = 0
+    computed: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    """What a view has computed of it, shared by all snapshots."""
 
     def snapshot(self) -> KeptExchange:
         """Return a copy that does not change."""
-        sends = [replace(send, response=KeptBody([send.response.data], send.response.size)) for send in self.sends]
+        sends = [replace(send, response=KeptBody([*send.response.pieces], send.response.size)) for send in self.sends]
         return replace(self, sends=sends, secrets=set(self.secrets))
 
 
@@ -166,6 +172,8 @@ class ExchangeStore:
                 size = send.response.add(received.data)
             elif isinstance(received, Failed):
                 send.failed = f"{received.kind}: {without_credentials(received.text)}"
+            if not isinstance(received, (Opened, Piece)):
+                send.response.join()
             send.last_at = received.at
             self._grow(kept, size)
 

@@ -52,7 +52,7 @@ def view_summary(kept: KeptExchange) -> dict[str, Any]:
         "calls": [call.name for call in calls],
         "fixes": sum(len(call.fixes) for call in calls) + sum(len(reply.fixes) for reply in replies),
         "malformed": sum(len(reply.malformed) for reply in replies),
-        "question": clip(last_question(kept.body.data), MAX_PREVIEW),
+        "question": _question(kept),
         "error": kept.error,
     }
     masked: dict[str, Any] = mask_secrets(view, kept.secrets)
@@ -87,6 +87,13 @@ def view_exchange(kept: KeptExchange, proxy: Proxy, origin: str) -> dict[str, An
     }
     masked: dict[str, Any] = mask_secrets(view, kept.secrets)
     return masked
+
+
+def _question(kept: KeptExchange) -> str:
+    """Return the beginning of the last question, which is read once: a summary is made at every change."""
+    if "question" not in kept.computed:
+        kept.computed["question"] = clip(last_question(kept.body.data), MAX_PREVIEW)
+    return kept.computed["question"]
 
 
 def _state(kept: KeptExchange) -> str:

@@ -51,6 +51,21 @@ async function detail() {
   }
 }
 
+let showing = false;
+let stale = false;
+
+/** Show the selected exchange as it is now; changes that come meanwhile are shown after that, in one step. */
+async function refresh() {
+  stale = true;
+  if (showing) return;
+  showing = true;
+  while (stale) {
+    stale = false;
+    await detail();
+  }
+  showing = false;
+}
+
 function openBench(values) {
   bench.fill(values);
   location.hash = "#/bench";
@@ -94,7 +109,7 @@ function received(event) {
   }
   change = event.change;
   list.update(event);
-  if (event.exchanges.some((summary) => summary.id === list.selected)) detail();
+  if (event.exchanges.some((summary) => summary.id === list.selected)) refresh();
 }
 
 function connection(state) {
