@@ -25,6 +25,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from recipes import frameworks, models
+from recipes.chromium import CHROMIUM
 from recipes.deploy_lint import DEPLOY_LINT
 from recipes.ollama import OLLAMA
 from recipes.recipe import CannotMakeError, Recipe, install
@@ -69,6 +70,8 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "o200k": VOCABULARY,
     # chat templates of model families, for a llama.cpp that is here already
     "templates": TEMPLATES,
+    # for the page of the inspector
+    "chromium": CHROMIUM,
     # real models, small enough for a CPU
     **{f"model-{name}": recipe for name, recipe in models.MODELS.items()},
     # for the examples of docs/tasks/frameworks.md

@@ -9,7 +9,7 @@ import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
-from promptools.cli.server_commands import serve_operations, serve_record
+from promptools.cli.server_commands import serve_inspector, serve_operations, serve_record
 from promptools.cli.server_commands.detect_command import detect_server
 from promptools.cli.shared_arguments import (
     add_base_url,
@@ -59,6 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_access(parser)
     serve_operations.add(parser)
     serve_record.add(parser)
+    serve_inspector.add(parser)
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
@@ -158,7 +159,11 @@ def run(arguments: argparse.Namespace) -> int:
         config=config,
         api_keys=_keys(arguments),
         allowed_hosts=(*arguments.allowed_host, arguments.host),
-        extensions=(*serve_operations.extensions(arguments), *serve_record.extensions(arguments)),
+        extensions=(
+            *serve_operations.extensions(arguments),
+            *serve_record.extensions(arguments),
+            *serve_inspector.extensions(arguments),
+        ),
         **settings,
     )
     listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
@@ -166,7 +171,9 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"forwarding to {proxy.base_url}")
     if proxy.session.detect:
         _print_server(proxy)
-    print(f"listening http://{f'[{host}]' if ':' in host else host}:{port}/v1", flush=True)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    serve_inspector.print_address(arguments, proxy, address)
+    print(f"listening {address}/v1", flush=True)
     _serve(proxy, listener, verbose=arguments.verbose)
     return 0
 
