@@ -20,6 +20,7 @@ from promptools.proxy.asgi import DisconnectedError, RefusedError, end_to_end_fi
 from promptools.proxy.extension import Extension, ExtensionRoutes
 from promptools.proxy.relay import ExchangeRelay
 from promptools.proxy.request_body import RequestBody, check_framing, streaming_body
+from promptools.proxy.upstream.direct_client import DirectClient, can_send_directly
 from promptools.proxy.upstream.duplex import use_duplex_connections
 from promptools.proxy.upstream.key_masking import mask_error
 from promptools.proxy.upstream.upstream_url import parse_base_url, read_request_target
@@ -92,6 +93,7 @@ class Proxy:
         self.session = session.with_settings(changes | ({"provider": target.provider} if target.provider else {}))
         self._http = http_client
         self._owns_http = http_client is None
+        self._direct: DirectClient | None = None
         self.target = target
         family = installed_library() if http_client is None else library_of(http_client)
         self.upstream = parse_base_url(target.base_url, family.module)
@@ -129,6 +131,9 @@ class Proxy:
     async def aclose(self) -> None:
         """Close the connections to the server, unless the HTTP client is the caller's."""
         http, self._http = self._http, None if self._owns_http else self._http
+        direct, self._direct = self._direct, None
+        if direct is not None:
+            direct.close()
         if http is not None and self._owns_http:
             await http.aclose()
 
@@ -146,6 +151,7 @@ class Proxy:
                 limits=module.Limits(max_connections=None, max_keepalive_connections=100),
             )
             use_duplex_connections(self._http, family)
+            self._direct = DirectClient(self._http) if can_send_directly() else None
         return self._http
 
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
@@ -248,7 +254,8 @@ class Proxy:
         exchange = with_error_boundary(self.session(request, endpoint), endpoint.api)
         extensions = {"timeout": self.http.timeout.as_dict()}
         send_upstream = partial(self._send, client_authorization=self._client_authorization(fields))
-        driver = AsyncDriver(exchange, library_of(self.http), send_upstream, extensions=extensions)
+        library = self._direct.library if self._direct else library_of(self.http)
+        driver = AsyncDriver(exchange, library, send_upstream, extensions=extensions)
         relay = ExchangeRelay(driver, send)
         tasks.start_soon(relay.tick)
         try:
@@ -282,7 +289,10 @@ class Proxy:
 
         A key other than the client's `client_authorization` is masked in an error response.
         """
-        response = await self.http.send(request, stream=True, follow_redirects=False)
+        if self._direct is not None:
+            response = await self._direct.send(request)
+        else:
+            response = await self.http.send(request, stream=True, follow_redirects=False)
         sent: str | None = request.headers.get("authorization")
         return (
             response if sent in {None, client_authorization} else mask_error(response, library_of(self.http), str(sent))

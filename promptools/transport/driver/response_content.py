@@ -128,6 +128,9 @@ def end_received(response: Any) -> bool:
     A connection whose response was not read to its end is closed and cannot be reused. Neither library has a public
     name for the data that it has received but not read; where that data is not found, the result is False.
     """
+    known: bool | None = getattr(response, "end_received", None)
+    if known is not None:
+        return known
     layer = response.stream
     for name in _CONNECTION_PATH:
         layer = getattr(layer, name, layer)
