@@ -18,8 +18,9 @@ from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
 from promptools.proxy.admission.access import KEY_FIELDS, AccessControl
 from promptools.proxy.asgi import DisconnectedError, RefusedError, end_to_end_fields, send_head, send_response
 from promptools.proxy.extension import Extension, ExtensionRoutes
-from promptools.proxy.relay import ExchangeRelay
+from promptools.proxy import relay
 from promptools.proxy.request_body import RequestBody, check_framing, streaming_body
+from promptools.proxy.request_tasks import RequestTasks, request_tasks
 from promptools.proxy.upstream.direct_client import DirectClient, can_send_directly
 from promptools.proxy.upstream.duplex import use_duplex_connections
 from promptools.proxy.upstream.key_masking import mask_error
@@ -31,8 +32,6 @@ from promptools.transport.observers import as_observers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
-
-    from anyio.abc import TaskGroup
 
     from promptools.exchange import Observer
     from promptools.proxy.asgi import Message, Receive, Scope, Send
@@ -181,21 +180,20 @@ class Proxy:
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, and close its upstream at once when the client disconnects."""
         body = RequestBody(scope, receive)
-        async with anyio.create_task_group() as tasks:
+        async with request_tasks() as tasks:
 
             async def watch() -> None:
                 await body.wait_for_disconnect()
-                tasks.cancel_scope.cancel()
+                tasks.cancel()
 
             async def lasting(message: Message) -> None:
                 last = message["type"] == "http.response.body" and not message.get("more_body", False)
                 await (body.send_last(send, message) if last else send(message))
 
-            tasks.start_soon(watch)
+            body.on_abandoned = partial(tasks.start, watch)
             await self._route_request(scope, body, tasks, lasting)
-            tasks.cancel_scope.cancel()
 
-    async def _route_request(self, scope: Scope, body: RequestBody, tasks: TaskGroup, send: Send) -> None:
+    async def _route_request(self, scope: Scope, body: RequestBody, tasks: RequestTasks, send: Send) -> None:
         """Route a request; respond with an error if it is refused, and not at all if the client disconnects early."""
         endpoint = find_endpoint(PROXY_ENDPOINTS, scope["method"], scope["path"], self._host)
         api = CHAT_API if endpoint is None else endpoint.api
@@ -227,7 +225,8 @@ class Proxy:
             nonlocal begun
             begun = True
             await send(message)
-            await checkpoint()  # pieces that arrived together: the client may disconnect between two of them
+            if message.get("more_body", False):
+                await checkpoint()  # pieces that arrived together: the client may disconnect between two of them
 
         module = library_of(self.http).module
         try:
@@ -245,7 +244,7 @@ class Proxy:
             await send_refusal(send, refusal, api)
 
     async def _run_exchange(
-        self, scope: Scope, url: str, endpoint: Endpoint, body: bytes, tasks: TaskGroup, send: Send
+        self, scope: Scope, url: str, endpoint: Endpoint, body: bytes, tasks: RequestTasks, send: Send
     ) -> None:
         """Run an exchange and relay what it emits; its clock ticks in another task of the group."""
         fields = [pair for pair in self._forwarded_fields(scope) if pair[0].lower() != ACCEPT_ENCODING]
@@ -256,13 +255,14 @@ class Proxy:
         send_upstream = partial(self._send, client_authorization=self._client_authorization(fields))
         library = self._direct.library if self._direct else library_of(self.http)
         driver = AsyncDriver(exchange, library, send_upstream, extensions=extensions)
-        relay = ExchangeRelay(driver, send)
-        tasks.start_soon(relay.tick)
+        writer = relay.ExchangeRelay(driver, send)
+        tasks.start(writer.tick, after=relay.TICK_SECONDS)
         try:
-            await relay.run()
+            await writer.run()
         finally:
             await driver.close()
-        await send({"type": "http.response.body", "body": b""})
+        if not writer.has_ended:
+            await send({"type": "http.response.body", "body": b""})
 
     async def _pass_through(self, scope: Scope, url: str, body: RequestBody, send: Send) -> None:
         """Forward a request and its response byte for byte, both bodies streamed."""

@@ -9,14 +9,13 @@ request through the proxy. Here the event loop hands what arrives to the parser,
     end         by the parser or, for a body without a declared length, by the end of the connection. At the end the
                 connection is idle again, even if the body has not been taken yet
 
-Nothing is resent here: the driver does that if `Http1Connection.used` tells it that the connection was an old one.
+Nothing is resent here: a server may close an idle connection at any time, and the driver sends such a request again.
 Errors are those of httpx, by which the driver classifies failures. Interim responses (1xx) are skipped.
 """
 
 from __future__ import annotations
 
 import asyncio
-import select
 from typing import TYPE_CHECKING, Any
 
 import httptools
@@ -94,8 +93,8 @@ class DirectResponse:
         return self.status_code in _REDIRECTS and "location" in self.headers
 
     @property
-    def end_received(self) -> bool:
-        """Whether the whole response has been received, and the connection is free."""
+    def is_released(self) -> bool:
+        """Whether the connection is free: the whole response has been received, read or not."""
         return self.complete
 
     def aiter_raw(self) -> Any:
@@ -240,8 +239,6 @@ class Http1Connection(asyncio.Protocol):
         on_lost: Callable[[Http1Connection], None],
     ) -> None:
         self.loop = loop
-        self.used = False
-        """Whether a request has been sent before the one that is sent now."""
         self.idle_since = 0.0
         self._on_idle = on_idle
         self._on_lost = on_lost
@@ -249,7 +246,6 @@ class Http1Connection(asyncio.Protocol):
         self._response: DirectResponse | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._paused = False
-        self._poll = select.poll() if hasattr(select, "poll") else None
 
     async def send(self, data: list[bytes], errors: Any, read_timeout: float | None) -> DirectResponse:
         """Send a request; return its response once its head has arrived."""
@@ -265,10 +261,8 @@ class Http1Connection(asyncio.Protocol):
         return response
 
     def is_usable(self) -> bool:
-        """Whether another request may be sent: nothing has arrived since the last response, not even the end."""
-        if self._transport.is_closing():
-            return False
-        return self._poll is None or not self._poll.poll(0)
+        """Whether another request may be sent."""
+        return not self._transport.is_closing()
 
     def close(self) -> None:
         """Close the connection."""
@@ -293,8 +287,6 @@ class Http1Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = transport
-        if self._poll is not None:
-            self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         """Pass data on to the response that it belongs to."""
@@ -326,7 +318,6 @@ class Http1Connection(asyncio.Protocol):
             self._transport.close()
             return
         self.resume_reading()
-        self.used = True
         self._on_idle(self)
 
     def _stop_timer(self) -> None:

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
     from promptools.transport.driver.http_library import HttpLibrary
 
@@ -122,15 +122,26 @@ async def aiter_content(response: Any, library: HttpLibrary) -> AsyncGenerator[b
         raise library.module.DecodingError(str(error)) from error
 
 
+def content_iterator(response: Any, library: HttpLibrary) -> AsyncIterator[bytes]:
+    """Return an async iterator over the content; a response that is its own stream needs no generator around it."""
+    if response.stream is response and decompressor_for(response) is None:
+        own: AsyncIterator[bytes] = response
+        return own
+    return aiter_content(response, library)
+
+
+def is_released(response: Any) -> bool:
+    """Whether a response has nothing to close any more; those of httpx always have."""
+    released: bool = getattr(response, "is_released", False)
+    return released
+
+
 def end_received(response: Any) -> bool:
     """Whether the end of a chunked HTTP/1.1 response has been received, so that reading up to it does not block.
 
     A connection whose response was not read to its end is closed and cannot be reused. Neither library has a public
     name for the data that it has received but not read; where that data is not found, the result is False.
     """
-    known: bool | None = getattr(response, "end_received", None)
-    if known is not None:
-        return known
     layer = response.stream
     for name in _CONNECTION_PATH:
         layer = getattr(layer, name, layer)
