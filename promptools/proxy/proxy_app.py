@@ -15,10 +15,10 @@ from anyio.lowlevel import checkpoint
 from promptools.errors import UsageError, without_credentials
 from promptools.exchange import Request
 from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
+from promptools.proxy import relay
 from promptools.proxy.admission.access import KEY_FIELDS, AccessControl
 from promptools.proxy.asgi import DisconnectedError, RefusedError, end_to_end_fields, send_head, send_response
 from promptools.proxy.extension import Extension, ExtensionRoutes
-from promptools.proxy import relay
 from promptools.proxy.request_body import RequestBody, check_framing, streaming_body
 from promptools.proxy.request_tasks import RequestTasks, request_tasks
 from promptools.proxy.upstream.direct_client import DirectClient, can_send_directly
