@@ -9,6 +9,7 @@ import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
+from promptools.cli.server_commands import serve_operations, serve_record
 from promptools.cli.shared_arguments import (
     add_base_url,
     add_config,
@@ -52,6 +53,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--verbose", action="store_true", help="write a line to stderr for each exchange that was healed"
     )
     _add_access(parser)
+    serve_operations.add(parser)
+    serve_record.add(parser)
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
@@ -137,8 +140,8 @@ def _port(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted. The line `listening URL` on stdout means that it is up."""
-    from promptools.cli.server_commands.serve_reload import ReloadOnHangup
-    from promptools.cli.server_commands.serve_summary import print_servers
+    from promptools.cli.serving import hangup_reload
+    from promptools.cli.serving.server_summary import print_servers
     from promptools.proxy import Proxy
 
     config = read_config(arguments.config)
@@ -153,7 +156,11 @@ def run(arguments: argparse.Namespace) -> int:
         config=config,
         api_keys=_keys(arguments),
         allowed_hosts=(*arguments.allowed_host, arguments.host),
-        extensions=[ReloadOnHangup(arguments.config)] if config.providers else [],
+        extensions=(
+            *serve_operations.extensions(arguments),
+            *serve_record.extensions(arguments),
+            *hangup_reload.extensions(arguments, config),
+        ),
         **settings,
     )
     listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
