@@ -22,7 +22,7 @@ from promptools.proxy.request_body import RequestBody, check_framing, has_json_b
 from promptools.proxy.request_tasks import RequestTasks, request_tasks
 from promptools.proxy.routing.model_directory import is_model_list
 from promptools.proxy.routing.request_router import open_router
-from promptools.proxy.served_config import ProxyArguments, ServedConfig, serve_config
+from promptools.proxy.served_config import ProxyArguments, ServedConfig, forget_changed, serve_config
 from promptools.proxy.upstream.direct_client import DirectClient, can_send_directly
 from promptools.proxy.upstream.duplex import use_duplex_connections
 from promptools.proxy.upstream.forwarded_fields import (
@@ -104,10 +104,12 @@ class Proxy:
     def reload(self, config: Config | str | os.PathLike[str] | None) -> None:
         """Serve another config from the next request on; raise `UsageError` for a bad one, and keep the old.
 
-        Requests in flight keep the config that they began with. The breaker stays, and so does what was detected.
+        Requests in flight keep the config that they began with. What the breaker knows and what was detected stays, for
+        providers that did not change.
         """
-        session = self.session.with_settings({"config": config})
-        self.served = serve_config(session, self._arguments, self._library.module, self._run_probe, self.served.table)
+        session, old = self.session.with_settings({"config": config}), self.served
+        self.served = serve_config(session, self._arguments, self._library.module, self._run_probe, old.table)
+        forget_changed(old.session.config, self.session)
 
     @property
     def session(self) -> Session:
@@ -315,14 +317,15 @@ class Proxy:
         library = self._direct.library if self._direct else library_of(self.http)
         send_upstream = partial(self._send, client_authorization=client_authorization(served, fields))
         route = None if router is None else partial(router.exchange_route, request, endpoint)
-        rejects, at = (None, None) if router is None else (router.candidates.rejects, router.candidates.started_at)
+        candidates = None if router is None else router.candidates
+        at = None if candidates is None else candidates.started_at
         has_ended = False
 
         async def attempt() -> bool:
             nonlocal has_ended
             exchange = with_error_boundary(served.session(request, endpoint, route, at), endpoint.api)
             driver = AsyncDriver(exchange, library, send_upstream, extensions=extensions)
-            writer = relay.ExchangeRelay(driver, send, rejects)
+            writer = relay.ExchangeRelay(driver, send, candidates)
             tasks.start(writer.tick, after=relay.TICK_SECONDS)
             try:
                 return await writer.run()

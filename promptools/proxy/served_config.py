@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from promptools.errors import UsageError
+from promptools.profiles.server_detection import server_root
 from promptools.proxy.admission.access import AccessControl
 from promptools.proxy.routing.build_table import build_table
 from promptools.proxy.routing.model_directory import ModelDirectory
 from promptools.proxy.upstream.upstream_url import UpstreamAddress, parse_base_url
+from promptools.transport.credentials import split_credentials
 
 if TYPE_CHECKING:
-    from promptools.profiles import Target
+    from promptools.profiles import Config, Target
     from promptools.proxy.routing.model_directory import RunExchange
     from promptools.proxy.routing.route_table import RouteTable
     from promptools.transport import Session
@@ -93,6 +95,15 @@ def serve_config(
     directory = ModelDirectory(table, run, ask=session.detect) if table is not None and several else None
     host = urlsplit(upstream.base_url).hostname or ""
     return ServedConfig(session, target, upstream, authorization, host, access, max_body, table, directory)
+
+
+def forget_changed(old: Config, session: Session) -> None:
+    """Forget what the breaker knows, and what was detected, of providers that are not the same any more."""
+    for name, provider in old.providers.items():
+        if session.config.providers.get(name) != provider:
+            session.context.breaker.forget(name)
+            for base_url in (provider.base_url, *provider.replicas):
+                session.context.detection_cache.evict(server_root(split_credentials(base_url or "")[0]))
 
 
 def _environment_keys(variable: str | None) -> list[str]:

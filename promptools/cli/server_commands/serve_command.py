@@ -142,8 +142,8 @@ def _port(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted. The line `listening URL` on stdout means that it is up."""
-    from promptools.cli.server_commands.serve_reload import ReloadOnHangup
-    from promptools.cli.server_commands.serve_summary import print_servers
+    from promptools.cli.serving import hangup_reload
+    from promptools.cli.serving.server_summary import print_servers
     from promptools.proxy import Proxy
 
     config = read_config(arguments.config)
@@ -159,10 +159,10 @@ def run(arguments: argparse.Namespace) -> int:
         api_keys=_keys(arguments),
         allowed_hosts=(*arguments.allowed_host, arguments.host),
         extensions=(
-            *([ReloadOnHangup(arguments.config)] if config.providers else []),
             *serve_operations.extensions(arguments),
             *serve_record.extensions(arguments),
             *serve_inspector.extensions(arguments),
+            *hangup_reload.extensions(arguments, config),
         ),
         **settings,
     )
