@@ -28,7 +28,8 @@ from promptools.exchange.effects import (
     Tick,
     Wait,
 )
-from promptools.exchange.observer import ExchangeEnd, ObservedExchange, SentRequest
+from promptools.exchange.observer import ExchangeEnd, ObservedAttempt, ObservedExchange, SentRequest
+from promptools.exchange.upstream.upstream_reply import is_stream
 from promptools.fallback import RetryPolicy
 from promptools.profiles.server_detection import server_root
 from promptools.types import Attempt, Reply, ServerInfo
@@ -92,12 +93,17 @@ class ExchangeState:
         """The last response's status and headers."""
         self._fetched: dict[tuple[str, bytes], bytes] = {}
         self.head_sent = False
+        self.error_kind = ""
+        """The kind of the failure that the client was told of; empty if there was none."""
         self.heartbeat: Heartbeat | None = None
         """None: nothing is sent to the client before there is content."""
         self.seen: ServerInfo | None = None
         """What probing the server found, if it was probed."""
         self._started_at = self._attempt_started_at = self._last_emit_at = client.at
-        self._status: int | None = None
+        self._head: Head | None = None
+        self._first_byte_at: float | None = None
+        self._attempt_ends: list[tuple[int, Reply | None]] = []
+        """Of each attempt the number of its request, and the reply that was no answer."""
         self._observer = context.observer
         self._sent_count = 0
         self._response: list[bytes] = []
@@ -217,21 +223,24 @@ class ExchangeState:
         """Send bytes to the client, and the head before the first of them."""
         if not self.head_sent:
             self.head_sent = True
-            response = head()
-            self._status = response.status
-            self.now = (yield Emit(response)).at
+            self._head = head()
+            self.now = (yield Emit(self._head)).at
         if data:
             if self._response_room > 0:
                 self._response.append(data[: self._response_room])
                 self._response_room -= len(data)
             self.now = (yield Emit(data)).at
+            if self._first_byte_at is None:
+                self._first_byte_at = self.now
         self._last_emit_at = self.now
 
     def send_heartbeat(self) -> Steps[None]:
         """Send the heartbeat if it is due."""
         beat = self.heartbeat
         if beat is not None and self.now - self._last_emit_at >= beat.seconds:
+            first_byte_at = self._first_byte_at
             yield from self.emit(beat.data, beat.head)
+            self._first_byte_at = first_byte_at  # a heartbeat is no answer
 
     def _perform(self, effect: Effect) -> Steps[EffectResult]:
         """Run an effect and return its result; while it is pending, heartbeats go out."""
@@ -257,8 +266,22 @@ class ExchangeState:
     def observe_end(self, replies: Sequence[Reply], error: BaseException | None) -> None:
         """Report the end of the exchange."""
         if self._observer is not None:
-            response = b"".join(self._response)
-            end = ExchangeEnd(self.now, *self.provider_model, self._status, tuple(replies), error, response)
+            head = self._head
+            end = ExchangeEnd(
+                self.now,
+                *self.provider_model,
+                head.status if head else None,
+                tuple(replies),
+                error,
+                tuple(
+                    ObservedAttempt(attempt, *end)
+                    for attempt, end in zip(self.attempts, self._attempt_ends, strict=True)
+                ),
+                self._first_byte_at,
+                self.error_kind,
+                streamed=head is not None and is_stream(head.headers, asked=False),
+                response=b"".join(self._response),
+            )
             self._observer.ended(self._observed, end)
 
     # -- account
@@ -270,6 +293,8 @@ class ExchangeState:
         outcome, why = (failure.kind, failure.why) if failure else ("answered", "")
         self.attempts.append(Attempt(mode, status, outcome, why, self.now - self._attempt_started_at, usage))
         self.usage = add_usage(self.usage, usage)
+        failed_reply = (failure.verdict.reply if failure.verdict else failure.partial_reply) if failure else None
+        self._attempt_ends.append((self._sent_count, failed_reply))
 
     def note_remedy(self, failure: Failure, remedy: str) -> None:
         """Add what is done about a failed attempt to the trace and the log."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from promptools.modes.mode import PreparedRequest
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.profiles.profile import Api
-    from promptools.types import Reply
+    from promptools.types import Attempt, Reply
 
 Purpose = Literal["attempt", "forward", "template"]
 """Why a request is sent: an attempt in a mode, the client's own body unchanged, or a prompt to be rendered."""
@@ -62,6 +62,17 @@ class SentRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedAttempt:
+    """One attempt, with what it left."""
+
+    attempt: Attempt
+    sent: int
+    """The number of its request; that of the request before it, or 0, if it failed before it was sent."""
+    failed_reply: Reply | None = field(default=None, repr=False)
+    """What was read of a reply that was no answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class ExchangeEnd:
     """How an exchange ended."""
 
@@ -76,6 +87,14 @@ class ExchangeEnd:
     """The replies that were read, with their traces; none where the response was forwarded unchanged."""
     error: BaseException | None = None
     """What the driver raises; `GeneratorExit` if the client disconnected."""
+    attempts: tuple[ObservedAttempt, ...] = ()
+    """All attempts; the successful forwarding of a request is none."""
+    first_byte_at: float | None = None
+    """When the client got the first byte of the body, keep-alive comments aside."""
+    error_kind: str = ""
+    """The kind of the failure that the client was told of, or `usage` for an invalid request; else empty."""
+    streamed: bool = False
+    """Whether the response to the client was a stream of events or lines."""
     response: bytes = field(default=b"", repr=False)
     """The beginning of the response's body, as long as `response_bytes` of the observers asks for."""
 

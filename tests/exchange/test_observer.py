@@ -155,6 +155,41 @@ def test_a_client_that_disconnects():
     assert isinstance(notes.of("ended")[0].error, GeneratorExit)
 
 
+def test_the_attempts_with_their_sends_and_what_was_read_of_failed_ones():
+    wrong = '```json\n{"tool": "get_weather", "arguments": {"city": ["Paris"]}}\n```'
+    place = target(modes=("raw", "prompt"), raw="llamacpp", template_endpoint="llamacpp")
+    unrendered = Answer(500, b"{}")
+    _, notes = observed(ask(WEATHER), [unrendered, reply(wrong), reply(FENCED)], target=place)
+    (end,) = notes.of("ended")
+    first, second, third = end.attempts
+    assert [each.attempt.mode for each in end.attempts] == ["raw", "prompt", "prompt"]
+    assert [each.sent for each in end.attempts] == [1, 2, 3]
+    assert first.failed_reply is third.failed_reply is None
+    assert second.failed_reply.malformed[0].reason == "invalid_arguments"
+    assert (end.error_kind, end.streamed) == ("", False)
+
+
+def test_the_first_byte_is_no_heartbeat():
+    answer = stream("Hello")
+    answer.takes = 17.0
+    _, notes = observed(ask(WEATHER, stream=True), [answer], tick=1.0)
+    (end,) = notes.of("ended")
+    assert end.streamed
+    assert end.first_byte_at - notes.calls[0][1].at == 17.0
+
+
+@pytest.mark.parametrize(
+    ("body", "answers", "kind"),
+    [
+        (ask(WEATHER, tool_choice={"type": "function", "function": {"name": "nobody"}}), [], "usage"),
+        (ask(WEATHER, promptools={"mode": "prompt"}), [error("out of memory", 507)], "refused"),
+    ],
+)
+def test_what_the_client_was_told_of(body, answers, kind):
+    _, notes = observed(body, answers)
+    assert notes.of("ended")[0].error_kind == kind
+
+
 def test_a_fault_of_the_observer_is_logged_and_no_more(caplog):
     class Faulty(Notes):
         def sent(self, exchange, sent):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from promptools.proxy import Extension, Proxy
 
 
-def add_inspector(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the flag."""
     parser.add_argument(
         "--inspect",
@@ -20,7 +20,7 @@ def add_inspector(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def inspector_extensions(arguments: argparse.Namespace) -> list[Extension]:
+def extensions(arguments: argparse.Namespace) -> list[Extension]:
     """Return the inspector, if it is asked for."""
     if not arguments.inspect:
         return []
@@ -29,7 +29,7 @@ def inspector_extensions(arguments: argparse.Namespace) -> list[Extension]:
     return [Inspector()]
 
 
-def print_inspector(arguments: argparse.Namespace, proxy: Proxy, address: str) -> None:
+def print_address(arguments: argparse.Namespace, proxy: Proxy, address: str) -> None:
     """Print where the inspector is, and warn if everybody may see it."""
     if not arguments.inspect:
         return
