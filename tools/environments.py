@@ -59,10 +59,14 @@ ENVIRONMENTS: dict[str, Recipe] = {
             "orjson==3.13.0",
             "partial-json-parser==0.2.1.1.post7",
             "openai==3.54.0",
+            "aiohttp==3.14.5",
+            "psutil==7.2.2",
+            "uvloop==0.23.0",
             *CORE,
             *TESTS,
         )
     ),
+    "bench-litellm": Recipe(("litellm[proxy]==1.106.2",), only_binary=(":all:",)),
     # real servers for the tests
     "ollama": OLLAMA,
     "vllm": VLLM,

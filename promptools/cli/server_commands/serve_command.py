@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import socket
 from typing import TYPE_CHECKING, Any, get_args
@@ -216,6 +217,7 @@ def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False) -> N
     config.server_header = config.date_header = (
         False  # the upstream's own `Server` and `Date` fields pass; uvicorn must not add its own
     )
+    gc.freeze()  # what has been loaded stays: no collection looks at it again
     uvicorn.Server(config).run(sockets=[listener])
 
 
