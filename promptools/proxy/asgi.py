@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
@@ -12,6 +13,7 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Fields: TypeAlias = Iterable[tuple[bytes, bytes]]
 
+JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 HOP_BY_HOP_FIELDS = frozenset(
     {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te"}
     | {b"trailer", b"transfer-encoding", b"upgrade"}
@@ -32,8 +34,19 @@ class DisconnectedError(Exception):
 class RefusedError(Exception):
     """The proxy refuses a request with an error of its own; nothing is sent upstream."""
 
-    def __init__(self, status: int, message: str, *, code: str, kind: str = "UsageError", headers: Fields = ()) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        kind: str = "UsageError",
+        headers: Fields = (),
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(message)
+        self.retry_after = retry_after
+        """Seconds after which the same request may pass; None: it never will."""
         self.status = status
         self.kind = kind
         self.code = code
@@ -72,3 +85,14 @@ def end_to_end_fields(headers: Fields) -> list[tuple[bytes, bytes]]:
         for option in value.split(b",")
     }
     return [(name, value) for name, value in fields if name.lower() not in HOP_BY_HOP_FIELDS | named]
+
+
+def retry_fields(seconds: float | None) -> list[tuple[bytes, bytes]]:
+    """Return the fields that tell clients whether and when to retry: `Retry-After`, and those that the SDKs read."""
+    if seconds is None:
+        return [(b"x-should-retry", b"false")]
+    return [
+        (b"retry-after", str(max(1, math.ceil(seconds))).encode()),
+        (b"retry-after-ms", str(max(1, math.ceil(seconds * 1000))).encode()),
+        (b"x-should-retry", b"true"),
+    ]

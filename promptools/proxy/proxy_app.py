@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, Unpack
@@ -16,8 +15,21 @@ from promptools.errors import UsageError, without_credentials
 from promptools.exchange import Request
 from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
 from promptools.proxy.admission.access import KEY_FIELDS, AccessControl
-from promptools.proxy.asgi import DisconnectedError, RefusedError, end_to_end_fields, send_head, send_response
+from promptools.proxy.admission.admission import Admission
+from promptools.proxy.admission.api_keys import ApiKey, collect_keys
+from promptools.proxy.admission.cors import check_origins, with_cors
+from promptools.proxy.admission.limits import Limits, check_header, config_limits, key_limits
+from promptools.proxy.asgi import (
+    JSON_CONTENT_TYPE,
+    DisconnectedError,
+    RefusedError,
+    end_to_end_fields,
+    retry_fields,
+    send_head,
+    send_response,
+)
 from promptools.proxy.extension import Extension, ExtensionRoutes
+from promptools.proxy.in_flight import RequestInFlight, RequestsInFlight
 from promptools.proxy.relay import ExchangeRelay
 from promptools.proxy.request_body import RequestBody, check_framing, streaming_body
 from promptools.proxy.upstream.duplex import use_duplex_connections
@@ -41,19 +53,18 @@ log = logging.getLogger("promptools")
 READ_TIMEOUT = 600.0
 """Maximum number of seconds between two pieces of a response, as in the OpenAI SDK: a long prompt takes long."""
 CONNECT_TIMEOUT = 10.0
+RETRY_SECONDS = 1.0
+"""When a client may retry a request that the server did not answer in time."""
 MAX_BODY = 64 * 2**20
 """Maximum size of a body that is read in bytes, as those of chat completions are; it is held in memory."""
 MAX_TOOLS = 4096
 """Maximum number of tools in one request, unless `max_tools` is set."""
-API_KEY_VARIABLE = "PROMPTOOLS_API_KEY"
-"""Environment variable with the API keys that the proxy accepts, separated by blanks or commas."""
 
 LIBRARY_FIELDS = frozenset({b"host", b"content-length", b"expect"})
 """Fields that the HTTP library sets itself for the server."""
 ACCOUNT_FIELDS = frozenset({b"openai-organization", b"openai-project"})
 """Fields that name the account that pays; they belong to the client's own key."""
 ACCEPT_ENCODING = b"accept-encoding"
-JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 
 
 class Proxy:
@@ -63,10 +74,11 @@ class Proxy:
     neither has an address. `http_client` (an httpx or httpx2 `AsyncClient`) sends the requests; the caller closes it.
 
     With `api_keys`, to which those of the config and of PROMPTOOLS_API_KEY are added, only requests with one of them
-    are accepted. The client's own authorization is forwarded only if neither the proxy nor the provider has a key.
-    Without keys, a request over loopback must name a loopback host, or one of `allowed_hosts` ("*": any). `max_body`
-    limits the bodies that are read, in bytes; all others are streamed without a limit. `extensions` follow the
-    exchanges, or serve pages of their own.
+    are accepted; an `ApiKey` has a name, for which the config may have limits. The client's own authorization is
+    forwarded only if neither the proxy nor the provider has a key. Without keys, a request over loopback must name a
+    loopback host, or one of `allowed_hosts` ("*": any). Web pages of `cors_origins` may use the proxy from a browser.
+    `max_body` limits the bodies that are read, in bytes; all others are streamed without a limit. `limits` replaces the
+    config's. `extensions` follow the exchanges, or serve pages of their own.
     """
 
     def __init__(
@@ -74,9 +86,11 @@ class Proxy:
         *,
         base_url: str | None = None,
         http_client: Any = None,
-        api_keys: Iterable[str] | str = (),
+        api_keys: Iterable[str | ApiKey] | str = (),
         allowed_hosts: Iterable[str] | str = (),
         max_body: int | None = None,
+        limits: Limits | None = None,
+        cors_origins: Iterable[str] | str = (),
         extensions: Sequence[Extension] = (),
         **settings: Unpack[Settings],
     ) -> None:
@@ -88,7 +102,10 @@ class Proxy:
                 "the proxy does not know its server: pass base_url=, provider=, or a config with a default provider"
             )
         options = session.config.proxy
-        changes = {"allow_provider": settings.get("allow_provider", options.allow_provider)}
+        changes = {
+            "allow_provider": settings.get("allow_provider", options.allow_provider),
+            "attempt_timeout": settings.get("attempt_timeout", options.attempt_timeout),
+        }
         self.session = session.with_settings(changes | ({"provider": target.provider} if target.provider else {}))
         self._http = http_client
         self._owns_http = http_client is None
@@ -101,11 +118,22 @@ class Proxy:
             raise UsageError(f"max_body must be 1 byte or more, not {self.max_body}")
         key = session.find_key(target)
         self.authorization: str | None = self.upstream.authorization or (f"Bearer {key}" if key else None)
+        keys = collect_keys(api_keys, options)
+        origins = check_origins([*_as_values(cors_origins), *options.cors_origins], requires_key=bool(keys))
         self.access = AccessControl(
-            [*_as_values(api_keys), *_environment_keys(options.api_key_env)],
+            keys,
             [*_as_values(allowed_hosts), *options.allowed_hosts],
+            origins=origins,
             has_provider_key=self.authorization is not None,
         )
+        self.limits = limits or config_limits(options)
+        self.admission = Admission(
+            self.limits, {name: key_limits(key, self.limits) for name, key in options.keys.items()}
+        )
+        self.in_flight = RequestsInFlight()
+        self.draining = False
+        """Whether it is shutting down: what is in flight is finished, and other requests should go elsewhere."""
+        self._cors = with_cors(self._serve, origins) if origins else None
         self.extensions = tuple(extensions)
         self._extension_routes = ExtensionRoutes(self, self.extensions)
 
@@ -117,14 +145,24 @@ class Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
         if scope["type"] == "http":
-            if self._extension_routes.match(scope["path"]):
-                await self._serve_extension(scope, receive, send)
-            else:
-                await self._handle_request(scope, receive, send)
+            await (self._cors or self._serve)(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
         else:
             await send({"type": "websocket.close", "code": 1003})
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if self._extension_routes.match(scope["path"]):
+            await self._serve_extension(scope, receive, send)
+        else:
+            await self._handle_request(scope, receive, send)
+
+    async def drain(self, seconds: float) -> None:
+        """Let the requests in flight finish for some seconds; then end the others, each with an error in its API."""
+        self.draining = True
+        await self.in_flight.wait(seconds)
+        self.in_flight.cut()
 
     async def aclose(self) -> None:
         """Close the connections to the server, unless the HTTP client is the caller's."""
@@ -174,34 +212,46 @@ class Proxy:
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, and close its upstream at once when the client disconnects."""
-        body = RequestBody(scope, receive)
-        async with anyio.create_task_group() as tasks:
+        body, request = RequestBody(scope, receive), RequestInFlight(send)
+        self.in_flight.add(request)
+        try:
+            async with anyio.create_task_group() as tasks:
 
-            async def watch() -> None:
-                await body.wait_for_disconnect()
+                async def watch() -> None:
+                    await body.wait_for_disconnect()
+                    tasks.cancel_scope.cancel()
+
+                async def lasting(message: Message) -> None:
+                    last = message["type"] == "http.response.body" and not message.get("more_body", False)
+                    await (body.send_last(request.send, message) if last else request.send(message))
+
+                request.cancel = tasks.cancel_scope.cancel
+                tasks.start_soon(watch)
+                await self._route_request(scope, body, tasks, lasting, request)
                 tasks.cancel_scope.cancel()
+            if request.is_cut:
+                await request.finish()
+        finally:
+            self.in_flight.remove(request)
 
-            async def lasting(message: Message) -> None:
-                last = message["type"] == "http.response.body" and not message.get("more_body", False)
-                await (body.send_last(send, message) if last else send(message))
-
-            tasks.start_soon(watch)
-            await self._route_request(scope, body, tasks, lasting)
-            tasks.cancel_scope.cancel()
-
-    async def _route_request(self, scope: Scope, body: RequestBody, tasks: TaskGroup, send: Send) -> None:
+    async def _route_request(
+        self, scope: Scope, body: RequestBody, tasks: TaskGroup, send: Send, request: RequestInFlight
+    ) -> None:
         """Route a request; respond with an error if it is refused, and not at all if the client disconnects early."""
         endpoint = find_endpoint(PROXY_ENDPOINTS, scope["method"], scope["path"], self._host)
-        api = CHAT_API if endpoint is None else endpoint.api
+        api = request.api = CHAT_API if endpoint is None else endpoint.api
         try:
             path, url = self._locate(scope)
+            key = self.access.key_name(scope) if self.admission.has_keys else ""
+            await self.admission.check_rate(key)
             endpoint = find_endpoint(PROXY_ENDPOINTS, scope["method"], path, self._host)
             if endpoint is not None:
                 work = partial(self._run_exchange, scope, url, endpoint, await body.read(self.max_body), tasks)
             else:
                 self.session.warn_if_unread(scope["method"], path)
-                work = partial(self._pass_through, scope, url, body)
-            await self._with_error_responses(work, send, api)
+                work = partial(self._pass_through, scope, url, body, await body.for_http_library())
+            async with self.admission.slot(key):
+                await self._with_error_responses(work, send, api)
         except RefusedError as error:
             await send_refusal(send, error, api)
         except DisconnectedError:
@@ -209,6 +259,7 @@ class Proxy:
 
     def _locate(self, scope: Scope) -> tuple[str, str]:
         """Return the path of a request and its upstream URL; raise `RefusedError` if the request is refused."""
+        check_header(scope)
         path, query = read_request_target(scope, self.access.check(scope))
         check_framing(scope)
         return path, self.upstream.url(path, query)
@@ -233,7 +284,8 @@ class Proxy:
             status = 504 if isinstance(error, module.TimeoutException) else 502
             message = f"no answer from {self.base_url}: {_error_text(error)}"
             answer = api.encode_error(message, kind="UpstreamError", code="no_answer")
-            await send_response(send, status, [JSON_CONTENT_TYPE], answer)
+            retry = retry_fields(RETRY_SECONDS) if status == 504 else []
+            await send_response(send, status, [JSON_CONTENT_TYPE, *retry], answer)
         except module.InvalidURL as error:  # an ASGI server accepts longer targets than the HTTP library
             refusal = RefusedError(414, f"the request target is refused: {error}", code="bad_target")
             await send_refusal(send, refusal, api)
@@ -257,14 +309,13 @@ class Proxy:
             await driver.close()
         await send({"type": "http.response.body", "body": b""})
 
-    async def _pass_through(self, scope: Scope, url: str, body: RequestBody, send: Send) -> None:
+    async def _pass_through(self, scope: Scope, url: str, body: RequestBody, content: Any, send: Send) -> None:
         """Forward a request and its response byte for byte, both bodies streamed."""
         module = library_of(self.http).module
         extensions = {"timeout": self.http.timeout.as_dict()}
         fields = self._forwarded_fields(scope)
         if body.length is not None:
             fields.append((b"content-length", str(body.length).encode()))
-        content = await body.for_http_library()
         request = module.Request(scope["method"], url, headers=fields, content=content, extensions=extensions)
         with streaming_body(body):
             response = await self._send(request, client_authorization=self._client_authorization(fields))
@@ -325,18 +376,8 @@ def _as_values(values: Iterable[str] | str) -> Iterable[str]:
     return [values] if isinstance(values, str) else values
 
 
-def _environment_keys(variable: str | None) -> list[str]:
-    """Read the API keys from the environment; raise `UsageError` if the config's variable holds none."""
-    named = os.environ.get(variable, "").replace(",", " ").split() if variable else []
-    if variable and not named:
-        raise UsageError(
-            f"[proxy] api_key_env: the environment variable {variable!r} is not set; set it to the API keys"
-        )
-    return [*named, *os.environ.get(API_KEY_VARIABLE, "").replace(",", " ").split()]
-
-
 async def send_refusal(send: Send, error: RefusedError, api: ClientApi) -> None:
     """Send the error response for a refused request."""
     body = api.encode_error(str(error), kind=error.kind, code=error.code)
-    headers = [JSON_CONTENT_TYPE, (b"x-should-retry", b"false"), *error.headers]
+    headers = [JSON_CONTENT_TYPE, *retry_fields(error.retry_after), *error.headers]
     await send_response(send, error.status, headers, body)

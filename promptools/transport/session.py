@@ -75,6 +75,8 @@ class Settings(TypedDict, total=False):
     stop: Stop | None
     wait: WaitFor | None
     deadline: float | None
+    attempt_timeout: float | None
+    """Seconds that each request to the server, with its reply, may take."""
     max_tools: int | None
     """Maximum number of tools in one request; more is a 400 (None, or 0: no limit)."""
     max_reply: int
@@ -147,6 +149,7 @@ class Session:
             stop=settings.get("stop"),
             wait=settings.get("wait"),
             deadline=settings.get("deadline"),
+            attempt_timeout=settings.get("attempt_timeout"),
             max_tools=settings.get("max_tools") or None,
             max_reply=_check_max_reply(settings.get("max_reply", MAX_REPLY)),
             on_reply=_logging_errors(settings.get("on_reply")),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
 from promptools.cli.server_commands.detect_command import detect_server
+from promptools.cli.server_commands.serve_limits import add_limits, limit_settings
 from promptools.cli.shared_arguments import (
     add_base_url,
     add_config,
@@ -30,6 +30,7 @@ from promptools.types import ModeName, Strictness
 
 if TYPE_CHECKING:
     from promptools.proxy import Proxy
+    from promptools.proxy.admission.api_keys import ApiKey
     from promptools.types import Call, Reply
 
 NAME = "serve"
@@ -56,6 +57,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--verbose", action="store_true", help="write a line to stderr for each exchange that was healed"
     )
     _add_access(parser)
+    add_limits(parser)
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +100,9 @@ def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--api-key-file", metavar="FILE", help="ask clients for one of the API keys in this file (one a line)"
+        "--api-key-file",
+        metavar="FILE",
+        help="ask clients for one of the API keys in this file: one a line, or NAME = KEY",
     )
     parser.add_argument(
         "--api-key",
@@ -141,6 +145,19 @@ def _port(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted. The line `listening URL` on stdout means that it is up."""
+    proxy = build_proxy(arguments)
+    listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
+    host, port = listener.getsockname()[:2]
+    print(f"forwarding to {proxy.base_url}")
+    if proxy.session.detect:
+        _print_server(proxy)
+    print(f"listening http://{f'[{host}]' if ':' in host else host}:{port}/v1", flush=True)
+    _serve(proxy, listener, verbose=arguments.verbose, drain_seconds=arguments.drain_seconds)
+    return 0
+
+
+def build_proxy(arguments: argparse.Namespace) -> Proxy:
+    """Build the proxy of these arguments."""
     from promptools.proxy import Proxy
 
     config = read_config(arguments.config)
@@ -151,20 +168,13 @@ def run(arguments: argparse.Namespace) -> int:
     }
     if arguments.verbose:
         settings["on_reply"] = _log_if_healed
-    proxy = Proxy(
+    return Proxy(
         config=config,
         api_keys=_keys(arguments),
         allowed_hosts=(*arguments.allowed_host, arguments.host),
+        **limit_settings(arguments, config),
         **settings,
     )
-    listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
-    host, port = listener.getsockname()[:2]
-    print(f"forwarding to {proxy.base_url}")
-    if proxy.session.detect:
-        _print_server(proxy)
-    print(f"listening http://{f'[{host}]' if ':' in host else host}:{port}/v1", flush=True)
-    _serve(proxy, listener, verbose=arguments.verbose)
-    return 0
 
 
 def _print_server(proxy: Proxy) -> None:
@@ -205,29 +215,20 @@ def _describe_healed(call: Call) -> str:
     return f"{call.name} read as {call.dialect}" + (f" with fixes: {fixes}" if fixes else "")
 
 
-def _keys(arguments: argparse.Namespace) -> list[str]:
-    if arguments.api_key_file is None:
-        return [*arguments.api_key]
-    keys = read_text(arguments.api_key_file).split()
-    if not keys:
-        raise UsageError(f"{arguments.api_key_file!r} holds no API key; write one a line")
-    return [*arguments.api_key, *keys]
+def _keys(arguments: argparse.Namespace) -> list[str | ApiKey]:
+    from promptools.proxy.admission.api_keys import read_key_file
+
+    name = arguments.api_key_file
+    return [*arguments.api_key, *(read_key_file(read_text(name), name) if name is not None else ())]
 
 
-def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False) -> None:
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise UsageError("serving needs uvicorn: pip install 'promptools-compat[server]'") from error
+def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False, drain_seconds: float = 30.0) -> None:
+    from promptools.cli.serving.http_server import ProxyServer
+
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     if verbose:
         logging.getLogger("promptools").setLevel(logging.INFO)
-    config = uvicorn.Config(proxy, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
-    logging.getLogger("uvicorn.error").addFilter(_is_not_cancellation)
-    config.server_header = config.date_header = (
-        False  # the upstream's own `Server` and `Date` fields pass; uvicorn must not add its own
-    )
-    uvicorn.Server(config).run(sockets=[listener])
+    ProxyServer(proxy, drain_seconds=drain_seconds).run(sockets=[listener])
 
 
 def _listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
@@ -261,8 +262,3 @@ def _resolve_host(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
         raise UsageError(f"cannot listen on {host!r}: {reason}; name an address of this machine with --host") from error
     first = next((info for info in infos if info[0] == socket.AF_INET), infos[0])
     return first[0], first[4]
-
-
-def _is_not_cancellation(record: logging.LogRecord) -> bool:
-    """Filter out the tracebacks of responses that were cancelled because the proxy was stopped."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
