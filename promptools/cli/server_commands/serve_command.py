@@ -8,8 +8,9 @@ import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
+from promptools.cli.server_commands import serve_operations, serve_record
 from promptools.cli.server_commands.detect_command import detect_server
-from promptools.cli.server_commands.serve_limits import add_limits, limit_settings
+from promptools.cli.serving import limit_options
 from promptools.cli.shared_arguments import (
     add_base_url,
     add_config,
@@ -57,7 +58,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--verbose", action="store_true", help="write a line to stderr for each exchange that was healed"
     )
     _add_access(parser)
-    add_limits(parser)
+    limit_options.add(parser)
+    serve_operations.add(parser)
+    serve_record.add(parser)
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
@@ -152,8 +155,18 @@ def run(arguments: argparse.Namespace) -> int:
     if proxy.session.detect:
         _print_server(proxy)
     print(f"listening http://{f'[{host}]' if ':' in host else host}:{port}/v1", flush=True)
-    _serve(proxy, listener, verbose=arguments.verbose, drain_seconds=arguments.drain_seconds)
+    if arguments.workers > 1:
+        from promptools.cli.serving.workers import Supervisor
+
+        Supervisor(_serve_worker, arguments, listener, arguments.workers).run()
+    else:
+        _serve(proxy, listener, verbose=arguments.verbose, drain_seconds=arguments.drain_seconds)
     return 0
+
+
+def _serve_worker(arguments: argparse.Namespace, listener: socket.socket) -> None:
+    """Serve in a process of its own."""
+    _serve(build_proxy(arguments), listener, verbose=arguments.verbose, drain_seconds=arguments.drain_seconds)
 
 
 def build_proxy(arguments: argparse.Namespace) -> Proxy:
@@ -172,7 +185,8 @@ def build_proxy(arguments: argparse.Namespace) -> Proxy:
         config=config,
         api_keys=_keys(arguments),
         allowed_hosts=(*arguments.allowed_host, arguments.host),
-        **limit_settings(arguments, config),
+        **limit_options.settings(arguments, config),
+        extensions=(*serve_operations.extensions(arguments), *serve_record.extensions(arguments)),
         **settings,
     )
 

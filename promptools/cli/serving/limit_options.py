@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _LIMITS = ("requests_per_minute", "concurrency", "queue", "queue_timeout")
 
 
-def add_limits(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument(
         "--requests-per-minute", type=at_least(1, "requests"), metavar="N", help="more of them are refused with 429"
@@ -45,6 +45,9 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         help="an origin whose web pages may use the proxy, as https://HOST ('*': any, with an API key)",
     )
     parser.add_argument(
+        "--workers", type=at_least(1, "processes"), metavar="N", default=1, help="processes that serve (default: 1)"
+    )
+    parser.add_argument(
         "--drain-seconds",
         type=seconds_or_none,
         metavar="SECONDS",
@@ -53,14 +56,14 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def limit_settings(arguments: argparse.Namespace, config: Config) -> dict[str, Any]:
+def settings(arguments: argparse.Namespace, config: Config) -> dict[str, Any]:
     """Return the arguments of `Proxy` that the flags set."""
     from promptools.proxy.admission.limits import config_limits
 
     given = {name: value for name in _LIMITS if (value := getattr(arguments, name)) is not None}
-    settings: dict[str, Any] = {"cors_origins": arguments.cors_origin}
+    changed: dict[str, Any] = {"cors_origins": arguments.cors_origin}
     if given:
-        settings["limits"] = replace(config_limits(config.proxy), **given)
+        changed["limits"] = replace(config_limits(config.proxy), **given)
     if arguments.attempt_timeout is not None:
-        settings["attempt_timeout"] = arguments.attempt_timeout
-    return settings
+        changed["attempt_timeout"] = arguments.attempt_timeout
+    return changed
