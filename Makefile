@@ -62,7 +62,7 @@ PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
 suite: .venv/.dev
 	@echo '== pytest, one in $(SAMPLE)'
 	@$(BIN)/pytest -n auto --sample $(SAMPLE) \
-		-m 'not ollama and not vllm and not templates and not frameworks and not models and not clock' \
+		-m 'not ollama and not vllm and not redis and not templates and not frameworks and not models and not clock' \
 		$(PATHS) $(filter-out tests/%,$(PYTEST))
 
 test-all:
@@ -71,8 +71,8 @@ test-all:
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
 e2e: .venv/.dev
-	@echo '== pytest, real Ollama, real vLLM, openai-harmony, templates of families, frameworks of Python and Node'
-	@$(BIN)/python tools/stage.py vllm ollama o200k templates $(FRAMEWORKS) $(PYTEST)
+	@echo '== pytest, real Ollama, real vLLM, real Redis, openai-harmony, templates of families, frameworks of Python and Node'
+	@$(BIN)/python tools/stage.py vllm ollama redis o200k templates $(FRAMEWORKS) $(PYTEST)
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'

@@ -27,6 +27,7 @@ from pathlib import Path
 from recipes import frameworks, models
 from recipes.ollama import OLLAMA
 from recipes.recipe import CannotMakeError, Recipe, install
+from recipes.redis_server import REDIS
 from recipes.templates import TEMPLATES
 from recipes.vllm import OLD_VERSION, OLD_VLLM, VLLM, VOCABULARY
 
@@ -66,6 +67,8 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "vllm": VLLM,
     f"vllm-{OLD_VERSION}": OLD_VLLM,
     "o200k": VOCABULARY,
+    # what workers and replicas of the proxy share their state through
+    "redis": REDIS,
     # chat templates of model families, for a llama.cpp that is here already
     "templates": TEMPLATES,
     # real models, small enough for a CPU

@@ -30,6 +30,8 @@ class ClientRequest:
     request: Request
     at: float
     client_api: ClientApi = CHAT_API
+    owner: str = ""
+    """Whom the responses that it stores belong to (empty: whoever has the same credentials)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from promptools.exchange.downstream.client_api import ClientApi
 
 Message: TypeAlias = MutableMapping[str, Any]
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -96,3 +99,10 @@ def retry_fields(seconds: float | None) -> list[tuple[bytes, bytes]]:
         (b"retry-after-ms", str(max(1, math.ceil(seconds * 1000))).encode()),
         (b"x-should-retry", b"true"),
     ]
+
+
+async def send_refusal(send: Send, error: RefusedError, api: ClientApi) -> None:
+    """Send the error response for a refused request."""
+    body = api.encode_error(str(error), kind=error.kind, code=error.code)
+    headers = [JSON_CONTENT_TYPE, *retry_fields(error.retry_after), *error.headers]
+    await send_response(send, error.status, headers, body)

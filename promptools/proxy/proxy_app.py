@@ -14,6 +14,7 @@ from anyio.lowlevel import checkpoint
 from promptools.errors import UsageError, without_credentials
 from promptools.exchange import Request
 from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
+from promptools.exchange.downstream.responses.response_store import owner_of
 from promptools.proxy.admission.access import KEY_FIELDS, AccessControl
 from promptools.proxy.admission.admission import Admission
 from promptools.proxy.admission.api_keys import ApiKey, collect_keys
@@ -26,6 +27,7 @@ from promptools.proxy.asgi import (
     end_to_end_fields,
     retry_fields,
     send_head,
+    send_refusal,
     send_response,
 )
 from promptools.proxy.extension import Extension, ExtensionRoutes
@@ -37,7 +39,7 @@ from promptools.proxy.upstream.key_masking import mask_error
 from promptools.proxy.upstream.upstream_url import parse_base_url, read_request_target
 from promptools.transport import AsyncDriver, Session, Settings, installed_library, library_of, with_error_boundary
 from promptools.transport.driver.response_content import supported_encodings
-from promptools.transport.endpoints import PROXY_ENDPOINTS, Endpoint, find_endpoint
+from promptools.transport.endpoints import PROXY_ENDPOINTS, RESPONSES_ENDPOINTS, Endpoint, find_endpoint
 from promptools.transport.observers import as_observers
 
 if TYPE_CHECKING:
@@ -47,14 +49,14 @@ if TYPE_CHECKING:
 
     from promptools.exchange import Observer
     from promptools.proxy.asgi import Message, Receive, Scope, Send
+    from promptools.proxy.shared_state.shared_state import SharedState
     from promptools.transport.endpoints import Endpoint
 
 log = logging.getLogger("promptools")
 READ_TIMEOUT = 600.0
 """Maximum number of seconds between two pieces of a response, as in the OpenAI SDK: a long prompt takes long."""
 CONNECT_TIMEOUT = 10.0
-RETRY_SECONDS = 1.0
-"""When a client may retry a request that the server did not answer in time."""
+RETRY_SECONDS = 1.0  # when a client may retry a request that the server did not answer in time
 MAX_BODY = 64 * 2**20
 """Maximum size of a body that is read in bytes, as those of chat completions are; it is held in memory."""
 MAX_TOOLS = 4096
@@ -78,7 +80,8 @@ class Proxy:
     forwarded only if neither the proxy nor the provider has a key. Without keys, a request over loopback must name a
     loopback host, or one of `allowed_hosts` ("*": any). Web pages of `cors_origins` may use the proxy from a browser.
     `max_body` limits the bodies that are read, in bytes; all others are streamed without a limit. `limits` replaces the
-    config's. `extensions` follow the exchanges, or serve pages of their own.
+    config's. Proxies with the same `redis_url` share what they keep and count. `extensions` follow the exchanges, or
+    serve pages of their own.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class Proxy:
         max_body: int | None = None,
         limits: Limits | None = None,
         cors_origins: Iterable[str] | str = (),
+        redis_url: str | None = None,
         extensions: Sequence[Extension] = (),
         **settings: Unpack[Settings],
     ) -> None:
@@ -130,17 +134,29 @@ class Proxy:
         self.admission = Admission(
             self.limits, {name: key_limits(key, self.limits) for name, key in options.keys.items()}
         )
+        self._shared = self._share(redis_url or options.redis_url)
         self.in_flight = RequestsInFlight()
         self.draining = False
         """Whether it is shutting down: what is in flight is finished, and other requests should go elsewhere."""
         self._cors = with_cors(self._serve, origins) if origins else None
-        self.extensions = tuple(extensions)
+        self.extensions = (*extensions, *([self._shared] if self._shared is not None else []))
         self._extension_routes = ExtensionRoutes(self, self.extensions)
 
     @property
     def base_url(self) -> str:
         """The server's base URL, without credentials."""
         return self.upstream.base_url
+
+    def _share(self, redis_url: str | None) -> SharedState | None:
+        """Share the state with other proxies, if there is an address of a Redis server."""
+        if redis_url is None:
+            return None
+        from promptools.proxy.shared_state.shared_state import SharedState
+
+        context = self.session.context
+        shared = SharedState(redis_url, context.response_store, context.breaker)
+        self.admission.shared = shared.limits
+        return shared
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
@@ -297,7 +313,11 @@ class Proxy:
         fields = [pair for pair in self._forwarded_fields(scope) if pair[0].lower() != ACCEPT_ENCODING]
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
         request = Request(scope["method"], url, headers, body)
-        exchange = with_error_boundary(self.session(request, endpoint), endpoint.api)
+        owner = self._owner(scope) if endpoint in RESPONSES_ENDPOINTS else ""
+        if owner and self._shared is not None:
+            await self._shared.responses.fetch(owner, urlsplit(url).path, body)
+            send = self._shared.responses.writing(send)
+        exchange = with_error_boundary(self.session(request, endpoint, owner=owner), endpoint.api)
         extensions = {"timeout": self.http.timeout.as_dict()}
         send_upstream = partial(self._send, client_authorization=self._client_authorization(fields))
         driver = AsyncDriver(exchange, library_of(self.http), send_upstream, extensions=extensions)
@@ -339,6 +359,10 @@ class Proxy:
             response if sent in {None, client_authorization} else mask_error(response, library_of(self.http), str(sent))
         )
 
+    def _owner(self, scope: Scope) -> str:
+        """Return whom the responses to a client belong to: those with the same key, which may be the proxy's own."""
+        return owner_of(tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]))
+
     def _client_authorization(self, fields: list[tuple[bytes, bytes]]) -> str | None:
         """Return the client's own authorization, if it is forwarded."""
         values = (value.decode("latin-1") for name, value in fields if name.lower() == b"authorization")
@@ -374,10 +398,3 @@ def _error_text(error: Exception) -> str:
 def _as_values(values: Iterable[str] | str) -> Iterable[str]:
     """Return the values; a string is a single one."""
     return [values] if isinstance(values, str) else values
-
-
-async def send_refusal(send: Send, error: RefusedError, api: ClientApi) -> None:
-    """Send the error response for a refused request."""
-    body = api.encode_error(str(error), kind=error.kind, code=error.code)
-    headers = [JSON_CONTENT_TYPE, *retry_fields(error.retry_after), *error.headers]
-    await send_response(send, error.status, headers, body)

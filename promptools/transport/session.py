@@ -182,8 +182,8 @@ class Session:
             self._warned.add(api)
             log.warning("promptools: %s", api)
 
-    def __call__(self, request: Request, endpoint: Endpoint = CHAT_ENDPOINT) -> Exchange:
-        """Start the exchange of one client request to the endpoint `endpoint`.
+    def __call__(self, request: Request, endpoint: Endpoint = CHAT_ENDPOINT, *, owner: str = "") -> Exchange:
+        """Start the exchange of one client request to the endpoint `endpoint`; `owner` is whom its response belongs to.
 
         It goes to its own URL, unless it names another provider of the config. If it names a kind of server, that only
         selects the facts that are assumed of the server at this URL.
@@ -199,7 +199,7 @@ class Session:
                 return result if chat else replace(result, url=base_url + CHAT_ENDPOINT.path)
             return self.route_to_provider(self.route(model, None, provider), request.headers)
 
-        client_request = ClientRequest(request, time.monotonic(), endpoint.api)
+        client_request = ClientRequest(request, time.monotonic(), endpoint.api, owner)
         return endpoint.begin(client_request, replace(self.context, route=route))
 
     def _check_provider(self, name: str | None) -> None:

@@ -158,6 +158,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.workers > 1:
         from promptools.cli.serving.workers import Supervisor
 
+        if proxy.admission.has_limits and proxy.admission.shared is None:
+            print_progress("warning: the limits count in each worker; with --redis-url they count in all together")
         Supervisor(_serve_worker, arguments, listener, arguments.workers).run()
     else:
         _serve(proxy, listener, verbose=arguments.verbose, drain_seconds=arguments.drain_seconds)

@@ -45,6 +45,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="an origin whose web pages may use the proxy, as https://HOST ('*': any, with an API key)",
     )
     parser.add_argument(
+        "--redis-url",
+        metavar="URL",
+        help="Redis server through which workers and replicas share their state, as redis://HOST:6379/0",
+    )
+    parser.add_argument(
         "--workers", type=at_least(1, "processes"), metavar="N", default=1, help="processes that serve (default: 1)"
     )
     parser.add_argument(
@@ -64,6 +69,8 @@ def settings(arguments: argparse.Namespace, config: Config) -> dict[str, Any]:
     changed: dict[str, Any] = {"cors_origins": arguments.cors_origin}
     if given:
         changed["limits"] = replace(config_limits(config.proxy), **given)
+    if arguments.redis_url is not None:
+        changed["redis_url"] = arguments.redis_url
     if arguments.attempt_timeout is not None:
         changed["attempt_timeout"] = arguments.attempt_timeout
     return changed

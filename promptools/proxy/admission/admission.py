@@ -56,6 +56,7 @@ class Admission:
         self._slots = {name: Slots(name, limit) for name, limit in named.items() if limit.concurrency}
         self.has_keys = len(named) > 1
         """Whether keys have limits of their own."""
+        self.has_limits = bool(self._buckets or self._slots)
         self.shared: SharedCounts | None = None
         """Counts together with other proxies, if they share their state."""
 
