@@ -31,6 +31,8 @@ PROXY = "tests/proxy"
 """Tests of what proxies share."""
 MODELS = "tests/models"
 """Tests with real models."""
+DEPLOY = "tests/deploy"
+"""Tests of the files in deploy/."""
 FRAMEWORKS = "tests/frameworks"
 """Tests of the examples in docs/tasks/frameworks.md, marked by the environment that they need."""
 
@@ -66,6 +68,8 @@ def folder(name: str) -> str:
         return PROXY
     if name.startswith("model-"):
         return MODELS
+    if name == "deploy-lint":
+        return DEPLOY
     return FRAMEWORKS if name.startswith("frameworks-") or name == "opencode" else SERVERS
 
 

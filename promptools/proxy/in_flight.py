@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import anyio
@@ -63,8 +64,8 @@ class RequestInFlight:
             self.cancel()
 
     async def finish(self) -> None:
-        """Send the error of a request that was cut."""
-        if self._complete:
+        """Send an error if the request was cut."""
+        if self._complete or not self.is_cut:
             return
         with anyio.move_on_after(SEND_SECONDS, shield=True):
             error = self.api.encode_error(CUT_MESSAGE, kind="server_error", code=CUT_CODE)
@@ -95,15 +96,16 @@ class RequestsInFlight:
     def __len__(self) -> int:
         return len(self._requests)
 
-    def add(self, request: RequestInFlight) -> None:
-        """Add a request."""
+    @contextmanager
+    def tracking(self, request: RequestInFlight) -> Generator[None]:
+        """Count a request as in flight."""
         self._requests.add(request)
-
-    def remove(self, request: RequestInFlight) -> None:
-        """Remove a request that is complete."""
-        self._requests.discard(request)
-        if not self._requests:
-            self._idle.set()
+        try:
+            yield
+        finally:
+            self._requests.discard(request)
+            if not self._requests:
+                self._idle.set()
 
     async def wait(self, seconds: float) -> None:
         """Wait until there is none, or the time is up."""

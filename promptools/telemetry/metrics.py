@@ -37,6 +37,8 @@ class Metrics(ExchangeFollower):
         self.registry = prometheus.CollectorRegistry() if registry is None else registry
         self._models: set[str] = set()
         self._define(prometheus)
+        if not os.environ.get(MULTIPROCESS_VARIABLE):
+            prometheus.ProcessCollector(registry=self.registry)
 
     def _define(self, prometheus: Any) -> None:
         def counter(name: str, text: str, *labels: str) -> Any:

@@ -8,7 +8,7 @@ from serving import HTTP, raw, request, serving
 from upstream import Answer, chunk, completion, running, sse
 
 from promptools.errors import UsageError
-from promptools.profiles import Config, load_config
+from promptools.profiles import Config, Provider, ProxyOptions, load_config
 from promptools.proxy import Proxy
 from promptools.proxy.admission.limits import MAX_HEADER_FIELDS, Limits
 from promptools.proxy.admission.token_bucket import TokenBucket
@@ -212,18 +212,34 @@ def test_the_config_has_all_limits(tmp_path):
         'queue = 0\nqueue_timeout = 2.5\nattempt_timeout = 9\ncors_origins = ["https://app.example"]\n'
     )
     app = Proxy(config=load_config(path))
-    assert app.limits == Limits(60, 4, 0, 2.5)
+    assert app.served.limits == Limits(60, 4, 0, 2.5)
     assert app.session.context.attempt_timeout == 9
-    assert Proxy(config=load_config(path), limits=Limits(), attempt_timeout=1).limits == Limits()
+    assert Proxy(config=load_config(path), limits=Limits(), attempt_timeout=1).served.limits == Limits()
     for key in ("concurrency = 0", "queue = -1", 'queue_timeout = "1"', "requests_per_minute = 1.5"):
         path.write_text(f"[proxy]\n{key}\n")
         with pytest.raises(UsageError, match=f"proxy.{key.split()[0]}: "):
             load_config(path)
 
 
+def test_a_reload_keeps_the_counts_of_limits_that_stay(server):
+    server.play(completion())
+
+    def config(**options):
+        return Config(providers={"a": Provider("a", base_url=server.url)}, proxy=ProxyOptions(**options))
+
+    app = Proxy(config=config(requests_per_minute=1), detect=False)
+    with serving(app) as port:
+        assert [ask(port).status_code for _ in range(2)] == [200, 429]
+        app.reload(config(requests_per_minute=1, cors_origins=("https://app.example",)))
+        again = ask(port, headers={"origin": "https://app.example"})
+        assert (again.status_code, "access-control-allow-origin" in again.headers) == (429, True)
+        app.reload(config(requests_per_minute=2))
+        assert [ask(port).status_code for _ in range(3)] == [200, 200, 429]
+
+
 def test_without_limits_there_are_none(server):
     app = proxy(server)
-    assert app.limits == Limits()
+    assert app.served.limits == Limits()
     assert not app.admission.has_keys
 
 

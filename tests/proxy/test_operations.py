@@ -12,10 +12,12 @@ from operating import FENCED, HELLO, SECRETS, WEATHER, ask, proxied
 from serving import serving
 from upstream import Answer, chunk, completion, running, sse
 
+from promptools.errors import UsageError
 from promptools.exchange import ExchangeEnd, ObservedExchange, Request
 from promptools.profiles import Config
 from promptools.proxy import Proxy
 from promptools.proxy.operations import Health, LoggedExchanges, MetricsPage
+from promptools.telemetry import Spans
 from promptools.telemetry.metrics import MAX_MODELS, Metrics
 
 pytest.importorskip("starlette")
@@ -117,8 +119,9 @@ def test_malformed_calls_of_attempts_that_failed_are_counted(server):
 def test_tokens_of_what_passes_unread(server, stream):
     usage = {"prompt_tokens": 11, "completion_tokens": 7}
     talk = 'text with "prompt_tokens": 99 in it'
-    pieces = (chunk({"content": talk}), chunk({}, finish="stop"), {**chunk(), "choices": [], "usage": usage})
-    server.play(sse(*pieces) if stream else completion(talk, usage=usage))
+    so_far = {"prompt_tokens": 11, "completion_tokens": 1}
+    pieces = (chunk({"content": talk}, usage=so_far), chunk({}, finish="stop"), chunk(choices=[], usage=usage))
+    server.play(sse(*pieces) if stream else {"usage": usage, "choices": completion(talk)["choices"]})
     with proxied(server, MetricsPage()) as client:
         assert ask(client, {**HELLO, "stream": stream}).status_code == 200
         samples = scraped(client.get("/metrics").text)
@@ -176,6 +179,7 @@ def test_openmetrics_where_it_is_asked_for(server):
 
 SHARED = """
 import sys
+from promptools.errors import UsageError
 from promptools.exchange import ExchangeEnd, ObservedExchange, Request
 from promptools.telemetry import Metrics
 
@@ -272,3 +276,26 @@ def test_the_command_writes_the_log_to_stderr(server):
         process.terminate()
         _, errors = process.communicate(timeout=10)
     assert [json.loads(line)["status"] for line in errors.splitlines()] == [200]
+
+
+# -- all of them
+
+
+def test_credentials_of_the_base_url_are_in_none_of_them(server, lines):
+    server.play(completion("hi"))
+    url = server.url.replace("//", "//user:pa55word@")
+    proxy = Proxy(base_url=url, config=Config(), detect=False, extensions=[MetricsPage(), LoggedExchanges("json")])
+    with serving(proxy) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        assert ask(client).status_code == 200
+        page = client.get("/metrics").text
+    assert server.url in page
+    assert "pa55word" not in page + "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("module", "make", "extra"), [("prometheus_client", Metrics, "server"), ("opentelemetry", Spans, "otel")]
+)
+def test_what_is_not_installed_is_named(monkeypatch, module, make, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UsageError, match=rf"pip install 'promptools-compat\[{extra}\]'"):
+        make()

@@ -48,7 +48,7 @@ class SharedCounts(Protocol):
 class Admission:
     """Applies the limits of the proxy and of the named keys."""
 
-    def __init__(self, limits: Limits, keys: Mapping[str, Limits]) -> None:
+    def __init__(self, limits: Limits, keys: Mapping[str, Limits], shared: SharedCounts | None = None) -> None:
         named = {**keys, _ALL: limits}
         now = time.monotonic()
         self._rates = {name: limit.requests_per_minute for name, limit in named.items() if limit.requests_per_minute}
@@ -57,7 +57,7 @@ class Admission:
         self.has_keys = len(named) > 1
         """Whether keys have limits of their own."""
         self.has_limits = bool(self._buckets or self._slots)
-        self.shared: SharedCounts | None = None
+        self.shared = shared
         """Counts together with other proxies, if they share their state."""
 
     async def check_rate(self, key: str) -> None:

@@ -13,9 +13,8 @@ from promptools.proxy.shared_state.shared_limits import SharedLimits
 from promptools.proxy.shared_state.shared_responses import SharedResponses
 
 if TYPE_CHECKING:
-    from promptools.exchange.downstream.responses.response_store import ResponseStore
-    from promptools.fallback import Breaker
     from promptools.proxy.proxy_app import Proxy
+    from promptools.transport import Session
 
 SYNC_SECONDS = 1.0
 
@@ -23,7 +22,8 @@ SYNC_SECONDS = 1.0
 class SharedState(Extension):
     """Shares the state of a proxy while Redis is there; otherwise the proxy works alone."""
 
-    def __init__(self, url: str, store: ResponseStore, breaker: Breaker) -> None:
+    def __init__(self, url: str, session: Session) -> None:
+        store, breaker = session.context.response_store, session.context.breaker
         self.connection = RedisConnection(url)
         self.limits = SharedLimits(self.connection)
         self.responses = SharedResponses(self.connection, store)
