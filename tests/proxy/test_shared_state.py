@@ -183,7 +183,9 @@ def test_redis_may_die_and_come_back(server, redis, caplog):
     with two(server, redis.url, limits=Limits(requests_per_minute=100)) as (proxies, (one, other)):
         first = respond(one, "hello").json()["id"]
         key = BreakerKey("p", "m", "native")
-        proxies[0].session.context.breaker.record_failure(key, time.monotonic(), why="w", lasting=True)
+        breakers = [proxy.session.context.breaker for proxy in proxies]
+        breakers[0].record_failure(key, time.monotonic(), why="w", lasting=True)
+        until(lambda: breakers[1].state(key, time.monotonic()) == "open")
         redis.kill()
         for url in (one, other) * 2:
             assert httpx.post(f"{url}/chat/completions", json=ASK, timeout=20).status_code == 200
@@ -195,8 +197,10 @@ def test_redis_may_die_and_come_back(server, redis, caplog):
         until(lambda: len(lines()) == 4)
         assert all("is back" in line for line in lines()[2:])
         assert get(other, respond(one, "again").json()["id"]).status_code == 200
-        other_breaker = proxies[1].session.context.breaker
-        until(lambda: other_breaker.state(key, time.monotonic()) == "open")
+        third = Proxy(base_url=server.url, config=Config(), detect=False, redis_url=redis.url)
+        with serving(third):  # what Redis had is there again
+            until(lambda: third.session.context.breaker.state(key, time.monotonic()) == "open")
+        assert {breaker.state(key, time.monotonic()) for breaker in breakers} == {"open"}
     assert PASSWORD not in caplog.text
 
 
