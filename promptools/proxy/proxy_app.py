@@ -197,9 +197,8 @@ class Proxy:
             path, url = self._locate(scope)
             endpoint = find_endpoint(PROXY_ENDPOINTS, scope["method"], path, self._host)
             if endpoint is not None:
-                work = partial(self._run_exchange, scope, url, endpoint, await body.read(self.max_body), tasks)
+                work = partial(self._run_exchange, scope, url, endpoint, body, tasks)
             else:
-                self.session.warn_if_unread(scope["method"], path)
                 work = partial(self._pass_through, scope, url, body)
             await self._with_error_responses(work, send, api)
         except RefusedError as error:
@@ -239,23 +238,30 @@ class Proxy:
             await send_refusal(send, refusal, api)
 
     async def _run_exchange(
-        self, scope: Scope, url: str, endpoint: Endpoint, body: bytes, tasks: TaskGroup, send: Send
+        self, scope: Scope, url: str, endpoint: Endpoint, body: RequestBody, tasks: TaskGroup, send: Send
     ) -> None:
-        """Run an exchange and relay what it emits; its clock ticks in another task of the group."""
+        """Run an exchange and relay what it emits; its clock ticks in another task of the group.
+
+        If it leaves the request to the server, which it decides before it reads the body, that is forwarded.
+        """
+        read_body = partial(body.read, self.max_body)
         fields = [pair for pair in self._forwarded_fields(scope) if pair[0].lower() != ACCEPT_ENCODING]
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
-        request = Request(scope["method"], url, headers, body)
-        exchange = with_error_boundary(self.session(request, endpoint), endpoint.api)
+        request = Request(scope["method"], url, headers, b"" if endpoint.may_decline else await read_body())
+        exchange = with_error_boundary(self.session(request, endpoint), endpoint.api, may_decline=endpoint.may_decline)
         extensions = {"timeout": self.http.timeout.as_dict()}
         send_upstream = partial(self._send, client_authorization=self._client_authorization(fields))
-        driver = AsyncDriver(exchange, library_of(self.http), send_upstream, extensions=extensions)
+        driver = AsyncDriver(exchange, library_of(self.http), send_upstream, extensions=extensions, read_body=read_body)
         relay = ExchangeRelay(driver, send)
         tasks.start_soon(relay.tick)
         try:
             await relay.run()
         finally:
             await driver.close()
-        await send({"type": "http.response.body", "body": b""})
+        if relay.has_begun:
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await self._pass_through(scope, url, body, send)
 
     async def _pass_through(self, scope: Scope, url: str, body: RequestBody, send: Send) -> None:
         """Forward a request and its response byte for byte, both bodies streamed."""

@@ -29,6 +29,8 @@ class ExchangeRelay:
         self._driver = driver
         self._send = send
         self._writing: anyio.Event | None = None
+        self.has_begun = False
+        """Whether anything was written."""
 
     async def run(self) -> None:
         """Run the exchange, and write what it emits."""
@@ -55,6 +57,7 @@ class ExchangeRelay:
                 self._writing = None
 
     async def _write(self, item: Head | bytes) -> None:
+        self.has_begun = True
         if isinstance(item, Head):
             await send_head(self._send, item.status, encode_headers(item.headers))
         else:

@@ -9,7 +9,7 @@ from scripted import play as play_chat
 from promptools.errors import UsageError
 from promptools.exchange import Failed
 from promptools.exchange.downstream.client_api import OLLAMA_API
-from promptools.exchange.downstream.ollama_routes import serve_ollama_route
+from promptools.exchange.downstream.ollama.ollama_routes import serve_ollama_route
 from promptools.exchange.exchange_state import api_base, route_url
 
 CHAT = "http://server/api/chat"
@@ -342,7 +342,7 @@ def test_a_list_that_nobody_answers():
     seen = play_other("tags", [Answer(0, broken=Failed("connect", "refused", 0))], target=target(kind="vllm"))
     assert (seen.head.status, seen.json) == (
         502,
-        {"error": "the server's models could not be listed (connect: refused)"},
+        {"error": "no answer from the server (connect: refused)"},
     )
     assert [(each.method, each.url) for each in seen.sent] == [("GET", "http://server/v1/models")]
 
