@@ -74,6 +74,8 @@ class Context:
     """Called with every reply that was read and passed to the client, failed ones too."""
     observer: Observer | None = None
     """Follows every exchange, with all bodies."""
+    response_bytes: int = 0
+    """The number of bytes of each response that are kept for the observer."""
     wall_clock: Callable[[], datetime] | None = None
     """Return the date and time, with time zone."""
     vocabulary: Callable[[], TokenCodec | None] | None = None

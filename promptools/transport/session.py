@@ -135,6 +135,7 @@ class Session:
         self.overrides: Mapping[str, Any] | None = settings.get("overrides")
         self.detect = settings.get("detect", True) is not False
         self.allow_provider = settings.get("allow_provider", True) is not False
+        observers = as_observers(settings.get("observer"))
         self.context = Context(
             route=_no_route,
             new_id=new_call_id,
@@ -149,7 +150,8 @@ class Session:
             max_tools=settings.get("max_tools") or None,
             max_reply=_check_max_reply(settings.get("max_reply", MAX_REPLY)),
             on_reply=_logging_errors(settings.get("on_reply")),
-            observer=guard_observers(as_observers(settings.get("observer"))),
+            observer=guard_observers(observers),
+            response_bytes=max((getattr(observer, "response_bytes", 0) for observer in observers), default=0),
             wall_clock=_local_time,
             vocabulary=local_vocabulary,
             log=log.warning,
