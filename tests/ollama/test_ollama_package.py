@@ -352,6 +352,30 @@ def test_what_only_ollama_has_is_refused_before_anything_is_sent(server, provide
     assert server.seen == []
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_other_routes_of_other_servers_are_answered_in_process(server, asynchronous):
+    vectors = {"object": "list", "data": [{"index": 0, "embedding": [0.5]}]}
+    server.play(completion("Hi"), vectors, {"object": "list", "data": [{"id": "m"}]})
+    asked = (lambda client: client.generate("m", "Hello"), lambda client: client.embed("m", "a"))
+    asked += (lambda client: client.show("m"),)
+
+    async def later():
+        client = AsyncClient(server.root, provider="vllm")
+        try:
+            return [await ask(client) for ask in asked]
+        finally:
+            await client.close()
+
+    if asynchronous:
+        made, embedded, shown = asyncio.run(later())
+    else:
+        with Client(server.root, provider="vllm") as client:
+            made, embedded, shown = (ask(client) for ask in asked)
+    assert (made.response, embedded.embeddings, shown.capabilities) == ("Hi", [[0.5]], ["completion", "tools"])
+    assert [seen.path for seen in server.seen] == ["/v1/chat/completions", "/v1/embeddings", "/v1/models"]
+    assert server.seen[0].json["messages"] == [{"role": "user", "content": "Hello"}]
+
+
 def test_the_web_is_not_the_servers():
     with Client("http://127.0.0.1:9", provider="vllm", headers={"Authorization": "Bearer k"}) as client:
         transport = client._client._transport
