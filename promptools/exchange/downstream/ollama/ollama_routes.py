@@ -27,7 +27,7 @@ from promptools.exchange.runner import run
 from promptools.exchange.upstream.detection import resolve_route
 from promptools.profiles import load_builtin
 from promptools.profiles.profile import GENERIC
-from promptools.profiles.server_detection import OLLAMA
+from promptools.profiles.server_detection import OLLAMA, may_serve_ollama
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,9 +118,7 @@ def _emulates_ollama(target: Target, seen: ServerInfo | None) -> bool:
     kind = target.profile.kind
     if kind != GENERIC:
         return kind == OLLAMA
-    if seen is not None and seen.answered:
-        return dict(seen.asked).get("GET /api/version") == "HTTP 200"
-    return target.provider is None
+    return may_serve_ollama(seen) if seen is not None and seen.answered else target.provider is None
 
 
 def _respond_unavailable(name: str, served: ServedRequest) -> Steps[None]:
