@@ -1,10 +1,14 @@
 """The ollama package's answers from a real Ollama, and through our proxy before other real servers: one shape."""
 
+import os
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import ollama as package
 import pytest
+import rig_ollama
 from asking import Proxies
 from scenes import QUESTION, WEATHER
 
@@ -124,6 +128,39 @@ def test_llamacpp_through_the_proxy(hermes_server: Server, proxies: Proxies, nam
     # llama.cpp serves its one model under any name, and this family is not known by its name
     unknown = {path for path in SHAPES[name] if "families" in path} | ({"404"} if name == "no such model" else set())
     assert SHAPES[name] - got <= LOST | unknown
+
+
+@pytest.mark.ollama
+@pytest.mark.parametrize(
+    ("command", "status", "words"),
+    [
+        (["list"], 0, "MODEL"),
+        (["ps"], 0, "Forever"),
+        (["show", "MODEL"], 0, "tools"),
+        (["run", "MODEL", "Say words"], 0, "word119"),
+        (["stop", "MODEL"], 0, ""),
+        (["pull", "qwen3"], 1, "'pull' needs an Ollama server"),
+        (["rm", "MODEL"], 1, "'delete' needs an Ollama server"),
+        (["--version"], 0, "0.32.15"),
+    ],
+)
+def test_the_ollama_program(
+    hermes_server: Server, proxies: Proxies, tmp_path: Path, command: list[str], status: int, words: str
+) -> None:
+    """Ollama's own command line, which knows nothing else, on llama.cpp."""
+    url = proxies.before(hermes_server.base_url, "llamacpp").removesuffix("/v1")
+    words = words.replace("MODEL", hermes_server.name)
+    done = subprocess.run(
+        [rig_ollama.program(), *(hermes_server.name if word == "MODEL" else word for word in command)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "OLLAMA_HOST": url, "HOME": str(tmp_path)},
+    )
+    assert done.returncode == status
+    assert words in done.stdout + done.stderr
 
 
 @pytest.mark.vllm
