@@ -8,6 +8,7 @@
 #   make e2e      the tests against real servers that are installed apart: needs Go and a C compiler for Ollama,
 #                 and 6 GB of disk and npm for vLLM
 #   make frameworks  the examples of docs/tasks/frameworks.md, with the real frameworks of Python, Node and Go
+#   make deploy-lint  the files of deploy/, by hadolint, Kustomize, Helm and the schemas of Kubernetes and Compose
 #   make models   real models, small ones, on a real llama.cpp: a dozen questions; MODELS names others than qwen-0.5b
 #   make fuzz     the tests that go by the clock; damaged replies of every dialect for SECONDS (600), one process a
 #                 core; and then text that may cost too much; SEED and DIALECT choose
@@ -28,7 +29,7 @@ export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.venv/.pycache
 # the examples of docs/tasks/frameworks.md that are run everywhere, by the environments that they need
 FRAMEWORKS := frameworks-openai-3 frameworks-openai-2 frameworks-node
 
-.PHONY: demo test test-all lint types suite e2e e2e-ollama e2e-oracle e2e-vllm frameworks models fuzz results results-models dialects docs bench clean
+.PHONY: demo test test-all lint types suite e2e e2e-ollama e2e-oracle e2e-vllm frameworks deploy-lint models fuzz results results-models dialects docs bench clean
 .DEFAULT_GOAL := test
 
 # not taken from the environment variable of that name
@@ -62,7 +63,7 @@ PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
 suite: .venv/.dev
 	@echo '== pytest, one in $(SAMPLE)'
 	@$(BIN)/pytest -n auto --sample $(SAMPLE) \
-		-m 'not ollama and not vllm and not templates and not frameworks and not models and not clock' \
+		-m 'not ollama and not vllm and not templates and not frameworks and not deploy-lint and not models and not clock' \
 		$(PATHS) $(filter-out tests/%,$(PYTEST))
 
 test-all:
@@ -71,8 +72,8 @@ test-all:
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
 e2e: .venv/.dev
-	@echo '== pytest, real Ollama, real vLLM, openai-harmony, templates of families, frameworks of Python and Node'
-	@$(BIN)/python tools/stage.py vllm ollama o200k templates $(FRAMEWORKS) $(PYTEST)
+	@echo '== pytest, real Ollama, real vLLM, openai-harmony, templates of families, frameworks of Python and Node, linters'
+	@$(BIN)/python tools/stage.py vllm ollama o200k templates deploy-lint $(FRAMEWORKS) $(PYTEST)
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'
@@ -91,6 +92,10 @@ e2e-vllm: .venv/.dev
 frameworks: .venv/.dev
 	@echo '== pytest, the frameworks of docs/tasks/frameworks.md'
 	@$(BIN)/python tools/stage.py $(FRAMEWORKS) frameworks-go opencode $(PYTEST)
+
+deploy-lint: .venv/.dev
+	@echo '== pytest, the files of deploy/'
+	@$(BIN)/python tools/stage.py deploy-lint $(PYTEST)
 
 MODELS ?= qwen-0.5b
 models: .venv/.dev

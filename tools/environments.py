@@ -25,6 +25,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from recipes import frameworks, models
+from recipes.deploy_lint import DEPLOY_LINT
 from recipes.ollama import OLLAMA
 from recipes.recipe import CannotMakeError, Recipe, install
 from recipes.templates import TEMPLATES
@@ -76,6 +77,8 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "frameworks-node": frameworks.NODE,
     "frameworks-go": frameworks.GO,
     "opencode": frameworks.OPENCODE,
+    # the linters of deploy/
+    "deploy-lint": DEPLOY_LINT,
 }
 
 UNAVAILABLE = 69

@@ -29,6 +29,8 @@ COMPARING = "tests/harmony tests/cli tests/test_tool_tokens.py"
 """Tests that compare with openai-harmony."""
 MODELS = "tests/models"
 """Tests with real models."""
+DEPLOY = "tests/deploy"
+"""Tests of the files in deploy/."""
 FRAMEWORKS = "tests/frameworks"
 """Tests of the examples in docs/tasks/frameworks.md, marked by the environment that they need."""
 
@@ -62,6 +64,8 @@ def folder(name: str) -> str:
         return COMPARING
     if name.startswith("model-"):
         return MODELS
+    if name == "deploy-lint":
+        return DEPLOY
     return FRAMEWORKS if name.startswith("frameworks-") or name == "opencode" else SERVERS
 
 

@@ -43,6 +43,8 @@ class Route:
     """Sent with every upstream request in place of the client's fields of the same name, such as `authorization`."""
     resolve: Callable[[ServerInfo], Target] | None = None
     """Resolve the target again from what probing the server found; None: the server is not probed."""
+    notes: tuple[str, ...] = ()
+    """Notes for the trace, such as what happened to the request on another route."""
 
 
 Router: TypeAlias = Callable[[str | None, str | None], Route]

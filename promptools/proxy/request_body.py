@@ -43,6 +43,7 @@ class RequestBody:
         self._declared = chunked or bool(lengths)
         self._expects_continue = any(name == b"expect" for name, _ in fields)
         self._first_piece = b""
+        self._whole: bytes | None = None
         self._reading_started = False
         self._complete = anyio.Event()
         self._abandoned = anyio.Event()
@@ -57,10 +58,12 @@ class RequestBody:
         return (self._first_piece or None) if self._complete.is_set() else self
 
     async def read(self, limit: int) -> bytes:
-        """Read the whole body; raise `DisconnectedError` if the client disconnects first.
+        """Read the whole body, which is kept; raise `DisconnectedError` if the client disconnects first.
 
         Raises `RefusedError` as soon as the body is known to be longer than `limit` bytes.
         """
+        if self._whole is not None:
+            return self._whole
         _check_size(self.length or 0, limit)
         pieces: list[bytes] = []
         size = 0
@@ -68,7 +71,22 @@ class RequestBody:
             size += len(piece)
             _check_size(size, limit)
             pieces.append(piece)
-        return b"".join(pieces)
+        self._whole = b"".join(pieces)
+        return self._whole
+
+    async def peek(self, limit: int) -> bytes | None:
+        """Read the whole body and keep it for the next reader; None if it is longer than `limit` bytes."""
+        if (self.length or 0) > limit:
+            return None
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in self:
+            pieces.append(piece)
+            size += len(piece)
+            if size > limit:
+                break
+        self._first_piece = b"".join(pieces)
+        return self._first_piece if self._complete.is_set() and size <= limit else None
 
     def __aiter__(self) -> RequestBody:
         return self
@@ -137,6 +155,13 @@ def check_framing(scope: Scope) -> None:
     if {b"content-length", b"transfer-encoding"} <= names:
         message = "the request has both Content-Length and Transfer-Encoding: where it ends is uncertain"
         raise RefusedError(400, message, code="bad_framing", headers=((b"connection", b"close"),))
+
+
+def has_json_body(scope: Scope) -> bool:
+    """Whether a request has a body of JSON, as far as its fields say."""
+    fields = {name.lower(): value.lower() for name, value in scope["headers"]}
+    is_json = fields.get(b"content-type", b"").partition(b";")[0].strip() == b"application/json"
+    return scope["method"] == "POST" and is_json and b"content-encoding" not in fields
 
 
 def _check_size(size: int, limit: int) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from promptools.exchange import Headers, Observer
+    from promptools.exchange.context import Router
     from promptools.exchange.exchange_state import Steps
     from promptools.fallback import Stop, WaitFor
     from promptools.harmony.bpe_vocabulary import TokenCodec
@@ -169,29 +170,43 @@ class Session:
             shared.response_store,
         )
 
-    def __call__(self, request: Request, endpoint: Endpoint = CHAT_ENDPOINT) -> Exchange:
-        """Start the exchange of one client request to the endpoint `endpoint`.
+    def __call__(
+        self,
+        request: Request,
+        endpoint: Endpoint = CHAT_ENDPOINT,
+        router: Router | None = None,
+        at: float | None = None,
+    ) -> Exchange:
+        """Start the exchange of one client request to the endpoint `endpoint`, which came `at` this time (None: now).
 
-        It goes to its own URL, unless it names another provider of the config. If it names a kind of server, that only
-        selects the facts that are assumed of the server at this URL.
+        `router` decides where it goes. Without one it goes to its own URL, unless it names another provider of the
+        config. If it names a kind of server, that only selects the facts that are assumed of the server at this URL.
         """
+        router = router or self._own_router(request, endpoint)
+        client_request = ClientRequest(request, time.monotonic() if at is None else at, endpoint.api)
+        return endpoint.begin(client_request, replace(self.context, route=router))
+
+    def _own_router(self, request: Request, endpoint: Endpoint) -> Router:
+        """Return the router of a request that goes to its own URL, unless it names another provider."""
         chat = endpoint.api.wire == "chat"
         base_url = api_base(request.url) if chat else self.base_url(request.url)
 
         def route(model: str | None, provider: str | None) -> Route:
-            if not self.allow_provider:
-                self._check_provider(provider)
+            self.check_provider(provider)
             if provider is None or provider == self.provider or provider not in self.config.providers:
                 result = self.route(model, base_url, provider or self.provider)
                 return result if chat else replace(result, url=base_url + CHAT_ENDPOINT.path)
             return self.route_to_provider(self.route(model, None, provider), request.headers)
 
-        client_request = ClientRequest(request, time.monotonic(), endpoint.api)
-        return endpoint.begin(client_request, replace(self.context, route=route))
+        return route
 
-    def _check_provider(self, name: str | None) -> None:
-        """Raise `UsageError` for another provider than this session's; a kind of server only selects facts."""
-        if name in {None, self.provider} or (name not in self.config.providers and kind_of(name or "")):
+    def check_provider(self, name: str | None) -> None:
+        """Raise `UsageError` if a request may not choose its provider, and names another one than this session's.
+
+        A kind of server only selects facts.
+        """
+        known = name in {None, self.provider} or (name not in self.config.providers and kind_of(name or ""))
+        if self.allow_provider or known:
             return
         raise UsageError(
             f"promptools.provider {clip(name or '')!r}: requests may not choose their provider here, since that spends"

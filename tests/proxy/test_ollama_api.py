@@ -181,9 +181,8 @@ def test_the_probes_of_clients(real):
 
 
 def test_a_proxy_before_the_proxy_sees_the_server_itself(real):
-    proxy = Proxy(base_url=f"{real}/v1", config=Config())
     seen = []
-    proxy.session = proxy.session.with_settings({"on_reply": lambda reply: seen.append(reply.trace.seen.kind)})
+    proxy = Proxy(base_url=f"{real}/v1", config=Config(), on_reply=lambda reply: seen.append(reply.trace.seen.kind))
     with serving(proxy) as port, ollama.Client(f"http://127.0.0.1:{port}") as client:
         assert client.chat("gpt-oss", [user("Say words")]).message.content == WORDS
         assert client.show("gpt-oss").capabilities == ["completion", "tools", "thinking"]
@@ -416,6 +415,60 @@ def test_the_servers_own_root_is_its_own(server, before, status, text):
     with installed_library().module.Client(timeout=10) as http:
         answer = http.get(str(client._client.base_url))
     assert (answer.status_code, answer.content, answer.headers["content-type"]) == (status, text, "text/html")
+
+
+# --- several servers -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(server):
+    """A client before a proxy before a vLLM, which is the default, and an Ollama."""
+    with running() as other:
+        other.about = {**OLLAMA, "/v1/models": {"object": "list", "data": [{"id": "small:latest"}]}}
+        server.about = VLLM
+        named = {"vllm": server, "ollama": other}
+        providers = {name: Provider(name, kind=name, base_url=at.url) for name, at in named.items()}
+        config = Config(default_provider="vllm", providers=providers)
+        with serving(Proxy(config=config)) as port, ollama.Client(f"http://127.0.0.1:{port}") as client:
+            yield client, other
+
+
+def test_the_models_of_all_providers_are_listed(server, two):
+    client, _ = two
+    assert [model.model for model in client.list().models] == ["big", "small:latest"]
+    assert [(model.model, model.context_length) for model in client.ps().models] == [("big", 4096), ("small:latest", 0)]
+
+
+def test_the_model_decides_which_server_a_route_asks(server, two):
+    client, other = two
+    vectors = {"object": "list", "data": [{"index": 0, "embedding": [0.5]}]}
+    server.play(completion("Hi"), vectors, LISTED)
+    other.play({"model": "small:latest", "response": "Hello", "done": True}, {"embeddings": [[1.0]]})
+    assert client.generate("big", "Look").response == "Hi"
+    assert client.generate("small:latest", "Look", suffix="its own").response == "Hello"
+    assert client.embed("big", "a").embeddings == [[0.5]]
+    assert client.embed("small:latest", "a").embeddings == [[1.0]]
+    assert client.show("big").modelinfo["unknown.context_length"] == 4096
+    assert [seen.path for seen in server.seen] == ["/v1/chat/completions", "/v1/embeddings", "/v1/models"]
+    assert [seen.path for seen in other.seen] == ["/api/generate", "/api/embed"]
+    assert other.seen[0].json["suffix"] == "its own"
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_generation_goes_on_to_another_server_with_its_body(server, raw):
+    answer = {"choices": [{"index": 0, "text": "Hi", "finish_reason": "stop"}]} if raw else completion("Hi")
+    server.about = VLLM
+    server.play(answer)
+    with running() as failing:
+        failing.about = VLLM
+        failing.play(Answer(status=503, pieces=(b"{}",)))
+        box = Provider("vllm", kind="vllm", base_url=failing.url, failover=("spare",))
+        spare = Provider("spare", kind="vllm", base_url=server.url)
+        config = Config(default_provider="vllm", providers={"vllm": box, "spare": spare})
+        with serving(Proxy(config=config)) as port, ollama.Client(f"http://127.0.0.1:{port}") as client:
+            assert client.generate("big", "Look", raw=raw).response == "Hi"
+        assert len(failing.seen) == len(server.seen) == 1
+    assert "Look" in json.dumps(server.seen[0].json)
 
 
 # --- who may use it --------------------------------------------------------------------------------------------------

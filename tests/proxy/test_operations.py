@@ -12,10 +12,12 @@ from operating import FENCED, HELLO, SECRETS, WEATHER, ask, proxied
 from serving import serving
 from upstream import Answer, chunk, completion, running, sse
 
+from promptools.errors import UsageError
 from promptools.exchange import ExchangeEnd, ObservedExchange, Request
-from promptools.profiles import Config
+from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
 from promptools.proxy.operations import Health, LoggedExchanges, MetricsPage
+from promptools.telemetry import Spans
 from promptools.telemetry.metrics import MAX_MODELS, Metrics
 
 pytest.importorskip("starlette")
@@ -63,6 +65,36 @@ def test_a_server_that_answers_makes_the_proxy_ready(server, status, ready):
         assert [client.get("/readyz").status_code for _ in range(5)] == [ready] * 5
     assert [seen.path for seen in server.seen] == ["/v1/models"]  # asked once, however often the page is requested
     assert server.seen[0].headers["authorization"] is None  # the client's key is not the probe's
+
+
+def test_one_server_of_several_is_enough():
+    with running() as one, running() as two:
+        for server, status in ((one, 503), (two, 200)):
+            server.play(Answer(status=status, pieces=(b"{}",)))
+        gpu = Provider("gpu", kind="vllm", base_url="http://127.0.0.1:1/v1", replicas=(one.url,))
+        laptop = Provider("laptop", kind="vllm", base_url=two.url)
+        config = Config(default_provider="gpu", providers={"gpu": gpu, "laptop": laptop})
+        with serving(Proxy(config=config, detect=False, extensions=[Health()])) as port:
+            assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+        two.play(Answer(status=500, pieces=(b"{}",)))
+        with serving(Proxy(config=config, detect=False, extensions=[Health()])) as port:
+            assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 503
+
+
+def test_failover_is_no_client_that_disconnects():
+    with running() as one, running() as two:
+        one.play(Answer(status=503, pieces=(b'{"error": {"message": "overloaded"}}',)))
+        two.play(completion("hi"))
+        gpu = Provider("gpu", kind="vllm", base_url=one.url, failover=("laptop",))
+        providers = {"gpu": gpu, "laptop": Provider("laptop", kind="vllm", base_url=two.url)}
+        config = Config(default_provider="gpu", providers=providers)
+        with serving(Proxy(config=config, detect=False, extensions=[MetricsPage()])) as port:
+            url = f"http://127.0.0.1:{port}"
+            assert ask(httpx, path=f"{url}/v1/chat/completions").status_code == 200
+            samples = scraped(httpx.get(f"{url}/metrics").text)
+    assert metric(samples, "errors_total", provider="gpu", kind="http") == metric(samples, "errors_total") == 1
+    assert metric(samples, "requests_total", provider="gpu", status="503") == 1
+    assert metric(samples, "requests_total", provider="laptop", status="200") == 1
 
 
 def test_a_proxy_that_drains_is_not_ready(server):
@@ -117,8 +149,9 @@ def test_malformed_calls_of_attempts_that_failed_are_counted(server):
 def test_tokens_of_what_passes_unread(server, stream):
     usage = {"prompt_tokens": 11, "completion_tokens": 7}
     talk = 'text with "prompt_tokens": 99 in it'
-    pieces = (chunk({"content": talk}), chunk({}, finish="stop"), {**chunk(), "choices": [], "usage": usage})
-    server.play(sse(*pieces) if stream else completion(talk, usage=usage))
+    so_far = {"prompt_tokens": 11, "completion_tokens": 1}
+    pieces = (chunk({"content": talk}, usage=so_far), chunk({}, finish="stop"), chunk(choices=[], usage=usage))
+    server.play(sse(*pieces) if stream else {"usage": usage, "choices": completion(talk)["choices"]})
     with proxied(server, MetricsPage()) as client:
         assert ask(client, {**HELLO, "stream": stream}).status_code == 200
         samples = scraped(client.get("/metrics").text)
@@ -176,6 +209,7 @@ def test_openmetrics_where_it_is_asked_for(server):
 
 SHARED = """
 import sys
+from promptools.errors import UsageError
 from promptools.exchange import ExchangeEnd, ObservedExchange, Request
 from promptools.telemetry import Metrics
 
@@ -272,3 +306,26 @@ def test_the_command_writes_the_log_to_stderr(server):
         process.terminate()
         _, errors = process.communicate(timeout=10)
     assert [json.loads(line)["status"] for line in errors.splitlines()] == [200]
+
+
+# -- all of them
+
+
+def test_credentials_of_the_base_url_are_in_none_of_them(server, lines):
+    server.play(completion("hi"))
+    url = server.url.replace("//", "//user:pa55word@")
+    proxy = Proxy(base_url=url, config=Config(), detect=False, extensions=[MetricsPage(), LoggedExchanges("json")])
+    with serving(proxy) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        assert ask(client).status_code == 200
+        page = client.get("/metrics").text
+    assert server.url in page
+    assert "pa55word" not in page + "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("module", "make", "extra"), [("prometheus_client", Metrics, "server"), ("opentelemetry", Spans, "otel")]
+)
+def test_what_is_not_installed_is_named(monkeypatch, module, make, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UsageError, match=rf"pip install 'promptools-compat\[{extra}\]'"):
+        make()

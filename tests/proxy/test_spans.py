@@ -95,7 +95,7 @@ def test_in_process_the_apps_own_span_is_the_parent(server, spans):
         OpenAI(base_url=server.url, api_key="k", detect=False, observer=Spans(provider)) as client,
         provider.get_tracer("app").start_as_current_span("turn") as turn,
     ):
-        client.chat.completions.create(**HELLO)
+        client.chat.completions.create(**HELLO, extra_headers={"traceparent": TRACEPARENT})
     exchange = next(span for span in finished() if span.name == "promptools chat")
     assert exchange.parent.span_id == turn.get_span_context().span_id
     assert exchange.kind.name == "INTERNAL"

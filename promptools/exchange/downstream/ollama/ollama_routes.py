@@ -20,7 +20,12 @@ from promptools.exchange.downstream.ollama.model_routes import (
     respond_version,
     show_model,
 )
-from promptools.exchange.downstream.ollama.served_route import ServedRequest, parse_json, serve_route
+from promptools.exchange.downstream.ollama.served_route import (
+    ServedRequest,
+    parse_json,
+    requested_model,
+    serve_route,
+)
 from promptools.exchange.effects import Body, Failed, Head, ReadBody
 from promptools.exchange.exchange_state import ExchangeState
 from promptools.exchange.runner import run
@@ -81,6 +86,12 @@ def serve_ollama_chat(request: ClientRequest, context: Context) -> Exchange:
 def serve_root(request: ClientRequest, context: Context) -> Exchange:
     """Respond to a request for `/`, which clients of Ollama probe: as the server does, or if it has none, as Ollama."""
     state = ExchangeState(request, replace(context, observer=None))
+    try:
+        route = context.route(None, None)
+    except UsageError as error:
+        yield from respond_bad_request(state, error)
+        return None
+    state.url, state.headers = route.url, route.headers
     opened = yield from state.send(b"", "/", method=request.request.method)
     if isinstance(opened, Failed):
         assert opened.error is not None, opened
@@ -109,8 +120,12 @@ def _serve_load(request: ClientRequest, context: Context) -> Exchange:
 
 
 def _may_have_own_routes(state: ExchangeState) -> Steps[bool]:
-    """Whether the server may have Ollama's routes itself: it is Ollama, emulates it, or could not be detected."""
-    route = yield from resolve_route(state, state.context.route(None, None), "")
+    """Whether the server may have Ollama's routes itself: it is Ollama, emulates it, or could not be detected.
+
+    It is that of the request's model, where that is known before the body is read.
+    """
+    data = parse_json(state.request.body)
+    route = yield from resolve_route(state, state.context.route(requested_model(data) or None, None), "")
     return _emulates_ollama(route.target, state.seen)
 
 

@@ -84,7 +84,7 @@ def serve_route(request: ClientRequest, context: Context, respond: Respond) -> E
     problem: BaseException | None = None
     try:
         data = parse_json(state.request.body)
-        name = as_text(data.get("model") or data.get("name"))
+        name = requested_model(data)
         route = context.route(name or None, None)
         model = route.target.model or name
         route = yield from resolve_route(state, route, model)
@@ -100,6 +100,11 @@ def serve_route(request: ClientRequest, context: Context, respond: Respond) -> E
     finally:
         state.observe_end([], problem)
     return None
+
+
+def requested_model(data: Mapping[str, Any]) -> str:
+    """Return the model that a request names; `name` is what older clients call it."""
+    return as_text(data.get("model")) or as_text(data.get("name"))
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
