@@ -67,16 +67,34 @@ def test_a_server_that_answers_makes_the_proxy_ready(server, status, ready):
     assert server.seen[0].headers["authorization"] is None  # the client's key is not the probe's
 
 
-@pytest.mark.parametrize("up", [True, False])
-def test_one_of_several_servers_makes_the_proxy_ready(server, up):
-    server.play(Answer(200 if up else 503, (b"{}",)))
-    providers = {
-        "dead": Provider("dead", kind="vllm", base_url="http://127.0.0.1:1/v1"),
-        "up": Provider("up", kind="vllm", base_url=server.url),
-    }
-    config = Config(default_provider="dead", providers=providers)
-    with serving(Proxy(config=config, detect=False, extensions=[Health()])) as port:
-        assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == (200 if up else 503)
+def test_one_server_of_several_is_enough():
+    with running() as one, running() as two:
+        for server, status in ((one, 503), (two, 200)):
+            server.play(Answer(status=status, pieces=(b"{}",)))
+        gpu = Provider("gpu", kind="vllm", base_url="http://127.0.0.1:1/v1", replicas=(one.url,))
+        laptop = Provider("laptop", kind="vllm", base_url=two.url)
+        config = Config(default_provider="gpu", providers={"gpu": gpu, "laptop": laptop})
+        with serving(Proxy(config=config, detect=False, extensions=[Health()])) as port:
+            assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+        two.play(Answer(status=500, pieces=(b"{}",)))
+        with serving(Proxy(config=config, detect=False, extensions=[Health()])) as port:
+            assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 503
+
+
+def test_failover_is_no_client_that_disconnects():
+    with running() as one, running() as two:
+        one.play(Answer(status=503, pieces=(b'{"error": {"message": "overloaded"}}',)))
+        two.play(completion("hi"))
+        gpu = Provider("gpu", kind="vllm", base_url=one.url, failover=("laptop",))
+        providers = {"gpu": gpu, "laptop": Provider("laptop", kind="vllm", base_url=two.url)}
+        config = Config(default_provider="gpu", providers=providers)
+        with serving(Proxy(config=config, detect=False, extensions=[MetricsPage()])) as port:
+            url = f"http://127.0.0.1:{port}"
+            assert ask(httpx, path=f"{url}/v1/chat/completions").status_code == 200
+            samples = scraped(httpx.get(f"{url}/metrics").text)
+    assert metric(samples, "errors_total", provider="gpu", kind="http") == metric(samples, "errors_total") == 1
+    assert metric(samples, "requests_total", provider="gpu", status="503") == 1
+    assert metric(samples, "requests_total", provider="laptop", status="200") == 1
 
 
 def test_a_proxy_that_drains_is_not_ready(server):

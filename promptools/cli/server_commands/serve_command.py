@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
-from promptools.cli.server_commands import serve_operations, serve_record
+from promptools.cli.server_commands import serve_inspector, serve_operations, serve_record
 from promptools.cli.shared_arguments import (
     add_base_url,
     add_config,
@@ -55,6 +56,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_access(parser)
     serve_operations.add(parser)
     serve_record.add(parser)
+    serve_inspector.add(parser)
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
@@ -159,6 +161,7 @@ def run(arguments: argparse.Namespace) -> int:
         extensions=(
             *serve_operations.extensions(arguments),
             *serve_record.extensions(arguments),
+            *serve_inspector.extensions(arguments),
             *hangup_reload.extensions(arguments, config),
         ),
         **settings,
@@ -166,7 +169,9 @@ def run(arguments: argparse.Namespace) -> int:
     listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
     host, port = listener.getsockname()[:2]
     print_servers(proxy)
-    print(f"listening http://{f'[{host}]' if ':' in host else host}:{port}/v1", flush=True)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    serve_inspector.print_address(arguments, proxy, address)
+    print(f"listening {address}/v1", flush=True)
     _serve(proxy, listener, verbose=arguments.verbose)
     return 0
 
@@ -212,6 +217,7 @@ def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False) -> N
     config.server_header = config.date_header = (
         False  # the upstream's own `Server` and `Date` fields pass; uvicorn must not add its own
     )
+    gc.freeze()  # what has been loaded stays: no collection looks at it again
     uvicorn.Server(config).run(sockets=[listener])
 
 
