@@ -507,7 +507,8 @@ def test_a_reload_replaces_the_routes_and_a_bad_config_changes_nothing(gpu, lapt
         app.reload(config(gpu, laptop, models={"fast": ("laptop/small",)}))
         assert text(ask(http, port, "fast")) == "of laptop"
         assert app.served.table.providers["laptop"].replicas[0] is replica
-        for bad in ("providers = 1", '[providers.a]\nbase_ulr = "x"', '[providers.a]\nkind = "vllm"\nbase_url = "x"'):
+        url = f'base_url = ["{gpu.url}", "{gpu.url}/chat/completions"]'
+        for bad in ("providers = 1", '[providers.a]\nbase_ulr = "x"', f'[providers.a]\nkind = "vllm"\n{url}'):
             path.write_text(bad)
             with pytest.raises(UsageError, match=r"promptools\.toml"):
                 app.reload(path)
