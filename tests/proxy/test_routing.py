@@ -352,6 +352,8 @@ def test_once_a_heartbeat_is_sent_there_is_no_other_candidate(gpu, laptop, monke
     sent = []
 
     class Driver:
+        finished = False
+
         def tick(self):
             return [Head(200, ()), b": keep-alive"]
 
