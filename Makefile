@@ -59,7 +59,7 @@ types: .venv/.dev
 # SAMPLE=10: one in ten of the rows that are read in many ways, and of the examples of the property tests
 SAMPLE ?= 10
 # markers of tests that need what is installed apart
-APART := ollama vllm templates chromium frameworks deploy-lint models
+APART := ollama vllm redis templates chromium frameworks deploy-lint models
 # a path is always given: without one, syrupy takes the snapshots of what a sample leaves out for unused
 PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
 suite: .venv/.dev
@@ -74,8 +74,8 @@ test-all:
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
 e2e: .venv/.dev
-	@echo '== pytest, real Ollama, real vLLM, openai-harmony, templates, Chromium, frameworks, linters'
-	@$(BIN)/python tools/stage.py vllm ollama o200k templates chromium deploy-lint $(FRAMEWORKS) $(PYTEST)
+	@echo '== pytest, real Ollama, real vLLM, Redis, openai-harmony, templates, Chromium, frameworks, linters'
+	@$(BIN)/python tools/stage.py vllm ollama redis o200k templates chromium deploy-lint $(FRAMEWORKS) $(PYTEST)
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'

@@ -1,1 +1,1 @@
-"""Parts of `promptools serve`: what it prints as it starts, and the reload of its config."""
+"""Parts of `promptools serve`: what it prints, the HTTP server with its drain, worker processes, reloads."""
