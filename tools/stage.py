@@ -4,8 +4,9 @@
 
 Installs it first (see `environments.py`), then runs the tests with its mark: servers; `redis`, through which proxies
 share their state; `o200k`, the vocabulary that the Harmony tests need to compare with openai-harmony; `templates`, chat
-templates of model families; or a real model, such as `model-qwen-0.5b`. If one cannot be installed, a line says why and
-its tests are skipped; with PROMPTOOLS_E2E=required, as in CI, that is a failure.
+templates of model families; `chromium`, for the inspector's page; or a real model, such as `model-qwen-0.5b`. If one
+cannot be installed, a line says why and its tests are skipped; with PROMPTOOLS_E2E=required, as in CI, that is a
+failure.
 
 The tests are distributed over several processes, so that some run while a vLLM boots, which takes a minute.
 """
@@ -37,6 +38,10 @@ FRAMEWORKS = "tests/frameworks"
 """Tests of the examples in docs/tasks/frameworks.md, marked by the environment that they need."""
 
 
+PAGES = "tests/proxy"
+"""Tests of the proxy, of its page in a browser among them."""
+
+
 def main(names: Sequence[str], arguments: Sequence[str]) -> int:
     """Install the environments `names`, run their tests, and return the exit status."""
     available: list[str] = []
@@ -66,6 +71,8 @@ def folder(name: str) -> str:
         return COMPARING
     if name == "redis":
         return PROXY
+    if name == "chromium":
+        return PAGES
     if name.startswith("model-"):
         return MODELS
     if name == "deploy-lint":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from functools import partial
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import anyio
@@ -15,6 +14,7 @@ from promptools.errors import without_credentials
 from promptools.exchange import Request
 from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
 from promptools.exchange.downstream.responses.response_store import owner_of
+from promptools.proxy import relay
 from promptools.proxy.admission.admission import Admission
 from promptools.proxy.admission.api_keys import ApiKey
 from promptools.proxy.admission.cors import with_cors
@@ -31,13 +31,13 @@ from promptools.proxy.asgi import (
 )
 from promptools.proxy.extension import Extension, ExtensionRoutes, run_lifespan
 from promptools.proxy.in_flight import RequestInFlight, RequestsInFlight
-from promptools.proxy.relay import ExchangeRelay
 from promptools.proxy.request_body import RequestBody, check_framing, has_json_body, streaming_body
+from promptools.proxy.request_tasks import RequestTasks, request_tasks
 from promptools.proxy.routing.model_directory import is_model_list
 from promptools.proxy.routing.request_router import open_router
 from promptools.proxy.served_config import ProxyArguments, ServedConfig, ServedProperties, as_values, serve_config
 from promptools.proxy.shared_state.shared_state import SharedState
-from promptools.proxy.upstream.duplex import use_duplex_connections
+from promptools.proxy.upstream.direct_client import DirectClient, can_send_directly
 from promptools.proxy.upstream.forwarded_fields import (
     ACCEPT_ENCODING,
     client_authorization,
@@ -45,6 +45,7 @@ from promptools.proxy.upstream.forwarded_fields import (
     forwarded_fields,
     replace_fields,
 )
+from promptools.proxy.upstream.http_client import create_client
 from promptools.proxy.upstream.key_masking import mask_error
 from promptools.proxy.upstream.upstream_url import read_request_target, route_path
 from promptools.transport import AsyncDriver, Session, Settings, installed_library, library_of, with_error_boundary
@@ -54,17 +55,12 @@ from promptools.transport.observers import as_observers
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from anyio.abc import TaskGroup
-
     from promptools.exchange import Exchange, Observer
     from promptools.profiles import Config
     from promptools.proxy.asgi import Message, Receive, Scope, Send
     from promptools.proxy.routing.request_router import RequestRouter
 
 log = logging.getLogger("promptools")
-READ_TIMEOUT = 600.0
-"""Maximum number of seconds between two pieces of a response, as in the OpenAI SDK: a long prompt takes long."""
-CONNECT_TIMEOUT = 10.0
 RETRY_SECONDS = 1.0  # when a client may retry a request that the server did not answer in time
 MAX_TOOLS = 4096
 """Maximum number of tools in one request, unless `max_tools` is set."""
@@ -115,6 +111,7 @@ class Proxy(ServedProperties):
         )
         self._http = http_client
         self._owns_http = http_client is None
+        self._direct: DirectClient | None = None
         self._library = installed_library() if http_client is None else library_of(http_client)
         self.served = serve_config(session, self._arguments, self._library.module, self._run_probe)
         """What it serves now; a reload replaces it."""
@@ -168,6 +165,9 @@ class Proxy(ServedProperties):
     async def aclose(self) -> None:
         """Close the connections to the server, unless the HTTP client is the caller's."""
         http, self._http = self._http, None if self._owns_http else self._http
+        direct, self._direct = self._direct, None
+        if direct is not None:
+            direct.close()
         if http is not None and self._owns_http:
             await http.aclose()
 
@@ -175,16 +175,8 @@ class Proxy(ServedProperties):
     def http(self) -> Any:
         """The HTTP client, created on first use."""
         if self._http is None:
-            family = installed_library()
-            module = family.module
-            self._http = module.AsyncClient(
-                cookies=CookieJar(
-                    DefaultCookiePolicy(allowed_domains=())
-                ),  # stores no cookies: they belong to the clients
-                timeout=module.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT),
-                limits=module.Limits(max_connections=None, max_keepalive_connections=100),
-            )
-            use_duplex_connections(self._http, family)
+            self._http = create_client(installed_library())
+            self._direct = DirectClient(self._http) if can_send_directly() else None
         return self._http
 
     async def __aenter__(self) -> Self:
@@ -213,24 +205,23 @@ class Proxy(ServedProperties):
         """Handle a request, and close its upstream at once when the client disconnects."""
         body, request = RequestBody(scope, receive), RequestInFlight(send)
         with self.in_flight.tracking(request):
-            async with anyio.create_task_group() as tasks:
+            async with request_tasks() as tasks:
 
                 async def watch() -> None:
                     await body.wait_for_disconnect()
-                    tasks.cancel_scope.cancel()
+                    tasks.cancel()
 
                 async def lasting(message: Message) -> None:
                     last = message["type"] == "http.response.body" and not message.get("more_body", False)
                     await (body.send_last(request.send, message) if last else request.send(message))
 
-                request.cancel = tasks.cancel_scope.cancel
-                tasks.start_soon(watch)
+                request.cancel = tasks.cancel
+                body.on_abandoned = partial(tasks.start, watch)
                 await self._route_request(scope, body, tasks, lasting, request)
-                tasks.cancel_scope.cancel()
             await request.finish()
 
     async def _route_request(
-        self, scope: Scope, body: RequestBody, tasks: TaskGroup, send: Send, request: RequestInFlight
+        self, scope: Scope, body: RequestBody, tasks: RequestTasks, send: Send, request: RequestInFlight
     ) -> None:
         """Route a request; respond with an error if it is refused, and not at all if the client disconnects early."""
         served, method = self.served, scope["method"]
@@ -282,7 +273,8 @@ class Proxy(ServedProperties):
             nonlocal begun
             begun = True
             await send(message)
-            await checkpoint()  # pieces that arrived together: the client may disconnect between two of them
+            if message.get("more_body", False):
+                await checkpoint()  # pieces that arrived together: the client may disconnect between two of them
 
         module = library_of(self.http).module
         try:
@@ -309,17 +301,19 @@ class Proxy(ServedProperties):
         endpoint: Endpoint,
         body: bytes,
         router: RequestRouter | None,
-        tasks: TaskGroup,
+        tasks: RequestTasks,
         send: Send,
     ) -> None:
         """Run an exchange and relay what it emits; its clock ticks in another task of the group."""
         fields = [pair for pair in forwarded_fields(served, scope) if pair[0].lower() != ACCEPT_ENCODING]
         headers = decode_fields(fields)
         request = Request(scope["method"], url, headers, body)
-        library, extensions = library_of(self.http), {"timeout": self.http.timeout.as_dict()}
+        extensions = {"timeout": self.http.timeout.as_dict()}
+        library = self._direct.library if self._direct else library_of(self.http)
         send_upstream = partial(self._send, client_authorization=client_authorization(served, fields))
         route = None if router is None else partial(router.exchange_route, request, endpoint)
         rejects, at = (None, None) if router is None else (router.candidates.rejects, router.candidates.started_at)
+        has_ended = False
 
         owner = owner_of(decode_fields(scope["headers"])) if endpoint in RESPONSES_ENDPOINTS else ""
         if owner and self._shared is not None:
@@ -327,17 +321,20 @@ class Proxy(ServedProperties):
             send = self._shared.responses.writing(send)
 
         async def attempt() -> bool:
+            nonlocal has_ended
             exchange = with_error_boundary(served.session(request, endpoint, route, at, owner), endpoint.api)
             driver = AsyncDriver(exchange, library, send_upstream, extensions=extensions)
-            relay = ExchangeRelay(driver, send, rejects)
-            tasks.start_soon(relay.tick)
+            writer = relay.ExchangeRelay(driver, send, rejects)
+            tasks.start(writer.tick, after=relay.TICK_SECONDS)
             try:
-                return await relay.run()
+                return await writer.run()
             finally:
                 await driver.close()
+                has_ended = writer.has_ended
 
         await (attempt() if router is None else router.run(attempt, library.module))
-        await send({"type": "http.response.body", "body": b""})
+        if not has_ended:
+            await send({"type": "http.response.body", "body": b""})
 
     async def _run_probe(self, exchange: Exchange) -> None:
         """Run an exchange that emits nothing."""
@@ -383,7 +380,10 @@ class Proxy(ServedProperties):
 
         A key other than the client's `client_authorization` is masked in an error response.
         """
-        response = await self.http.send(request, stream=True, follow_redirects=False)
+        if self._direct is not None:
+            response = await self._direct.send(request)
+        else:
+            response = await self.http.send(request, stream=True, follow_redirects=False)
         sent: str | None = request.headers.get("authorization")
         return (
             response if sent in {None, client_authorization} else mask_error(response, library_of(self.http), str(sent))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
-from promptools.cli.server_commands import serve_operations, serve_record
-from promptools.cli.server_commands.detect_command import detect_server
+from promptools.cli.server_commands import serve_inspector, serve_operations, serve_record
 from promptools.cli.serving import limit_options
 from promptools.cli.shared_arguments import (
     add_base_url,
@@ -25,8 +25,6 @@ from promptools.cli.shared_arguments import (
 from promptools.cli.terminal_output import print_progress
 from promptools.errors import UsageError
 from promptools.modes.requests.options import Hold
-from promptools.profiles import load_builtin
-from promptools.profiles.profile import GENERIC
 from promptools.types import ModeName, Strictness
 
 if TYPE_CHECKING:
@@ -61,6 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     limit_options.add(parser)
     serve_operations.add(parser)
     serve_record.add(parser)
+    serve_inspector.add(parser)
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
@@ -148,13 +147,15 @@ def _port(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted. The line `listening URL` on stdout means that it is up."""
+    from promptools.cli.server_commands.serve_summary import print_servers
+
     proxy = build_proxy(arguments)
     listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
     host, port = listener.getsockname()[:2]
-    print(f"forwarding to {proxy.base_url}")
-    if proxy.session.detect:
-        _print_server(proxy)
-    print(f"listening http://{f'[{host}]' if ':' in host else host}:{port}/v1", flush=True)
+    print_servers(proxy)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    serve_inspector.print_address(arguments, proxy, address)
+    print(f"listening {address}/v1", flush=True)
     if arguments.workers > 1:
         from promptools.cli.serving.workers import Supervisor
 
@@ -173,6 +174,7 @@ def _serve_worker(arguments: argparse.Namespace, listener: socket.socket) -> Non
 
 def build_proxy(arguments: argparse.Namespace) -> Proxy:
     """Build the proxy of these arguments."""
+    from promptools.cli.server_commands.serve_reload import ReloadOnHangup
     from promptools.proxy import Proxy
 
     config = read_config(arguments.config)
@@ -188,28 +190,14 @@ def build_proxy(arguments: argparse.Namespace) -> Proxy:
         api_keys=_keys(arguments),
         allowed_hosts=(*arguments.allowed_host, arguments.host),
         **limit_options.settings(arguments, config),
-        extensions=(*serve_operations.extensions(arguments), *serve_record.extensions(arguments)),
+        extensions=(
+            *([ReloadOnHangup(arguments.config)] if config.providers else []),
+            *serve_operations.extensions(arguments),
+            *serve_record.extensions(arguments),
+            *serve_inspector.extensions(arguments),
+        ),
         **settings,
     )
-
-
-def _print_server(proxy: Proxy) -> None:
-    """Print whether the server answers, which one it is, and the modes in which tools are offered."""
-    cache = proxy.session.context.detection_cache
-    _, seen = detect_server(proxy.base_url, proxy.target.model, proxy.authorization, cache)
-    target = proxy.session.resolve_target(
-        None, base_url=proxy.base_url, provider=proxy.session.provider, detection=seen
-    )
-    kind = target.profile.kind
-    title = "no kind that is known" if kind == GENERIC else load_builtin(kind).title
-    version = f" {seen.version}" if seen.version and seen.kind == kind else ""
-    answers = "it answers" if seen.answered else "it does not answer yet; requests fail until it does"
-    print(f"server: {title}{version}; {answers}")
-    if seen.answered and seen.kind not in {None, kind}:
-        print_progress(f"warning: the server says that it is {seen.kind}, the settings say {kind}")
-    options = proxy.session.context.options
-    modes = (options.mode,) if options and options.mode else target.profile.modes
-    print(f"modes: {', then '.join(modes)}{f' (for {target.model})' if target.model else ''}")
 
 
 def _log_if_healed(reply: Reply) -> None:
@@ -244,6 +232,7 @@ def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False, drai
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     if verbose:
         logging.getLogger("promptools").setLevel(logging.INFO)
+    gc.freeze()  # what has been loaded stays: no collection looks at it again
     ProxyServer(proxy, drain_seconds=drain_seconds).run(sockets=[listener])
 
 
