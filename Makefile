@@ -59,7 +59,7 @@ types: .venv/.dev
 # SAMPLE=10: one in ten of the rows that are read in many ways, and of the examples of the property tests
 SAMPLE ?= 10
 # markers of tests that need what is installed apart
-APART := ollama vllm templates chromium frameworks deploy-lint models
+APART := ollama vllm redis templates chromium frameworks deploy-lint models
 # a path is always given: without one, syrupy takes the snapshots of what a sample leaves out for unused
 PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
 suite: .venv/.dev

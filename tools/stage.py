@@ -69,10 +69,10 @@ def folder(name: str) -> str:
     """Return the folders of the tests that need the environment `name`."""
     if name == VOCABULARY:
         return COMPARING
-    if name == "redis":
-        return PROXY
     if name == "chromium":
         return PAGES
+    if name == "redis":
+        return PROXY
     if name.startswith("model-"):
         return MODELS
     if name == "deploy-lint":

@@ -89,6 +89,11 @@ class Breaker:
         """Record a good reply, which resets the circuit."""
         self._circuits.pop(key, None)
 
+    def forget(self, provider: str) -> None:
+        """Reset all circuits of a provider: its server may be another one now."""
+        for key in [key for key in tuple(self._circuits) if key.provider == provider]:
+            self._circuits.pop(key, None)
+
     def why(self, key: BreakerKey) -> str:
         """Return the reason of the last failure; empty if there was none."""
         circuit = self._circuits.get(key)

@@ -35,7 +35,14 @@ from promptools.proxy.request_body import RequestBody, check_framing, has_json_b
 from promptools.proxy.request_tasks import RequestTasks, request_tasks
 from promptools.proxy.routing.model_directory import is_model_list
 from promptools.proxy.routing.request_router import open_router
-from promptools.proxy.served_config import ProxyArguments, ServedConfig, ServedProperties, as_values, serve_config
+from promptools.proxy.served_config import (
+    ProxyArguments,
+    ServedConfig,
+    ServedProperties,
+    as_values,
+    forget_changed,
+    serve_config,
+)
 from promptools.proxy.shared_state.shared_state import SharedState
 from promptools.proxy.upstream.direct_client import DirectClient, can_send_directly
 from promptools.proxy.upstream.forwarded_fields import (
@@ -127,10 +134,12 @@ class Proxy(ServedProperties):
     def reload(self, config: Config | str | os.PathLike[str] | None) -> None:
         """Serve another config from the next request on; raise `UsageError` for a bad one, and keep the old.
 
-        Requests in flight keep the config that they began with. The breaker stays, and so does what was detected.
+        Requests in flight keep the config that they began with. What the breaker knows and what was detected stays, for
+        providers that did not change.
         """
         session, old = self.session.with_settings({"config": config}), self.served
         self.served = serve_config(session, self._arguments, self._library.module, self._run_probe, old.table)
+        forget_changed(old.session.config, self.session)
         self._admit(old)
 
     def _admit(self, old: ServedConfig | None = None) -> None:
@@ -152,7 +161,7 @@ class Proxy(ServedProperties):
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if self._extension_routes.match(route_path(scope)):
-            await self._serve_extension(scope, receive, send)
+            await self._extension_routes.serve(self.access, scope, receive, send)
         else:
             await self._handle_request(scope, receive, send)
 
@@ -190,16 +199,6 @@ class Proxy(ServedProperties):
         for extension in self.extensions:
             await extension.stop()
         await self.aclose()
-
-    async def _serve_extension(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a page of an extension, to those who may use the proxy."""
-        try:
-            if not self._extension_routes.is_public(route_path(scope)):
-                self.access.check(scope)
-        except RefusedError as error:
-            await send_refusal(send, error, CHAT_API)
-            return
-        await self._extension_routes.app(scope, receive, send)
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, and close its upstream at once when the client disconnects."""
@@ -312,7 +311,8 @@ class Proxy(ServedProperties):
         library = self._direct.library if self._direct else library_of(self.http)
         send_upstream = partial(self._send, client_authorization=client_authorization(served, fields))
         route = None if router is None else partial(router.exchange_route, request, endpoint)
-        rejects, at = (None, None) if router is None else (router.candidates.rejects, router.candidates.started_at)
+        candidates = None if router is None else router.candidates
+        at = None if candidates is None else candidates.started_at
         has_ended = False
 
         owner = owner_of(decode_fields(scope["headers"])) if endpoint in RESPONSES_ENDPOINTS else ""
@@ -324,7 +324,7 @@ class Proxy(ServedProperties):
             nonlocal has_ended
             exchange = with_error_boundary(served.session(request, endpoint, route, at, owner), endpoint.api)
             driver = AsyncDriver(exchange, library, send_upstream, extensions=extensions)
-            writer = relay.ExchangeRelay(driver, send, rejects)
+            writer = relay.ExchangeRelay(driver, send, candidates)
             tasks.start(writer.tick, after=relay.TICK_SECONDS)
             try:
                 return await writer.run()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from promptools.errors import UsageError
+from promptools.profiles.server_detection import server_root
 from promptools.proxy.admission.access import AccessControl
 from promptools.proxy.admission.api_keys import collect_keys
 from promptools.proxy.admission.cors import check_origins
@@ -14,11 +15,12 @@ from promptools.proxy.admission.limits import Limits, config_limits, key_limits
 from promptools.proxy.routing.build_table import build_table
 from promptools.proxy.routing.model_directory import ModelDirectory
 from promptools.proxy.upstream.upstream_url import UpstreamAddress, parse_base_url
+from promptools.transport.credentials import split_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from promptools.profiles import Target
+    from promptools.profiles import Config, Target
     from promptools.proxy.admission.api_keys import ApiKey
     from promptools.proxy.routing.model_directory import RunExchange
     from promptools.proxy.routing.route_table import RouteTable
@@ -152,6 +154,15 @@ def serve_config(
     return ServedConfig(
         session, target, upstream, authorization, host, access, limits, named, origins, max_body, table, directory
     )
+
+
+def forget_changed(old: Config, session: Session) -> None:
+    """Forget what the breaker knows, and what was detected, of providers that are not the same any more."""
+    for name, provider in old.providers.items():
+        if session.config.providers.get(name) != provider:
+            session.context.breaker.forget(name)
+            for base_url in (provider.base_url, *provider.replicas):
+                session.context.detection_cache.evict(server_root(split_credentials(base_url or "")[0]))
 
 
 def as_values(values: Iterable[T] | str) -> Iterable[T | str]:

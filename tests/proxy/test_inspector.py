@@ -56,7 +56,7 @@ class Page:
         self.http, self.url = http, f"http://127.0.0.1:{port}"
 
     def ask(self, body, path=CHAT, **keys):
-        return self.http.post(self.url + path, json=body, **keys)
+        return self.http.post(self.url + path, **({} if body is None else {"json": body}), **keys)
 
     def list(self):
         return self.http.get(f"{self.url}/inspect/api/exchanges").json()
@@ -319,6 +319,42 @@ def test_text_that_is_no_unicode_and_markup_pass_as_they_are(server, page):
     assert ["x-note", hostile] in detail["request"]["headers"]
 
 
+DEEP = 970
+ODD_BODIES = [
+    b"",
+    b"[" * 100_000,
+    b'{"messages": 5, "tools": "x", "input": {"a": 1}}',
+    b'{"messages": [5, null, {"role": 5, "content": {"a": [1]}, "tool_calls": {"x": 1}}]}',
+    b'{"messages": [{"tool_calls": [5, {"function": 5}]}]}',
+    b'{"messages": [{"role": "user", "content": [5, {"type": "image_url"}, {"text": 5}]}], "tools": [5, {}]}',
+    b'{"messages": [], "tools": [{"function": {"name": "f", "parameters": %b}}]}'
+    % (b'{"a":' * DEEP + b"1" + b"}" * DEEP),
+    b'{"messages": [{"role": "user", "content": "\\ud83d"}]}',
+    b'{"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [], "n": 3}',
+]
+ODD_ANSWERS = [
+    b"",
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b'{"choices": 5, "usage": 5}',
+    b'{"choices": [5, {"index": "x", "message": {"content": 5, "tool_calls": [{"function": {"arguments": {}}}]}}]}',
+    b'{"choices": [{"index": 7, "message": {"content": "<tool_call>{\\"name\\": \\"x"}}], "usage": {"a": {"b": 1}}}',
+    b'data: {"choices": [{"delta": {"content": "half',
+]
+
+
+@pytest.mark.parametrize("answer", ODD_ANSWERS, ids=range(len(ODD_ANSWERS)))
+def test_whatever_was_sent_and_answered_can_be_shown(server, page, answer):
+    for number, body in enumerate(ODD_BODIES):
+        server.play(Answer(200, (answer,), type="text/event-stream" if number % 2 else "application/json"))
+        page.ask(None, content=body)
+        detail = page.detail()
+        assert detail["request"]["size"] == len(body)
+        deep = [tool["text"] for send in detail["sends"] for tool in send["prompt"].get("tools", [])]
+        assert b'{"a":{"a"' not in body or "nested too deeply to be shown" in deep
+    assert len(page.list()["exchanges"]) == len(ODD_BODIES)
+
+
 # --- what is copied ------------------------------------------------------------------------------------------------
 
 
@@ -372,13 +408,14 @@ def test_the_bench_shows_every_strategy(page):
         ({"text": "x", "tools": "{"}, 400, "not JSON"),
         ({"text": "x", "tools": "3"}, 400, "not a list"),
         ({"text": "x", "tools": "[3]"}, 400, ""),
+        ({"text": "x", "tools": "[" * 900 + "]" * 900}, 400, "too deeply"),
         ({"text": "x", "dialect": "nonsense"}, 400, "nonsense"),
         ({"text": "x", "strictness": "nonsense"}, 400, "nonsense"),
         ([], 400, "JSON object"),
         ({"text": "x" * (4 * 2**20 + 1)}, 413, "at most"),
         ({"text": None, "tools": [], "accept": "x"}, 200, ""),
     ],
-    ids=["json", "list", "tool", "dialect", "strictness", "body", "long", "types"],
+    ids=["json", "list", "tool", "deep", "dialect", "strictness", "body", "long", "types"],
 )
 def test_the_bench_names_what_is_wrong(page, body, status, text):
     answer = page.http.post(f"{page.url}/inspect/api/parse", json=body)

@@ -9,8 +9,7 @@ import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
-from promptools.cli.server_commands import serve_inspector, serve_operations, serve_record
-from promptools.cli.serving import limit_options
+from promptools.cli.serving import inspector_options, limit_options, record_options, report_options
 from promptools.cli.shared_arguments import (
     add_base_url,
     add_config,
@@ -57,9 +56,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     _add_access(parser)
     limit_options.add(parser)
-    serve_operations.add(parser)
-    serve_record.add(parser)
-    serve_inspector.add(parser)
+    report_options.add(parser)
+    record_options.add(parser)
+    inspector_options.add(parser)
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
@@ -147,14 +146,14 @@ def _port(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted. The line `listening URL` on stdout means that it is up."""
-    from promptools.cli.server_commands.serve_summary import print_servers
+    from promptools.cli.serving.server_summary import print_servers
 
     proxy = build_proxy(arguments)
     listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
     host, port = listener.getsockname()[:2]
     print_servers(proxy)
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    serve_inspector.print_address(arguments, proxy, address)
+    inspector_options.print_address(arguments, proxy, address)
     print(f"listening {address}/v1", flush=True)
     if arguments.workers > 1:
         from promptools.cli.serving.workers import Supervisor
@@ -174,7 +173,7 @@ def _serve_worker(arguments: argparse.Namespace, listener: socket.socket) -> Non
 
 def build_proxy(arguments: argparse.Namespace) -> Proxy:
     """Build the proxy of these arguments."""
-    from promptools.cli.server_commands.serve_reload import ReloadOnHangup
+    from promptools.cli.serving import hangup_reload
     from promptools.proxy import Proxy
 
     config = read_config(arguments.config)
@@ -191,10 +190,10 @@ def build_proxy(arguments: argparse.Namespace) -> Proxy:
         allowed_hosts=(*arguments.allowed_host, arguments.host),
         **limit_options.settings(arguments, config),
         extensions=(
-            *([ReloadOnHangup(arguments.config)] if config.providers else []),
-            *serve_operations.extensions(arguments),
-            *serve_record.extensions(arguments),
-            *serve_inspector.extensions(arguments),
+            *report_options.extensions(arguments),
+            *record_options.extensions(arguments),
+            *inspector_options.extensions(arguments),
+            *hangup_reload.extensions(arguments, config),
         ),
         **settings,
     )

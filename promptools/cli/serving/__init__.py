@@ -1,1 +1,1 @@
-"""How `promptools serve` runs the proxy: the HTTP server with its drain, and the worker processes."""
+"""Parts of `promptools serve`: what it prints, the HTTP server with its drain, worker processes, reloads."""
