@@ -18,7 +18,7 @@ from promptools.exchange import Ended, ExchangeEnd, Failed, ObservedExchange, Op
 from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
 from promptools.proxy.inspector import Inspector
-from promptools.proxy.inspector.exchange_store import MAX_BODY, ExchangeStore
+from promptools.proxy.inspector.exchange_store import DISCONNECTED, MAX_BODY, ExchangeStore
 from promptools.proxy.inspector.inspector import STATIC
 from promptools.proxy.inspector.masking import MASK, mask_headers, mask_secrets, mask_url, secrets_in
 from promptools.proxy.inspector.reply_view import FIX_WORDS, MALFORMED_WORDS
@@ -209,6 +209,15 @@ def test_what_is_dropped_while_it_runs_is_forgotten():
     assert store.first == 2
 
 
+@pytest.mark.parametrize(("status", "error"), [(503, "the request went on to another server"), (None, DISCONNECTED)])
+def test_an_exchange_that_is_closed_early(status, error):
+    store = ExchangeStore()
+    exchange = ObservedExchange("a", Request("POST", "http://s/v1/chat/completions", (), b"{}"), "chat", 0.0)
+    store.began(exchange)
+    store.ended(exchange, ExchangeEnd(4.0, "p", "m", status, error=GeneratorExit()))
+    assert store.get("a").error == error
+
+
 def test_threads_may_play_into_it_at_once():
     store = ExchangeStore(max_exchanges=5)
     threads = [threading.Thread(target=played, args=(store, 200, (10, 10))) for _ in range(4)]
@@ -306,6 +315,36 @@ def test_a_server_that_is_not_there(http):
         detail = page.detail()
     assert (detail["state"], detail["status"]) == ("failed", None)
     assert detail["sends"][0]["outcome"].startswith("connect: ")
+
+
+def test_a_request_that_goes_on_to_another_server(server, http):
+    with running() as other:
+        server.play(Answer(503, (b"{}",)))
+        other.play(completion(FENCED))
+        first = Provider("a", kind="vllm", base_url=server.url, failover=("b",))
+        config = Config(
+            providers={"a": first, "b": Provider("b", kind="vllm", base_url=other.url)}, default_provider="a"
+        )
+        with serving(Proxy(config=config, detect=False, extensions=[Inspector()])) as port:
+            page = Page(http, port)
+            assert page.ask(ASK).status_code == 200
+            rows = page.list()["exchanges"]
+            assert page.detail()["reasons"][0]["text"].startswith("provider 'b'")
+    assert [(row["provider"], row["state"], row["status"]) for row in rows] == [
+        ("a", "failed", 503),
+        ("b", "healed", 200),
+    ]
+
+
+def test_a_client_that_leaves(server, page):
+    server.play(sse(chunk({"content": "a"}), done=False, then="hang"))
+    with page.http.stream("POST", page.url + CHAT, json={**HELLO, "stream": True}) as answer:
+        next(answer.iter_raw())
+    change = 0
+    while page.list()["exchanges"][0]["state"] == "running":
+        change = next_event(page.http, page, change)["change"]
+    (row,) = page.list()["exchanges"]
+    assert (row["state"], row["error"]) == ("disconnected", "the client disconnected")
 
 
 def test_text_that_is_no_unicode_and_markup_pass_as_they_are(server, page):

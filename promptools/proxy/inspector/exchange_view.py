@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip, without_credentials
 from promptools.proxy.inspector.copied_text import as_case, as_curl
-from promptools.proxy.inspector.exchange_store import MAX_BODY
+from promptools.proxy.inspector.exchange_store import DISCONNECTED, MAX_BODY
 from promptools.proxy.inspector.masking import mask_secrets
 from promptools.proxy.inspector.prompt_view import last_question, view_prompt
 from promptools.proxy.inspector.reply_view import HARMONY, decode_reply, explain_choice, view_choice, view_reply
@@ -101,7 +101,7 @@ def _state(kept: KeptExchange) -> str:
     if kept.end is None:
         return "running"
     if kept.error or kept.end.status is None:
-        return "disconnected" if "disconnected" in kept.error else "failed"
+        return "disconnected" if kept.error == DISCONNECTED else "failed"
     failed = kept.end.status >= 400 or any(reply.malformed for reply in kept.end.replies)
     healed = any(call.fixes for reply in kept.end.replies for call in reply.calls)
     trace = _trace(kept)
