@@ -1,5 +1,7 @@
 """How much may be requested: rates, requests in progress and in line, headers, time; refusals in each front's shape."""
 
+import importlib.util
+import socket
 import threading
 
 import httpx
@@ -249,3 +251,19 @@ def test_without_limits_there_are_none(server):
 def test_a_limit_that_cannot_be_is_an_error(limit):
     with pytest.raises(UsageError, match=next(iter(limit))):
         Limits(**limit)
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("httptools"), reason="httptools is not installed")
+@pytest.mark.parametrize("piece", [b"a" * 65536, b"x: a\r\n" * 10000], ids=["a field", "fields"])
+def test_a_header_without_an_end_is_not_held_in_memory(server, piece):
+    from promptools.cli.serving.http_server import HEADER_BUFFER, _http_protocol
+
+    server.play(completion())
+    with serving(proxy(server), _http_protocol()) as port:
+        with socket.create_connection(("127.0.0.1", port), 20) as client:
+            client.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nx: ".encode())
+            with pytest.raises(ConnectionError):
+                client.sendall(piece * (99 * HEADER_BUFFER // len(piece)))
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as http:
+            for _ in range(2):  # a body and a next request on the same connection are no header
+                assert http.post(CHAT, json={**ASK, "user": "u" * HEADER_BUFFER}).is_success

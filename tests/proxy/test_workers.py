@@ -24,7 +24,8 @@ KEY = "s3cret-key-1234"
 
 @contextmanager
 def serve(server, *arguments):
-    command = [sys.executable, "-m", "promptools", "serve", "--port", "0", "--no-detect", "--base-url", server.url]
+    command = [sys.executable, "-m", "promptools", "serve", "--port", "0", "--no-detect"]
+    command += ["--base-url", server.url] if server else []
     environment = {**os.environ, "PROMPTOOLS_API_KEY": KEY}
     with subprocess.Popen(
         [*command, "--workers", "2", *arguments],
@@ -110,6 +111,23 @@ def test_workers_end_with_their_parent(server):
         process.kill()
         process.wait(20)
         until(lambda: not any(b"spawn_main" in _command(number) for number in alive))
+
+
+def test_a_hangup_reaches_all_workers(server, tmp_path):
+    config = tmp_path / "promptools.toml"
+    text = f'[providers.a]\nkind = "vllm"\nbase_url = "{server.url}"\ndetect = false\n'
+    config.write_text(text)
+    with serve(None, "--config", str(config)) as (process, url):
+        server.play(completion())
+        assert ask(url).status_code == 200
+        until(lambda: len(workers(process)) == 2)
+        config.write_text(f"{text}[proxy]\nrequests_per_minute = 1\n")
+        lines = []
+        reader = threading.Thread(target=lambda: lines.extend(process.stderr), daemon=True)
+        reader.start()
+        until(lambda: process.send_signal(signal.SIGHUP) or sum("was reloaded" in line for line in lines) >= 2)
+        assert len(workers(process)) == 2
+        assert 429 in {ask(url).status_code for _ in range(3)}
 
 
 def test_a_second_signal_ends_all_at_once(server):

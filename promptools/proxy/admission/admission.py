@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -27,6 +27,9 @@ RETRY_SECONDS = 1.0
 """When a client may retry that found no slot: one may become free at any time."""
 _ALL = ""
 """The name under which all requests count, those without a named key too."""
+
+
+_NO_SLOT: AbstractAsyncContextManager[None] = nullcontext()
 
 
 class SharedCounts(Protocol):
@@ -87,9 +90,12 @@ class Admission:
                 self._buckets[name].take()
         return waits
 
-    @asynccontextmanager
-    async def slot(self, key: str) -> AsyncGenerator[None]:
+    def slot(self, key: str) -> AbstractAsyncContextManager[None]:
         """Hold a slot of the key and one of the proxy; raise `RefusedError` if there is none in time."""
+        return self._hold(key) if self._slots else _NO_SLOT
+
+    @asynccontextmanager
+    async def _hold(self, key: str) -> AsyncGenerator[None]:
         slots = [self._slots[name] for name in dict.fromkeys((key, _ALL)) if name in self._slots]
         async with AsyncExitStack() as stack:
             for one in slots:
