@@ -111,6 +111,9 @@ class Upstream:
             return True
         length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
         body = json.loads(await reader.readexactly(length))
+        if "messages" not in body:  # a request of raw mode
+            write_whole(writer, 404, b'{"error": {"message": "there is no such route"}}')
+            return True
         number = int(next(m["content"] for m in body["messages"] if m["role"] == "user").split()[-1])
         fault = fault_of(number)
         if fault and self.attempts[number] and not is_lasting(number):
