@@ -161,7 +161,7 @@ def run(arguments: argparse.Namespace) -> int:
         extensions=(
             *([ReloadOnHangup(arguments.config)] if config.providers else []),
             *serve_operations.extensions(arguments),
-            *serve_record.extensions(arguments),
+            *serve_record.extensions(arguments, config),
             *serve_inspector.extensions(arguments),
         ),
         **settings,

@@ -64,6 +64,7 @@ class ProxyTable(Table):
     allow_provider: bool = False
     max_body: int | None = None
     models: dict[str, OneOrMore] = Field(default_factory=dict)
+    redact: Strings = ()
 
 
 class FileTable(Table):
