@@ -83,6 +83,7 @@ class ProxyTable(Table):
     cors_origins: Strings = ()
     redis_url: str | None = None
     models: dict[str, OneOrMore] = Field(default_factory=dict)
+    redact: Strings = ()
 
 
 class FileTable(Table):
