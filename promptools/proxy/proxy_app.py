@@ -239,7 +239,8 @@ class Proxy:
         api = CHAT_API if endpoint is None else endpoint.api
         try:
             path, query = self._locate(scope)
-            endpoint = find_endpoint(PROXY_ENDPOINTS, method, path, served.host)
+            if path != scope["path"]:
+                endpoint = find_endpoint(PROXY_ENDPOINTS, method, path, served.host)
             router = await open_router(served.table, served.session, served.directory, path, query)
             if endpoint is not None:
                 url, data = served.upstream.url(path, query), await body.read(served.max_body)
