@@ -12,6 +12,7 @@
 #   make models   real models, small ones, on a real llama.cpp: a dozen questions; MODELS names others than qwen-0.5b
 #   make fuzz     the tests that go by the clock; damaged replies of every dialect for SECONDS (600), one process a
 #                 core; and then text that may cost too much; SEED and DIALECT choose
+#   make soak     500 streams at once for SECONDS (300) through the proxy, a fifth of them with faults; STREAMS
 #   make results  docs/reference/results.md, from what the real servers that are installed do now
 #   make results-models  docs/reference/real-models.md: all questions in every way, which takes hours; ARGS choose
 #   make dialects docs/reference/dialects, from the tables of tests/cases
@@ -29,7 +30,7 @@ export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.venv/.pycache
 # the examples of docs/tasks/frameworks.md that are run everywhere, by the environments that they need
 FRAMEWORKS := frameworks-openai-3 frameworks-openai-2 frameworks-node
 
-.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm frameworks deploy-lint models fuzz results results-models dialects docs screenshots bench clean
+.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm frameworks deploy-lint models fuzz soak results results-models dialects docs screenshots bench clean
 .DEFAULT_GOAL := test
 
 # not taken from the environment variable of that name
@@ -59,7 +60,7 @@ types: .venv/.dev
 # SAMPLE=10: one in ten of the rows that are read in many ways, and of the examples of the property tests
 SAMPLE ?= 10
 # markers of tests that need what is installed apart
-APART := ollama vllm templates chromium frameworks deploy-lint models
+APART := ollama vllm redis templates chromium frameworks deploy-lint models
 # a path is always given: without one, syrupy takes the snapshots of what a sample leaves out for unused
 PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
 suite: .venv/.dev
@@ -74,8 +75,8 @@ test-all:
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
 e2e: .venv/.dev
-	@echo '== pytest, real Ollama, real vLLM, openai-harmony, templates, Chromium, frameworks, linters'
-	@$(BIN)/python tools/stage.py vllm ollama o200k templates chromium deploy-lint $(FRAMEWORKS) $(PYTEST)
+	@echo '== pytest, real Ollama, real vLLM, Redis, openai-harmony, templates, Chromium, frameworks, linters'
+	@$(BIN)/python tools/stage.py vllm ollama redis o200k templates chromium deploy-lint $(FRAMEWORKS) $(PYTEST)
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'
@@ -121,6 +122,12 @@ fuzz: .venv/.dev
 		$(if $(SEED),--seed $(SEED)) $(if $(DIALECT),--dialect $(DIALECT)) $(ARGS); found=$$?; \
 	$(if $(DIALECT),,$(BIN)/python tools/fuzz_linear.py --seconds $$(($(SECONDS) / 5)) \
 		$(if $(SEED),--seed $(SEED)) || found=$$?;) exit $$found
+
+# Prints what came of the streams, and the proxy's memory. `make test` has a short form.
+STREAMS ?= 500
+soak: SECONDS = 300
+soak: .venv/.dev
+	@$(BIN)/python tools/soak.py --streams $(STREAMS) --seconds $(SECONDS) $(ARGS)
 
 # A server that is not installed keeps its rows. One worker, for the sake of vLLM.
 results: .venv/.dev

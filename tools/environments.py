@@ -29,6 +29,7 @@ from recipes.chromium import CHROMIUM
 from recipes.deploy_lint import DEPLOY_LINT
 from recipes.ollama import OLLAMA
 from recipes.recipe import CannotMakeError, Recipe, install
+from recipes.redis_server import REDIS
 from recipes.templates import TEMPLATES
 from recipes.vllm import OLD_VERSION, OLD_VLLM, VLLM, VOCABULARY
 
@@ -74,6 +75,8 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "vllm": VLLM,
     f"vllm-{OLD_VERSION}": OLD_VLLM,
     "o200k": VOCABULARY,
+    # what workers and replicas of the proxy share their state through
+    "redis": REDIS,
     # chat templates of model families, for a llama.cpp that is here already
     "templates": TEMPLATES,
     # for the page of the inspector

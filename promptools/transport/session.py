@@ -29,7 +29,7 @@ from promptools.parsing.reply_record import ID_LENGTH
 from promptools.profiles import Config, Target, api_key, find_config, load_config, resolve
 from promptools.profiles.facts import kind_of
 from promptools.transport.credentials import split_credentials
-from promptools.transport.endpoints import CHAT_ENDPOINT, Endpoint, unread_api_warning
+from promptools.transport.endpoints import CHAT_ENDPOINT, Endpoint
 from promptools.transport.observers import as_observers, guard_observers
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ class Settings(TypedDict, total=False):
     stop: Stop | None
     wait: WaitFor | None
     deadline: float | None
+    attempt_timeout: float | None
+    """Seconds that each request to the server, with its reply, may take."""
     max_tools: int | None
     """Maximum number of tools in one request; more is a 400 (None, or 0: no limit)."""
     max_reply: int
@@ -116,8 +118,8 @@ def new_call_id() -> str:
 class Session:
     """Starts exchanges: calling it with a client's request returns one.
 
-    The copies of a client share its breaker, what was detected of servers, the context sizes that were raised, the
-    stored responses, and the warnings that are logged only once.
+    The copies of a client share its breaker, what was detected of servers, the context sizes that were raised, and the
+    stored responses.
     """
 
     def __init__(
@@ -125,7 +127,6 @@ class Session:
         settings: Mapping[str, Any],
         detections: DetectionCache | None = None,
         context_sizes: ContextSizes | None = None,
-        warned: set[str] | None = None,
         response_store: ResponseStore | None = None,
     ) -> None:
         """Check the settings, find and read the config; raise `UsageError` for anything invalid."""
@@ -149,6 +150,7 @@ class Session:
             stop=settings.get("stop"),
             wait=settings.get("wait"),
             deadline=settings.get("deadline"),
+            attempt_timeout=settings.get("attempt_timeout"),
             max_tools=settings.get("max_tools") or None,
             max_reply=_check_max_reply(settings.get("max_reply", MAX_REPLY)),
             on_reply=_logging_errors(settings.get("on_reply")),
@@ -161,7 +163,6 @@ class Session:
         # `dataclasses.replace` takes several times as long, for each request
         self._shared: list[Any] = [getattr(self.context, entry.name) for entry in fields(Context)[1:]]
         self.settings = {**settings, "config": self.config, "breaker": self.context.breaker}
-        self._warned: set[str] = set() if warned is None else warned
         self._targets: dict[tuple[str | None, str | None, str | None, ServerInfo | None], Target] = {}
 
     def with_settings(self, settings: Mapping[str, Any]) -> Session:
@@ -171,16 +172,8 @@ class Session:
             {**self.settings, **settings},
             shared.detection_cache,
             shared.context_sizes,
-            self._warned,
             shared.response_store,
         )
-
-    def warn_if_unread(self, method: str, path: str) -> None:
-        """Log a warning, once for each API, if a request that passes unread may have tool calls."""
-        api = unread_api_warning(method, path)
-        if api and api not in self._warned:
-            self._warned.add(api)
-            log.warning("promptools: %s", api)
 
     def __call__(
         self,
@@ -188,14 +181,16 @@ class Session:
         endpoint: Endpoint = CHAT_ENDPOINT,
         router: Router | None = None,
         at: float | None = None,
+        owner: str = "",
     ) -> Exchange:
         """Start the exchange of one client request to the endpoint `endpoint`, which came `at` this time (None: now).
 
         `router` decides where it goes. Without one it goes to its own URL, unless it names another provider of the
         config. If it names a kind of server, that only selects the facts that are assumed of the server at this URL.
+        `owner` is whom a stored response belongs to.
         """
         router = router or self._own_router(request, endpoint)
-        client_request = ClientRequest(request, time.monotonic() if at is None else at, endpoint.api)
+        client_request = ClientRequest(request, time.monotonic() if at is None else at, endpoint.api, owner)
         return endpoint.begin(client_request, Context(router, *self._shared))
 
     def _own_router(self, request: Request, endpoint: Endpoint) -> Router:

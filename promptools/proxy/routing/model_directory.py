@@ -1,8 +1,9 @@
 """The models of all providers: asked from their servers, listed under `/v1/models`, and learned for routing.
 
 A name that the config does not list may still be a model of one of the servers. So before the first request all
-providers are asked for their models. After a request for a name that is not known they are asked again, before the next
-request, at most once in `REFRESH_SECONDS`: a server may have started since, or loaded another model.
+providers are asked for their models. They are asked again, before another request, at most once in `REFRESH_SECONDS`:
+if one of them did not respond, or after a request for a name that is not known, since a server may have started, or
+loaded another model.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import anyio
 from promptools.errors import clip
 from promptools.exchange import Probe, Probed, Request
 from promptools.exchange.downstream.response_writer import encode_json
+from promptools.profiles.facts import family_of
 from promptools.proxy.asgi import send_response
 from promptools.transport.session import CREDENTIAL_FIELDS
 from promptools.wire.chat_encoder import error_body
 from promptools.wire.json_types import as_list, as_object, as_text
+from promptools.wire.ollama.encode_models import ListedModel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -41,6 +44,7 @@ LIST_TIMEOUT = 5.0
 """Seconds that a list of models waits for the servers."""
 _MODELS_PATH = "/models"
 _LIST_PATH = "/v1/models"
+_OLLAMA_LISTS = {"/api/tags": ListedModel.encode_listed, "/api/ps": ListedModel.encode_running}
 _PROBE_FIELDS: Headers = (("accept", "application/json"), ("user-agent", "promptools"))
 
 RunExchange: TypeAlias = "Callable[[Exchange], Awaitable[None]]"
@@ -62,7 +66,7 @@ class ModelDirectory:
         """Ask for the names of models, if that is due."""
         if not self._ask or not self._is_due():
             return
-        async with self._lock:
+        async with self._lock:  # the first answers are waited for; later ones only by one request
             if self._is_due():
                 asked = [routed for routed in self._table.providers.values() if routed.provider.detect is not False]
                 await self._ask_for_models(asked, (), LEARN_TIMEOUT, logging.DEBUG)
@@ -78,8 +82,14 @@ class ModelDirectory:
 
     async def _response(self, path: str, client: Headers) -> tuple[int, bytes]:
         entries = await self.list_models(client)
+        ollama = path in _OLLAMA_LISTS
         if not entries:
-            return 502, encode_json(error_body("no provider listed its models", kind="UpstreamError", code="no_answer"))
+            message = "no provider listed its models"
+            error = {"error": message} if ollama else error_body(message, kind="UpstreamError", code="no_answer")
+            return 502, encode_json(error)
+        if ollama:
+            models = [ListedModel(entry, family_of(name) or "") for name, entry in entries.items()]
+            return 200, encode_json({"models": [_OLLAMA_LISTS[path](model) for model in models]})
         name = unquote(path.rstrip("/").removeprefix(_LIST_PATH).lstrip("/"))
         if not name:
             return 200, encode_json({"object": "list", "data": list(entries.values())})
@@ -138,8 +148,10 @@ class ModelDirectory:
         self, providers: Iterable[RoutedProvider], client: Headers, timeout: float, level: int
     ) -> dict[str, dict[str, dict[str, Any]]]:
         """Ask providers at once; return the models of those that responded, by provider and name, and learn them."""
-        self._asked_at, self._due = time.monotonic(), False
         asked = list(providers)
+        self._due = False
+        if self._asked_at is not None:
+            self._asked_at = time.monotonic()
         answers: list[ProbeResponse | None] = []
         await self._run(_probe([_models_request(routed, client) for routed in asked], timeout, answers))
         found: dict[str, dict[str, dict[str, Any]]] = {}
@@ -150,13 +162,15 @@ class ModelDirectory:
                 log.log(level, "promptools: provider %r is left out of the list of models: %s", routed.name, why)
             else:
                 found[routed.name] = models
+        self._due |= len(found) < len(asked)
+        self._asked_at = time.monotonic()
         self._table.learn(found)
         return found
 
 
 def is_model_list(method: str, path: str) -> bool:
-    """Whether a request is for the models, or for one of them."""
-    return method == "GET" and (path == _LIST_PATH or path.startswith(f"{_LIST_PATH}/"))
+    """Whether a request is for the models, or for one of them; in Ollama's API too."""
+    return method == "GET" and (path in {_LIST_PATH, *_OLLAMA_LISTS} or path.startswith(f"{_LIST_PATH}/"))
 
 
 def _models_request(routed: RoutedProvider, client: Headers) -> Request:
