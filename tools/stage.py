@@ -29,8 +29,10 @@ COMPARING = "tests/harmony tests/cli tests/test_tool_tokens.py"
 """Tests that compare with openai-harmony."""
 MODELS = "tests/models"
 """Tests with real models."""
-FRAMEWORKS = "tests/frameworks"
-"""Tests of the examples in docs/tasks/frameworks.md, marked by the environment that they need."""
+INTEGRATIONS = "tests/integrations"
+"""Tests with real clients and frameworks, marked by the environment that they need."""
+AGENTS = ("opencode", "codex", "claude-code")
+"""Environments of coding agents."""
 
 
 def main(names: Sequence[str], arguments: Sequence[str]) -> int:
@@ -62,7 +64,7 @@ def folder(name: str) -> str:
         return COMPARING
     if name.startswith("model-"):
         return MODELS
-    return FRAMEWORKS if name.startswith("frameworks-") or name == "opencode" else SERVERS
+    return INTEGRATIONS if name.startswith("frameworks-") or name in AGENTS else SERVERS
 
 
 def mark(name: str) -> str:

@@ -9,8 +9,6 @@ import ast
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,11 +19,11 @@ import models
 import openai
 import pytest
 from pages import ADDRESS, Block, blocks
+from programs import ROOT, proxy_before, run
 
 from promptools.lab import weather
 from promptools.lab.llamacpp_server import can_serve, serve
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tasks" / "frameworks.md"
 STREAMED = Path(__file__).with_name("streamed")
 PLAY = Path(__file__).with_name("play.py")
@@ -35,9 +33,8 @@ PYTHON = ("frameworks-openai-3", "frameworks-openai-2")
 LARGE, SMALL = "gpt-oss-20b", "qwen3-8b"
 FORCED = {"instructor", "smolagents"}
 """Those that demand a call: under the grammar that llama.cpp then has, the small model can only speak nonsense."""
-SECONDS = 180
 
-pytestmark = pytest.mark.frameworks
+pytestmark = pytest.mark.integrations
 
 
 @dataclass(frozen=True)
@@ -88,28 +85,8 @@ def addresses() -> Iterator[list[str]]:
 @pytest.fixture(scope="session")
 def proxy(addresses: list[str]) -> Iterator[str]:
     """The address of a proxy before gpt-oss."""
-    command = [sys.executable, "-m", "promptools", "serve", "--base-url", addresses[0], "--port", "0"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield next(line.split()[1] for line in process.stdout if line.startswith("listening "))
-        process.terminate()
-
-
-def run(command: list[str | Path], folder: Path, **variables: str) -> str:
-    """Run a command, and return what it prints; how it fails is shown."""
-    env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "COV_", "OPENAI_"))}
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=env | variables,
-        check=False,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-5000:]
-    return done.stdout
+    with proxy_before(addresses[0]) as address:
+        yield f"{address}/v1"
 
 
 def save_files(folder: Path, address: str) -> None:
