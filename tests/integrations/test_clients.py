@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import agents
+import coding_agents
 import environments
 import integration_results
 import models
@@ -116,9 +116,9 @@ def test_an_agent(client: Client, servers: dict[str, str], tmp_path: Path) -> No
     """A coding agent reads a file with a tool of its own."""
     ((api, package),) = client.packages.items()
     (tmp_path / "fruit.txt").write_text("quince\n", encoding="utf-8")
-    printed = agents.ask(client.environment, servers[BREAKING], tmp_path)
+    printed = coding_agents.ask(client.environment, servers[BREAKING], tmp_path)
     assert models.NAMED in printed, printed
-    alone = "" if client.retries else agents.ask(client.environment, servers[f"{BREAKING} alone"], tmp_path)
+    alone = "" if client.retries else coding_agents.ask(client.environment, servers[f"{BREAKING} alone"], tmp_path)
     assert models.NAMED not in alone
     check(Row(package, client.kind, api, "streamed", "an error" if alone else "", "", WORKS))
 
