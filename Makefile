@@ -9,6 +9,7 @@
 #                 and 6 GB of disk and npm for vLLM
 #   make integrations  real clients and coding agents before the proxy, and the examples of docs/tasks/frameworks.md;
 #                 needs npm, and Go for its SDK
+#   make deploy-lint  the files of deploy/, by hadolint, helm lint and the schemas of Kubernetes and Compose
 #   make models   real models, small ones, on a real llama.cpp: a dozen questions; MODELS names others than qwen-0.5b
 #   make fuzz     the tests that go by the clock; damaged replies of every dialect for SECONDS (600), one process a
 #                 core; and then text that may cost too much; SEED and DIALECT choose
@@ -30,7 +31,7 @@ export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.venv/.pycache
 # real clients, by the environments that they need
 INTEGRATIONS := frameworks-openai-3 frameworks-openai-2 frameworks-node frameworks-go opencode codex claude-code
 
-.PHONY: demo test test-all lint types suite e2e e2e-ollama e2e-oracle e2e-vllm integrations models fuzz results results-integrations results-models dialects docs bench clean
+.PHONY: demo test test-all lint types suite e2e e2e-ollama e2e-oracle e2e-vllm integrations deploy-lint models fuzz results results-integrations results-models dialects docs bench clean
 .DEFAULT_GOAL := test
 
 # not taken from the environment variable of that name
@@ -64,7 +65,7 @@ PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
 suite: .venv/.dev
 	@echo '== pytest, one in $(SAMPLE)'
 	@$(BIN)/pytest -n auto --sample $(SAMPLE) \
-		-m 'not ollama and not vllm and not templates and not integrations and not models and not clock' \
+		-m 'not ollama and not vllm and not templates and not integrations and not deploy-lint and not models and not clock' \
 		$(PATHS) $(filter-out tests/%,$(PYTEST))
 
 test-all:
@@ -73,8 +74,8 @@ test-all:
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
 e2e: .venv/.dev
-	@echo '== pytest, real Ollama, real vLLM, openai-harmony, templates of families'
-	@$(BIN)/python tools/stage.py vllm ollama o200k templates $(PYTEST)
+	@echo '== pytest, real Ollama, real vLLM, openai-harmony, templates of families, linters'
+	@$(BIN)/python tools/stage.py vllm ollama o200k templates deploy-lint $(PYTEST)
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'
@@ -93,6 +94,10 @@ e2e-vllm: .venv/.dev
 integrations: .venv/.dev
 	@echo '== pytest, real clients before the proxy, frameworks'
 	@$(BIN)/python tools/stage.py $(INTEGRATIONS) $(PYTEST)
+
+deploy-lint: .venv/.dev
+	@echo '== pytest, the files of deploy/'
+	@$(BIN)/python tools/stage.py deploy-lint $(PYTEST)
 
 MODELS ?= qwen-0.5b
 models: .venv/.dev

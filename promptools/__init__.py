@@ -14,13 +14,13 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
-from promptools.engine import StreamParser, parse
 from promptools.errors import Exhausted, ModelError, PromptoolsError, UpstreamError, UsageError
 from promptools.types import Call, Discarded, Fix, Malformed, Reply, Result, Span, Tool, Trace
 
 if TYPE_CHECKING:
     from promptools.agent import run_tools, run_tools_async
     from promptools.client import AsyncOpenAI, OpenAI
+    from promptools.engine import StreamParser, parse
     from promptools.modes.prompt_mode import render
     from promptools.profiles import resolve
     from promptools.schema import Tools
@@ -60,9 +60,11 @@ __all__ = [
 _LAZY = {
     "AsyncOpenAI": "promptools.client",
     "OpenAI": "promptools.client",
+    "StreamParser": "promptools.engine",
     "Tools": "promptools.schema",
     "async_http_client": "promptools.wrapping",
     "http_client": "promptools.wrapping",
+    "parse": "promptools.engine",
     "render": "promptools.modes.prompt_mode",
     "resolve": "promptools.profiles",
     "run_tools": "promptools.agent",

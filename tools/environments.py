@@ -25,6 +25,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from recipes import frameworks, models
+from recipes.deploy_lint import DEPLOY_LINT
 from recipes.ollama import OLLAMA
 from recipes.recipe import CannotMakeError, Recipe, install
 from recipes.templates import TEMPLATES
@@ -33,7 +34,15 @@ from recipes.vllm import OLD_VERSION, OLD_VLLM, VLLM, VOCABULARY
 CORE = ("griffelib==2.4.1", "jsonschema==4.26.0", "ollama==0.6.3", "pydantic==2.14.3", "regex==2026.11.15")
 """The run-time dependencies of promptools, without the OpenAI client."""
 
-TESTS = ("httptools==0.9.0", "hypothesis==6.170.15", "pytest==9.2.0", "tenacity==9.2.1", "uvicorn==0.54.0")
+TESTS = (
+    "httptools==0.9.0",
+    "hypothesis==6.170.15",
+    "prometheus-client==0.26.0",
+    "pytest==9.2.0",
+    "starlette==1.10.0",
+    "tenacity==9.2.1",
+    "uvicorn==0.54.0",
+)
 
 ENVIRONMENTS: dict[str, Recipe] = {
     # the last release of each major: 3.x runs on httpx2, the others on httpx
@@ -70,6 +79,8 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "opencode": frameworks.OPENCODE,
     "codex": frameworks.CODEX,
     "claude-code": frameworks.CLAUDE_CODE,
+    # the linters of deploy/
+    "deploy-lint": DEPLOY_LINT,
 }
 
 UNAVAILABLE = 69

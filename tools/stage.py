@@ -29,6 +29,8 @@ COMPARING = "tests/harmony tests/cli tests/test_tool_tokens.py"
 """Tests that compare with openai-harmony."""
 MODELS = "tests/models"
 """Tests with real models."""
+DEPLOY = "tests/deploy"
+"""Tests of the files in deploy/."""
 INTEGRATIONS = "tests/integrations"
 """Tests with real clients and frameworks, marked by the environment that they need."""
 AGENTS = ("opencode", "codex", "claude-code")
@@ -64,6 +66,8 @@ def folder(name: str) -> str:
         return COMPARING
     if name.startswith("model-"):
         return MODELS
+    if name == "deploy-lint":
+        return DEPLOY
     return INTEGRATIONS if name.startswith("frameworks-") or name in AGENTS else SERVERS
 
 

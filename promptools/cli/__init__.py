@@ -10,7 +10,13 @@ from typing import NoReturn
 
 import promptools
 from promptools.cli.server_commands import chat_command, demo_command, detect_command, providers_command, serve_command
-from promptools.cli.text_commands import dialects_command, harmony_command, parse_command, render_command
+from promptools.cli.text_commands import (
+    dialects_command,
+    harmony_command,
+    parse_command,
+    render_command,
+    replay_command,
+)
 from promptools.errors import PromptoolsError, UsageError
 
 COMMANDS = (
@@ -23,6 +29,7 @@ COMMANDS = (
     providers_command,
     detect_command,
     chat_command,
+    replay_command,
 )
 
 FAILURE = 1

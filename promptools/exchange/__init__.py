@@ -23,7 +23,7 @@ from promptools.exchange.effects import (
     Tick,
     Wait,
 )
-from promptools.exchange.observer import ExchangeEnd, ObservedExchange, Observer, SentRequest
+from promptools.exchange.observer import ExchangeEnd, ObservedAttempt, ObservedExchange, Observer, SentRequest
 from promptools.exchange.runner import Exchange, run
 from promptools.exchange.upstream.detection import DetectionCache
 
@@ -44,6 +44,7 @@ __all__ = [
     "Failed",
     "Head",
     "Headers",
+    "ObservedAttempt",
     "ObservedExchange",
     "Observer",
     "Opened",

@@ -43,6 +43,8 @@ class Route:
     """Sent with every upstream request in place of the client's fields of the same name, such as `authorization`."""
     resolve: Callable[[ServerInfo], Target] | None = None
     """Resolve the target again from what probing the server found; None: the server is not probed."""
+    notes: tuple[str, ...] = ()
+    """Notes for the trace, such as what happened to the request on another route."""
 
 
 Router: TypeAlias = Callable[[str | None, str | None], Route]
@@ -74,6 +76,8 @@ class Context:
     """Called with every reply that was read and passed to the client, failed ones too."""
     observer: Observer | None = None
     """Follows every exchange, with all bodies."""
+    response_bytes: int = 0
+    """The number of bytes of each response that are kept for the observer."""
     wall_clock: Callable[[], datetime] | None = None
     """Return the date and time, with time zone."""
     vocabulary: Callable[[], TokenCodec | None] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from promptools.errors import clip, without_credentials
 from promptools.exchange.effects import (
@@ -28,7 +28,8 @@ from promptools.exchange.effects import (
     Tick,
     Wait,
 )
-from promptools.exchange.observer import ExchangeEnd, ObservedExchange, SentRequest
+from promptools.exchange.observer import ExchangeEnd, ObservedAttempt, ObservedExchange, SentRequest
+from promptools.exchange.upstream.upstream_reply import is_stream
 from promptools.fallback import RetryPolicy
 from promptools.profiles.server_detection import server_root
 from promptools.types import Attempt, Reply, ServerInfo
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from promptools.exchange.observer import Purpose, Received
     from promptools.exchange.upstream.failure import Failure
     from promptools.modes.mode import PreparedRequest
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.profiles.profile import Api
     from promptools.profiles.server_detection import ProbeResponse
 
 T = TypeVar("T")
@@ -50,6 +53,15 @@ LARGE_REQUEST = 64 * 1024
 _ROUTES = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens")
 """The routes of clients' APIs below a server's API base."""
 _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"})
+
+
+class AttemptFacts(NamedTuple):
+    """What an observer is told of an attempt, besides the request: fields of `SentRequest`."""
+
+    prepared: PreparedRequest
+    tool_request: ToolRequest
+    reply_api: Api
+    choices: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +93,21 @@ class ExchangeState:
         """The last response's status and headers."""
         self._fetched: dict[tuple[str, bytes], bytes] = {}
         self.head_sent = False
+        self.error_kind = ""
+        """The kind of the failure that the client was told of; empty if there was none."""
         self.heartbeat: Heartbeat | None = None
         """None: nothing is sent to the client before there is content."""
         self.seen: ServerInfo | None = None
         """What probing the server found, if it was probed."""
         self._started_at = self._attempt_started_at = self._last_emit_at = client.at
-        self._status: int | None = None
+        self._head: Head | None = None
+        self._first_byte_at: float | None = None
+        self._attempt_ends: list[tuple[int, Reply | None]] = []
+        """Of each attempt the number of its request, and the reply that was no answer."""
         self._observer = context.observer
         self._sent_count = 0
+        self._response: list[bytes] = []
+        self._response_room = context.response_bytes
         if self._observer is not None:
             api = client.client_api
             self._observed = ObservedExchange(context.new_id(), client.request, api.wire or api.path, client.at)
@@ -112,15 +131,15 @@ class ExchangeState:
         body: bytes,
         path: str = "chat/completions",
         mode: str = "native",
-        prepared: PreparedRequest | None = None,
+        attempt: AttemptFacts | None = None,
         *,
         method: str = "POST",
     ) -> Steps[Opened | Failed]:
-        """Open an upstream request with this body; for `path` see `ClientApi.path`. It is what `mode` `prepared`."""
+        """Open an upstream request with this body; for `path` see `ClientApi.path`. An `attempt` is one in `mode`."""
         self._attempt_started_at = self.now
         self.policy.count_attempt()
         request = self._request(body, path, method)
-        self._observe_sent("forward" if prepared is None else "attempt", mode, request, prepared)
+        self._observe_sent("forward" if attempt is None else "attempt", mode, request, attempt)
         return (yield from self._open(request))
 
     def fetch(self, body: bytes, path: str, mode: str) -> Steps[Opened | Failed | bytes]:
@@ -204,18 +223,24 @@ class ExchangeState:
         """Send bytes to the client, and the head before the first of them."""
         if not self.head_sent:
             self.head_sent = True
-            response = head()
-            self._status = response.status
-            self.now = (yield Emit(response)).at
+            self._head = head()
+            self.now = (yield Emit(self._head)).at
         if data:
+            if self._response_room > 0:
+                self._response.append(data[: self._response_room])
+                self._response_room -= len(data)
             self.now = (yield Emit(data)).at
+            if self._first_byte_at is None:
+                self._first_byte_at = self.now
         self._last_emit_at = self.now
 
     def send_heartbeat(self) -> Steps[None]:
         """Send the heartbeat if it is due."""
         beat = self.heartbeat
         if beat is not None and self.now - self._last_emit_at >= beat.seconds:
+            first_byte_at = self._first_byte_at
             yield from self.emit(beat.data, beat.head)
+            self._first_byte_at = first_byte_at  # a heartbeat is no answer
 
     def _perform(self, effect: Effect) -> Steps[EffectResult]:
         """Run an effect and return its result; while it is pending, heartbeats go out."""
@@ -227,10 +252,11 @@ class ExchangeState:
 
     # -- the observer
 
-    def _observe_sent(self, purpose: Purpose, mode: str, request: Request, prepared: PreparedRequest | None) -> None:
+    def _observe_sent(self, purpose: Purpose, mode: str, request: Request, attempt: AttemptFacts | None) -> None:
         self._sent_count += 1
         if self._observer is not None:
-            sent = SentRequest(self._sent_count, purpose, mode, request, self.now, prepared)
+            facts = {} if attempt is None else attempt._asdict()
+            sent = SentRequest(self._sent_count, purpose, mode, request, self.now, **facts)
             self._observer.sent(self._observed, sent)
 
     def _observe_received(self, received: Received) -> None:
@@ -240,7 +266,22 @@ class ExchangeState:
     def observe_end(self, replies: Sequence[Reply], error: BaseException | None) -> None:
         """Report the end of the exchange."""
         if self._observer is not None:
-            end = ExchangeEnd(self.now, *self.provider_model, self._status, tuple(replies), error)
+            head = self._head
+            end = ExchangeEnd(
+                self.now,
+                *self.provider_model,
+                head.status if head else None,
+                tuple(replies),
+                error,
+                tuple(
+                    ObservedAttempt(attempt, *end)
+                    for attempt, end in zip(self.attempts, self._attempt_ends, strict=True)
+                ),
+                self._first_byte_at,
+                self.error_kind,
+                streamed=head is not None and is_stream(head.headers, asked=False),
+                response=b"".join(self._response),
+            )
             self._observer.ended(self._observed, end)
 
     # -- account
@@ -252,6 +293,8 @@ class ExchangeState:
         outcome, why = (failure.kind, failure.why) if failure else ("answered", "")
         self.attempts.append(Attempt(mode, status, outcome, why, self.now - self._attempt_started_at, usage))
         self.usage = add_usage(self.usage, usage)
+        failed_reply = (failure.verdict.reply if failure.verdict else failure.partial_reply) if failure else None
+        self._attempt_ends.append((self._sent_count, failed_reply))
 
     def note_remedy(self, failure: Failure, remedy: str) -> None:
         """Add what is done about a failed attempt to the trace and the log."""

@@ -16,7 +16,9 @@ from promptools.exchange.effects import Ended, Failed, Opened, Piece
 if TYPE_CHECKING:
     from promptools.exchange.effects import Request
     from promptools.modes.mode import PreparedRequest
-    from promptools.types import Reply
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.profiles.profile import Api
+    from promptools.types import Attempt, Reply
 
 Purpose = Literal["attempt", "forward", "template"]
 """Why a request is sent: an attempt in a mode, the client's own body unchanged, or a prompt to be rendered."""
@@ -51,6 +53,23 @@ class SentRequest:
     at: float
     prepared: PreparedRequest | None = field(default=None, repr=False)
     """What the mode made of the client's request; None where it was not changed."""
+    tool_request: ToolRequest | None = field(default=None, repr=False)
+    """The client's request as it was parsed, with its tools, options and profile; None as above."""
+    reply_api: Api = "chat"
+    """The API of the reply to an attempt."""
+    choices: int = 1
+    """The number of choices that an attempt asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedAttempt:
+    """One attempt, with what it left."""
+
+    attempt: Attempt
+    sent: int
+    """The number of its request; that of the request before it, or 0, if it failed before it was sent."""
+    failed_reply: Reply | None = field(default=None, repr=False)
+    """What was read of a reply that was no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +87,23 @@ class ExchangeEnd:
     """The replies that were read, with their traces; none where the response was forwarded unchanged."""
     error: BaseException | None = None
     """What the driver raises; `GeneratorExit` if the client disconnected."""
+    attempts: tuple[ObservedAttempt, ...] = ()
+    """All attempts; the successful forwarding of a request is none."""
+    first_byte_at: float | None = None
+    """When the client got the first byte of the body, keep-alive comments aside."""
+    error_kind: str = ""
+    """The kind of the failure that the client was told of, or `usage` for an invalid request; else empty."""
+    streamed: bool = False
+    """Whether the response to the client was a stream of events or lines."""
+    response: bytes = field(default=b"", repr=False)
+    """The beginning of the response's body, as long as `response_bytes` of the observers asks for."""
 
 
 class Observer(Protocol):
-    """Follows exchanges. Of each the calls come in order, those of several exchanges mixed, and from any thread."""
+    """Follows exchanges. Of each the calls come in order, those of several exchanges mixed, and from any thread.
+
+    An observer with an attribute `response_bytes` gets as many bytes of each response to a client, at its end.
+    """
 
     def began(self, exchange: ObservedExchange) -> None:
         """Handle a request of a client."""

@@ -54,7 +54,7 @@ def _run(state: ExchangeState) -> Steps[list[Reply]]:
         routed = yield from open_request(state)
         state.url, state.headers = routed.route.url, routed.route.headers
         state.provider_model = routed.provider_model
-        state.notes.extend(routed.notes)
+        state.notes.extend((*routed.route.notes, *routed.notes))
         if routed.unchanged_body is None:
             return (yield from _serve(state, routed))
         return (yield from _forward(state, routed, routed.unchanged_body))

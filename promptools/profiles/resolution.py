@@ -250,7 +250,11 @@ def _provider(name: str | None, base_url: str | None, config: Config) -> tuple[P
     if name is not None:
         return _named(name, config)
     if base_url is not None:
-        same = [entry for entry in config.providers.values() if entry.base_url and _same_url(entry.base_url, base_url)]
+        same = [
+            entry
+            for entry in config.providers.values()
+            if any(url and _same_url(url, base_url) for url in (entry.base_url, *entry.replicas))
+        ]
         if len(same) == 1:
             return same[0], f"provider {same[0].name!r}: {config.file} has it at {without_credentials(base_url)}"
         shown = without_credentials(base_url)

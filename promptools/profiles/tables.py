@@ -121,6 +121,19 @@ def accepting_arrays(kind: Any) -> Any:
 Strings = Annotated[tuple[str, ...], Field(strict=False), BeforeValidator(_reject_duplicates)]
 
 
+def _as_array(value: Any) -> Any:
+    """Return a string as an array of it; only a string or an array is accepted."""
+    if isinstance(value, str):
+        return (value,)
+    if not is_array(value):
+        raise PydanticCustomError("string_type", "")
+    return value
+
+
+OneOrMore = Annotated[Strings, BeforeValidator(_as_array)]
+"""A string, or an array of strings."""
+
+
 def validate_table(kind: type[_T], value: Any, location: Location) -> _T:
     """Validate a table; raise `UsageError` for the first invalid value."""
     try:

@@ -28,7 +28,7 @@ class Extension:
     paths: Sequence[str] = ()
     """The first parts of the paths of its routes, such as `/metrics`; requests below them are its own."""
     public_paths: Sequence[str] = ()
-    """Those of `paths` that need no API key."""
+    """Paths that need no API key, each in full; those below them need one."""
 
     def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:  # noqa: ARG002 what an extension may need
         """Return Starlette's routes."""
@@ -57,7 +57,7 @@ class ExtensionRoutes:
 
     def is_public(self, path: str) -> bool:
         """Whether a request to this path needs no API key."""
-        return _first_part(path) in self._public
+        return path in self._public
 
     @property
     def app(self) -> Starlette:

@@ -6,25 +6,33 @@ import logging
 import os
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING, Any, Unpack
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import anyio
 from anyio.lowlevel import checkpoint
 
-from promptools.errors import UsageError, without_credentials
+from promptools.errors import without_credentials
 from promptools.exchange import Request
 from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
-from promptools.proxy.admission.access import KEY_FIELDS, AccessControl
+from promptools.proxy.admission.access import AccessControl
 from promptools.proxy.asgi import DisconnectedError, RefusedError, end_to_end_fields, send_head, send_response
 from promptools.proxy.extension import Extension, ExtensionRoutes
 from promptools.proxy.relay import ExchangeRelay
-from promptools.proxy.request_body import RequestBody, check_framing, streaming_body
+from promptools.proxy.request_body import RequestBody, check_framing, has_json_body, streaming_body
+from promptools.proxy.routing.model_directory import is_model_list
+from promptools.proxy.routing.request_router import open_router
+from promptools.proxy.served_config import ProxyArguments, ServedConfig, serve_config
 from promptools.proxy.upstream.duplex import use_duplex_connections
+from promptools.proxy.upstream.forwarded_fields import (
+    ACCEPT_ENCODING,
+    client_authorization,
+    decode_fields,
+    forwarded_fields,
+    replace_fields,
+)
 from promptools.proxy.upstream.key_masking import mask_error
-from promptools.proxy.upstream.upstream_url import parse_base_url, read_request_target
+from promptools.proxy.upstream.upstream_url import read_request_target, route_path
 from promptools.transport import AsyncDriver, Session, Settings, installed_library, library_of, with_error_boundary
-from promptools.transport.driver.response_content import supported_encodings
 from promptools.transport.endpoints import PROXY_ENDPOINTS, Endpoint, find_endpoint
 from promptools.transport.observers import as_observers
 
@@ -33,34 +41,28 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from promptools.exchange import Observer
+    from promptools.exchange import Exchange, Observer
+    from promptools.profiles import Config, Target
     from promptools.proxy.asgi import Message, Receive, Scope, Send
-    from promptools.transport.endpoints import Endpoint
+    from promptools.proxy.routing.request_router import RequestRouter
+    from promptools.proxy.upstream.upstream_url import UpstreamAddress
 
 log = logging.getLogger("promptools")
 READ_TIMEOUT = 600.0
 """Maximum number of seconds between two pieces of a response, as in the OpenAI SDK: a long prompt takes long."""
 CONNECT_TIMEOUT = 10.0
-MAX_BODY = 64 * 2**20
-"""Maximum size of a body that is read in bytes, as those of chat completions are; it is held in memory."""
 MAX_TOOLS = 4096
 """Maximum number of tools in one request, unless `max_tools` is set."""
-API_KEY_VARIABLE = "PROMPTOOLS_API_KEY"
-"""Environment variable with the API keys that the proxy accepts, separated by blanks or commas."""
 
-LIBRARY_FIELDS = frozenset({b"host", b"content-length", b"expect"})
-"""Fields that the HTTP library sets itself for the server."""
-ACCOUNT_FIELDS = frozenset({b"openai-organization", b"openai-project"})
-"""Fields that name the account that pays; they belong to the client's own key."""
-ACCEPT_ENCODING = b"accept-encoding"
 JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 
 
 class Proxy:
-    """An ASGI application in front of one server: the APIs that it serves go through exchanges, all else passes.
+    """An ASGI application in front of servers: the APIs that it serves go through exchanges, all else passes.
 
-    The server is at `base_url`, or is the config's provider (`provider=`, else the default one); raises `UsageError` if
-    neither has an address. `http_client` (an httpx or httpx2 `AsyncClient`) sends the requests; the caller closes it.
+    The server is at `base_url`, or is the config's provider `provider`. Without both, requests are routed over all
+    providers of the config. Raises `UsageError` if there is no address. `http_client` (an httpx or httpx2
+    `AsyncClient`) sends the requests; the caller closes it.
 
     With `api_keys`, to which those of the config and of PROMPTOOLS_API_KEY are added, only requests with one of them
     are accepted. The client's own authorization is forwarded only if neither the proxy nor the provider has a key.
@@ -82,42 +84,69 @@ class Proxy:
     ) -> None:
         observers = [extension.observer for extension in extensions if extension.observer is not None]
         session = Session({"max_tools": MAX_TOOLS, **settings, "observer": _observers(settings, observers)})
-        target = session.resolve_target(None, base_url=base_url, provider=session.provider)
-        if target.base_url is None:
-            raise UsageError(
-                "the proxy does not know its server: pass base_url=, provider=, or a config with a default provider"
-            )
-        options = session.config.proxy
-        changes = {"allow_provider": settings.get("allow_provider", options.allow_provider)}
-        self.session = session.with_settings(changes | ({"provider": target.provider} if target.provider else {}))
+        self._arguments = ProxyArguments(
+            provider=settings.get("provider"),
+            base_url=base_url,
+            allow_provider=settings.get("allow_provider"),
+            max_body=max_body,
+            api_keys=(*_as_values(api_keys),),
+            allowed_hosts=(*_as_values(allowed_hosts),),
+        )
         self._http = http_client
         self._owns_http = http_client is None
-        self.target = target
-        family = installed_library() if http_client is None else library_of(http_client)
-        self.upstream = parse_base_url(target.base_url, family.module)
-        self._host = urlsplit(self.upstream.base_url).hostname or ""
-        self.max_body = next(limit for limit in (max_body, options.max_body, MAX_BODY) if limit is not None)
-        if self.max_body < 1:
-            raise UsageError(f"max_body must be 1 byte or more, not {self.max_body}")
-        key = session.find_key(target)
-        self.authorization: str | None = self.upstream.authorization or (f"Bearer {key}" if key else None)
-        self.access = AccessControl(
-            [*_as_values(api_keys), *_environment_keys(options.api_key_env)],
-            [*_as_values(allowed_hosts), *options.allowed_hosts],
-            has_provider_key=self.authorization is not None,
-        )
+        self._library = installed_library() if http_client is None else library_of(http_client)
+        self.served = serve_config(session, self._arguments, self._library.module, self._run_probe)
+        """What it serves now; a reload replaces it."""
         self.extensions = tuple(extensions)
         self._extension_routes = ExtensionRoutes(self, self.extensions)
+
+    def reload(self, config: Config | str | os.PathLike[str] | None) -> None:
+        """Serve another config from the next request on; raise `UsageError` for a bad one, and keep the old.
+
+        Requests in flight keep the config that they began with. The breaker stays, and so does what was detected.
+        """
+        session = self.session.with_settings({"config": config})
+        self.served = serve_config(session, self._arguments, self._library.module, self._run_probe, self.served.table)
+
+    @property
+    def session(self) -> Session:
+        """The session that starts the exchanges."""
+        return self.served.session
+
+    @property
+    def target(self) -> Target:
+        """The server, or the default provider's."""
+        return self.served.target
+
+    @property
+    def authorization(self) -> str | None:
+        """What is sent to `upstream` in place of the client's keys."""
+        return self.served.authorization
+
+    @property
+    def access(self) -> AccessControl:
+        """Who may use the proxy."""
+        return self.served.access
+
+    @property
+    def upstream(self) -> UpstreamAddress:
+        """The server's address; with several, the default provider's first one."""
+        return self.served.upstream
+
+    @property
+    def max_body(self) -> int:
+        """Maximum size of a body that is read, in bytes."""
+        return self.served.max_body
 
     @property
     def base_url(self) -> str:
         """The server's base URL, without credentials."""
-        return self.upstream.base_url
+        return self.served.upstream.base_url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
         if scope["type"] == "http":
-            if self._extension_routes.match(scope["path"]):
+            if self._extension_routes.match(route_path(scope)):
                 await self._serve_extension(scope, receive, send)
             else:
                 await self._handle_request(scope, receive, send)
@@ -148,16 +177,25 @@ class Proxy:
             use_duplex_connections(self._http, family)
         return self._http
 
+    async def __aenter__(self) -> Self:
+        """Start the extensions, in an application that the proxy is mounted in."""
+        for extension in self.extensions:
+            await extension.start(self)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Stop the extensions, and close the connections to the server."""
+        for extension in self.extensions:
+            await extension.stop()
+        await self.aclose()
+
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                for extension in self.extensions:
-                    await extension.start(self)
+                await self.__aenter__()
             if message["type"] == "lifespan.shutdown":
-                for extension in self.extensions:
-                    await extension.stop()
-                await self.aclose()
+                await self.__aexit__()
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
@@ -165,7 +203,7 @@ class Proxy:
     async def _serve_extension(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a page of an extension, to those who may use the proxy."""
         try:
-            if not self._extension_routes.is_public(scope["path"]):
+            if not self._extension_routes.is_public(route_path(scope)):
                 self.access.check(scope)
         except RefusedError as error:
             await send_refusal(send, error, CHAT_API)
@@ -191,29 +229,43 @@ class Proxy:
 
     async def _route_request(self, scope: Scope, body: RequestBody, tasks: TaskGroup, send: Send) -> None:
         """Route a request; respond with an error if it is refused, and not at all if the client disconnects early."""
-        endpoint = find_endpoint(PROXY_ENDPOINTS, scope["method"], scope["path"], self._host)
+        served, method = self.served, scope["method"]
+        work: Callable[[Send], Awaitable[object]]
+        endpoint = find_endpoint(PROXY_ENDPOINTS, method, scope["path"], served.host)
         api = CHAT_API if endpoint is None else endpoint.api
         try:
-            path, url = self._locate(scope)
-            endpoint = find_endpoint(PROXY_ENDPOINTS, scope["method"], path, self._host)
+            path, query = self._locate(scope)
+            endpoint = find_endpoint(PROXY_ENDPOINTS, method, path, served.host)
+            router = await open_router(served.table, served.session, served.directory, path, query)
             if endpoint is not None:
-                work = partial(self._run_exchange, scope, url, endpoint, await body.read(self.max_body), tasks)
+                url, data = served.upstream.url(path, query), await body.read(served.max_body)
+                work = partial(self._run_exchange, served, scope, url, endpoint, data, router, tasks)
+            elif served.directory is not None and is_model_list(method, path):
+                work = partial(served.directory.respond, path, decode_fields(forwarded_fields(served, scope)))
+            elif router is not None:
+                held = await body.peek(served.max_body) if has_json_body(scope) else None
+                content = held or await body.for_http_library()
+                forward = partial(self._pass_through, served, scope, body, router)
+                work = partial(router.pass_through, method, content, forward, self._library.module)
             else:
-                self.session.warn_if_unread(scope["method"], path)
-                work = partial(self._pass_through, scope, url, body)
-            await self._with_error_responses(work, send, api)
+                served.session.warn_if_unread(method, path)
+                url, content = served.upstream.url(path, query), await body.for_http_library()
+                work = partial(self._pass_through, served, scope, body, None, url, content)
+            await self._with_error_responses(work, send, api, router)
         except RefusedError as error:
             await send_refusal(send, error, api)
         except DisconnectedError:
             return
 
     def _locate(self, scope: Scope) -> tuple[str, str]:
-        """Return the path of a request and its upstream URL; raise `RefusedError` if the request is refused."""
+        """Return the path and query of a request; raise `RefusedError` if the request is refused."""
         path, query = read_request_target(scope, self.access.check(scope))
         check_framing(scope)
-        return path, self.upstream.url(path, query)
+        return path, query
 
-    async def _with_error_responses(self, work: Callable[[Send], Awaitable[None]], send: Send, api: ClientApi) -> None:
+    async def _with_error_responses(
+        self, work: Callable[[Send], Awaitable[Any]], send: Send, api: ClientApi, router: RequestRouter | None
+    ) -> None:
         """Run `work`; if the server cannot be reached and nothing was sent yet, respond with 502, 504 or 414."""
         begun = False
 
@@ -227,11 +279,12 @@ class Proxy:
         try:
             await work(watched)
         except module.RequestError as error:
+            base_url = (router and router.candidates.base_url) or self.base_url
             if begun:
-                log.warning("promptools: the answer from %s broke off: %s", self.base_url, _error_text(error))
+                log.warning("promptools: the answer from %s broke off: %s", base_url, _error_text(error))
                 raise
             status = 504 if isinstance(error, module.TimeoutException) else 502
-            message = f"no answer from {self.base_url}: {_error_text(error)}"
+            message = f"no answer from {base_url}: {_error_text(error)}"
             answer = api.encode_error(message, kind="UpstreamError", code="no_answer")
             await send_response(send, status, [JSON_CONTENT_TYPE], answer)
         except module.InvalidURL as error:  # an ASGI server accepts longer targets than the HTTP library
@@ -239,36 +292,68 @@ class Proxy:
             await send_refusal(send, refusal, api)
 
     async def _run_exchange(
-        self, scope: Scope, url: str, endpoint: Endpoint, body: bytes, tasks: TaskGroup, send: Send
+        self,
+        served: ServedConfig,
+        scope: Scope,
+        url: str,
+        endpoint: Endpoint,
+        body: bytes,
+        router: RequestRouter | None,
+        tasks: TaskGroup,
+        send: Send,
     ) -> None:
         """Run an exchange and relay what it emits; its clock ticks in another task of the group."""
-        fields = [pair for pair in self._forwarded_fields(scope) if pair[0].lower() != ACCEPT_ENCODING]
-        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
+        fields = [pair for pair in forwarded_fields(served, scope) if pair[0].lower() != ACCEPT_ENCODING]
+        headers = decode_fields(fields)
         request = Request(scope["method"], url, headers, body)
-        exchange = with_error_boundary(self.session(request, endpoint), endpoint.api)
-        extensions = {"timeout": self.http.timeout.as_dict()}
-        send_upstream = partial(self._send, client_authorization=self._client_authorization(fields))
-        driver = AsyncDriver(exchange, library_of(self.http), send_upstream, extensions=extensions)
-        relay = ExchangeRelay(driver, send)
-        tasks.start_soon(relay.tick)
-        try:
-            await relay.run()
-        finally:
-            await driver.close()
+        library, extensions = library_of(self.http), {"timeout": self.http.timeout.as_dict()}
+        send_upstream = partial(self._send, client_authorization=client_authorization(served, fields))
+        route = None if router is None else partial(router.exchange_route, request, endpoint)
+        rejects, at = (None, None) if router is None else (router.candidates.rejects, router.candidates.started_at)
+
+        async def attempt() -> bool:
+            exchange = with_error_boundary(served.session(request, endpoint, route, at), endpoint.api)
+            driver = AsyncDriver(exchange, library, send_upstream, extensions=extensions)
+            relay = ExchangeRelay(driver, send, rejects)
+            tasks.start_soon(relay.tick)
+            try:
+                return await relay.run()
+            finally:
+                await driver.close()
+
+        await (attempt() if router is None else router.run(attempt, library.module))
         await send({"type": "http.response.body", "body": b""})
 
-    async def _pass_through(self, scope: Scope, url: str, body: RequestBody, send: Send) -> None:
-        """Forward a request and its response byte for byte, both bodies streamed."""
+    async def _run_probe(self, exchange: Exchange) -> None:
+        """Run an exchange that emits nothing."""
+        send = partial(self._send, client_authorization=None)
+        driver = AsyncDriver(exchange, library_of(self.http), send, extensions={"timeout": self.http.timeout.as_dict()})
+        await driver.head()
+
+    async def _pass_through(
+        self,
+        served: ServedConfig,
+        scope: Scope,
+        body: RequestBody,
+        router: RequestRouter | None,
+        url: str,
+        content: Any,
+        send: Send,
+    ) -> bool:
+        """Forward a request and its response byte for byte, both bodies streamed; False if the router rejects it."""
         module = library_of(self.http).module
         extensions = {"timeout": self.http.timeout.as_dict()}
-        fields = self._forwarded_fields(scope)
-        if body.length is not None:
+        fields = client_fields = forwarded_fields(served, scope)
+        if router is not None:
+            fields = replace_fields(fields, router.credentials(decode_fields(fields)))
+        if body.length is not None and not isinstance(content, bytes):
             fields.append((b"content-length", str(body.length).encode()))
-        content = await body.for_http_library()
         request = module.Request(scope["method"], url, headers=fields, content=content, extensions=extensions)
         with streaming_body(body):
-            response = await self._send(request, client_authorization=self._client_authorization(fields))
+            response = await self._send(request, client_authorization=client_authorization(served, client_fields))
         try:
+            if router is not None and router.candidates.rejects(response.status_code, ()):
+                return False
             await send_head(send, response.status_code, end_to_end_fields(response.headers.raw))
             async for piece in response.aiter_raw():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -276,6 +361,7 @@ class Proxy:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
         await send({"type": "http.response.body", "body": b""})
+        return True
 
     async def _send(self, request: Any, *, client_authorization: str | None) -> Any:
         """Send a request without following redirects: the HTTP library would send keys and the prompt to any host.
@@ -287,28 +373,6 @@ class Proxy:
         return (
             response if sent in {None, client_authorization} else mask_error(response, library_of(self.http), str(sent))
         )
-
-    def _client_authorization(self, fields: list[tuple[bytes, bytes]]) -> str | None:
-        """Return the client's own authorization, if it is forwarded."""
-        values = (value.decode("latin-1") for name, value in fields if name.lower() == b"authorization")
-        return next(values, None) if self.authorization is None else None
-
-    def _forwarded_fields(self, scope: Scope) -> list[tuple[bytes, bytes]]:
-        """Return the fields to forward; the client's keys are replaced if the provider or the proxy has any."""
-        fields = [pair for pair in end_to_end_fields(scope["headers"]) if pair[0].lower() not in LIBRARY_FIELDS]
-        if self.authorization is None and not self.access.requires_key:
-            return fields
-        forwarded = [
-            (
-                name,
-                supported_encodings(value.decode("latin-1")).encode("latin-1")
-                if name.lower() == ACCEPT_ENCODING
-                else value,
-            )
-            for name, value in fields
-            if name.lower() not in KEY_FIELDS | ACCOUNT_FIELDS
-        ]
-        return [*forwarded, *([(b"authorization", self.authorization.encode())] if self.authorization else [])]
 
 
 def _observers(settings: Settings, extensions: list[Observer]) -> list[Observer]:
@@ -323,16 +387,6 @@ def _error_text(error: Exception) -> str:
 def _as_values(values: Iterable[str] | str) -> Iterable[str]:
     """Return the values; a string is a single one."""
     return [values] if isinstance(values, str) else values
-
-
-def _environment_keys(variable: str | None) -> list[str]:
-    """Read the API keys from the environment; raise `UsageError` if the config's variable holds none."""
-    named = os.environ.get(variable, "").replace(",", " ").split() if variable else []
-    if variable and not named:
-        raise UsageError(
-            f"[proxy] api_key_env: the environment variable {variable!r} is not set; set it to the API keys"
-        )
-    return [*named, *os.environ.get(API_KEY_VARIABLE, "").replace(",", " ").split()]
 
 
 async def send_refusal(send: Send, error: RefusedError, api: ClientApi) -> None:

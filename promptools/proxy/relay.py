@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 
@@ -11,9 +11,14 @@ from promptools.proxy.asgi import send_head
 from promptools.transport.driver.http_library import encode_headers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from promptools.exchange import Headers
     from promptools.proxy.asgi import Send
     from promptools.transport import AsyncDriver
 
+Rejects: TypeAlias = "Callable[[int, Headers], bool]"
+"""Whether a response with this status and these fields is dropped: another one will be sent."""
 TICK_SECONDS = 1.0
 """Seconds between two ticks."""
 
@@ -25,17 +30,21 @@ class ExchangeRelay:
     emits after that is written once the tick's bytes are out.
     """
 
-    def __init__(self, driver: AsyncDriver, send: Send) -> None:
+    def __init__(self, driver: AsyncDriver, send: Send, rejects: Rejects | None = None) -> None:
         self._driver = driver
         self._send = send
+        self._rejects = rejects
         self._writing: anyio.Event | None = None
 
-    async def run(self) -> None:
-        """Run the exchange, and write what it emits."""
+    async def run(self) -> bool:
+        """Run the exchange, and write what it emits; False if its head is rejected, and nothing was written."""
         async for item in self._driver.output:
             while self._writing is not None:
                 await self._writing.wait()
+            if self._is_rejected(item):
+                return False
             await self._write(item)
+        return True
 
     async def tick(self) -> None:
         """Tick until the task is cancelled, or writing to the client fails."""
@@ -47,12 +56,16 @@ class ExchangeRelay:
             self._writing = anyio.Event()
             try:
                 for item in ready:
-                    await self._write(item)
+                    if not self._is_rejected(item):
+                        await self._write(item)
             except Exception:  # noqa: BLE001 - what is wrong with the client is seen by the other task too
                 return
             finally:
                 self._writing.set()
                 self._writing = None
+
+    def _is_rejected(self, item: Head | bytes) -> bool:
+        return self._rejects is not None and isinstance(item, Head) and self._rejects(item.status, item.headers)
 
     async def _write(self, item: Head | bytes) -> None:
         if isinstance(item, Head):

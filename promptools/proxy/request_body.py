@@ -70,6 +70,20 @@ class RequestBody:
             pieces.append(piece)
         return b"".join(pieces)
 
+    async def peek(self, limit: int) -> bytes | None:
+        """Read the whole body and keep it for the next reader; None if it is longer than `limit` bytes."""
+        if (self.length or 0) > limit:
+            return None
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in self:
+            pieces.append(piece)
+            size += len(piece)
+            if size > limit:
+                break
+        self._first_piece = b"".join(pieces)
+        return self._first_piece if self._complete.is_set() and size <= limit else None
+
     def __aiter__(self) -> RequestBody:
         return self
 
@@ -137,6 +151,13 @@ def check_framing(scope: Scope) -> None:
     if {b"content-length", b"transfer-encoding"} <= names:
         message = "the request has both Content-Length and Transfer-Encoding: where it ends is uncertain"
         raise RefusedError(400, message, code="bad_framing", headers=((b"connection", b"close"),))
+
+
+def has_json_body(scope: Scope) -> bool:
+    """Whether a request has a body of JSON, as far as its fields say."""
+    fields = {name.lower(): value.lower() for name, value in scope["headers"]}
+    is_json = fields.get(b"content-type", b"").partition(b";")[0].strip() == b"application/json"
+    return scope["method"] == "POST" and is_json and b"content-encoding" not in fields
 
 
 def _check_size(size: int, limit: int) -> None:

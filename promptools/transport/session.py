@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from promptools.exchange import Headers, Observer
+    from promptools.exchange.context import Router
     from promptools.exchange.exchange_state import Steps
     from promptools.fallback import Stop, WaitFor
     from promptools.harmony.bpe_vocabulary import TokenCodec
@@ -136,6 +137,7 @@ class Session:
         self.overrides: Mapping[str, Any] | None = settings.get("overrides")
         self.detect = settings.get("detect", True) is not False
         self.allow_provider = settings.get("allow_provider", True) is not False
+        observers = as_observers(settings.get("observer"))
         self.context = Context(
             route=_no_route,
             new_id=new_call_id,
@@ -150,7 +152,8 @@ class Session:
             max_tools=settings.get("max_tools") or None,
             max_reply=_check_max_reply(settings.get("max_reply", MAX_REPLY)),
             on_reply=_logging_errors(settings.get("on_reply")),
-            observer=guard_observers(as_observers(settings.get("observer"))),
+            observer=guard_observers(observers),
+            response_bytes=max((getattr(observer, "response_bytes", 0) for observer in observers), default=0),
             wall_clock=_local_time,
             vocabulary=local_vocabulary,
             log=log.warning,
@@ -177,29 +180,43 @@ class Session:
             self._warned.add(api)
             log.warning("promptools: %s", api)
 
-    def __call__(self, request: Request, endpoint: Endpoint = CHAT_ENDPOINT) -> Exchange:
-        """Start the exchange of one client request to the endpoint `endpoint`.
+    def __call__(
+        self,
+        request: Request,
+        endpoint: Endpoint = CHAT_ENDPOINT,
+        router: Router | None = None,
+        at: float | None = None,
+    ) -> Exchange:
+        """Start the exchange of one client request to the endpoint `endpoint`, which came `at` this time (None: now).
 
-        It goes to its own URL, unless it names another provider of the config. If it names a kind of server, that only
-        selects the facts that are assumed of the server at this URL.
+        `router` decides where it goes. Without one it goes to its own URL, unless it names another provider of the
+        config. If it names a kind of server, that only selects the facts that are assumed of the server at this URL.
         """
+        router = router or self._own_router(request, endpoint)
+        client_request = ClientRequest(request, time.monotonic() if at is None else at, endpoint.api)
+        return endpoint.begin(client_request, replace(self.context, route=router))
+
+    def _own_router(self, request: Request, endpoint: Endpoint) -> Router:
+        """Return the router of a request that goes to its own URL, unless it names another provider."""
         chat = endpoint.api.wire == "chat"
         base_url = api_base(request.url) if chat else self.base_url(request.url)
 
         def route(model: str | None, provider: str | None) -> Route:
-            if not self.allow_provider:
-                self._check_provider(provider)
+            self.check_provider(provider)
             if provider is None or provider == self.provider or provider not in self.config.providers:
                 result = self.route(model, base_url, provider or self.provider)
                 return result if chat else replace(result, url=base_url + CHAT_ENDPOINT.path)
             return self.route_to_provider(self.route(model, None, provider), request.headers)
 
-        client_request = ClientRequest(request, time.monotonic(), endpoint.api)
-        return endpoint.begin(client_request, replace(self.context, route=route))
+        return route
 
-    def _check_provider(self, name: str | None) -> None:
-        """Raise `UsageError` for another provider than this session's; a kind of server only selects facts."""
-        if name in {None, self.provider} or (name not in self.config.providers and kind_of(name or "")):
+    def check_provider(self, name: str | None) -> None:
+        """Raise `UsageError` if a request may not choose its provider, and names another one than this session's.
+
+        A kind of server only selects facts.
+        """
+        known = name in {None, self.provider} or (name not in self.config.providers and kind_of(name or ""))
+        if self.allow_provider or known:
             return
         raise UsageError(
             f"promptools.provider {clip(name or '')!r}: requests may not choose their provider here, since that spends"

@@ -9,8 +9,8 @@ import pytest
 
 from promptools.cli import main, terminal_output
 from promptools.cli.server_commands import demo_command
-from promptools.cli.text_commands.parse_command import spans
 from promptools.engine import StreamParser
+from promptools.engine.explanation import spans
 
 TOOLS = [
     {

@@ -95,6 +95,22 @@ def test_the_bytes_of_a_stream_are_all_there():
     assert notes.of("ended")[0].replies[0].content == "Sunny"
 
 
+def test_an_attempt_comes_with_the_request_that_its_reply_is_read_with():
+    answers = [error("error parsing tool call: raw='x'"), reply(FENCED)]
+    _, notes = observed(ask(WEATHER), answers, target=target(modes=("native", "prompt")))
+    assert [(sent.tool_request.tools.names, sent.reply_api, sent.choices) for sent in notes.of("sent")] == [
+        (("get_weather",), "chat", 1)
+    ] * 2
+
+
+@pytest.mark.parametrize("wanted", [0, 10, 1000])
+def test_as_much_of_the_response_as_is_asked_for(wanted):
+    answers = [stream({"content": "Sun"}, {"content": "ny"})]
+    seen, notes = observed(ask(WEATHER, stream=True), answers, response_bytes=wanted)
+    assert notes.of("ended")[0].response == seen.body[:wanted]
+    assert len(seen.body) > 10
+
+
 def test_the_prompt_of_raw_mode_is_a_send_of_its_own():
     place = target(modes=("raw",), raw="llamacpp", template_endpoint="llamacpp")
     rendered = Answer(200, json.dumps({"prompt": "<|im_start|>get_weather<|im_start|>assistant\n"}).encode())
@@ -137,6 +153,41 @@ def test_a_client_that_disconnects():
     next(exchange)
     exchange.close()
     assert isinstance(notes.of("ended")[0].error, GeneratorExit)
+
+
+def test_the_attempts_with_their_sends_and_what_was_read_of_failed_ones():
+    wrong = '```json\n{"tool": "get_weather", "arguments": {"city": ["Paris"]}}\n```'
+    place = target(modes=("raw", "prompt"), raw="llamacpp", template_endpoint="llamacpp")
+    unrendered = Answer(500, b"{}")
+    _, notes = observed(ask(WEATHER), [unrendered, reply(wrong), reply(FENCED)], target=place)
+    (end,) = notes.of("ended")
+    first, second, third = end.attempts
+    assert [each.attempt.mode for each in end.attempts] == ["raw", "prompt", "prompt"]
+    assert [each.sent for each in end.attempts] == [1, 2, 3]
+    assert first.failed_reply is third.failed_reply is None
+    assert second.failed_reply.malformed[0].reason == "invalid_arguments"
+    assert (end.error_kind, end.streamed) == ("", False)
+
+
+def test_the_first_byte_is_no_heartbeat():
+    answer = stream("Hello")
+    answer.takes = 17.0
+    _, notes = observed(ask(WEATHER, stream=True), [answer], tick=1.0)
+    (end,) = notes.of("ended")
+    assert end.streamed
+    assert end.first_byte_at - notes.calls[0][1].at == 17.0
+
+
+@pytest.mark.parametrize(
+    ("body", "answers", "kind"),
+    [
+        (ask(WEATHER, tool_choice={"type": "function", "function": {"name": "nobody"}}), [], "usage"),
+        (ask(WEATHER, promptools={"mode": "prompt"}), [error("out of memory", 507)], "refused"),
+    ],
+)
+def test_what_the_client_was_told_of(body, answers, kind):
+    _, notes = observed(body, answers)
+    assert notes.of("ended")[0].error_kind == kind
 
 
 def test_a_fault_of_the_observer_is_logged_and_no_more(caplog):

@@ -52,6 +52,7 @@ def test_pages_need_the_key_unless_they_are_public(page):
     with serving(proxy) as port:
         url = f"http://127.0.0.1:{port}"
         assert httpx.get(f"{url}/open").text == "http://127.0.0.1:1/v1"
+        assert httpx.get(f"{url}/open/more").status_code == 401  # below a public path
         assert httpx.get(f"{url}/page/one").status_code == 401
         assert httpx.get(f"{url}/page/one", headers={"x-api-key": "k1"}).status_code == 200
         assert httpx.get(f"{url}/page/two", headers={"x-api-key": "k1"}).status_code == 404

@@ -9,7 +9,7 @@ from promptools.cli import main
 from promptools.cli.server_commands import serve_command
 from promptools.errors import UsageError
 from promptools.profiles import Config, ProxyOptions, load_config
-from promptools.proxy import Proxy, proxy_app
+from promptools.proxy import Proxy, served_config
 
 SERVE = ("serve", "--base-url", "http://127.0.0.1:9/v1")
 
@@ -172,7 +172,7 @@ def test_without_a_config_the_proxy_is_as_narrow_as_can_be():
     proxy = Proxy(base_url="http://127.0.0.1:9/v1", config=Config())
     assert (proxy.access.requires_key, proxy.max_body, proxy.session.allow_provider) == (
         False,
-        proxy_app.MAX_BODY,
+        served_config.MAX_BODY,
         False,
     )
     with pytest.raises(argparse.ArgumentTypeError):

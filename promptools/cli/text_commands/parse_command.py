@@ -9,22 +9,20 @@ from typing import get_args
 from promptools import dialects
 from promptools.cli.shared_arguments import add_json, add_tools, read_text, read_tools
 from promptools.cli.terminal_output import print_json, print_styled, print_table
+from promptools.engine.explanation import Explanation, PartKind, describe_place, explain
 from promptools.engine.parser import ExplainingParser
 from promptools.errors import clip
-from promptools.parsing.events import CallEnd, Event, Reasoning, Text, WasReasoning, join
-from promptools.types import Discarded, Fix, Malformed, ParseAttempt, Reply, Span, Strictness
+from promptools.types import Fix, Reply, Strictness
 
 NAME = "parse"
 
-STYLES = {
+STYLES: dict[PartKind, str] = {
     "content": "",
     "reasoning": "italic dim",
     "call": "bold green",
     "malformed": "bold red",
     "discarded": "yellow",
 }
-
-_KINDS = {Text: "content", Reasoning: "reasoning", CallEnd: "call", Malformed: "malformed", Discarded: "discarded"}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -65,14 +63,13 @@ def run(arguments: argparse.Namespace) -> int:
         rescue=arguments.rescue or None,
         accept=arguments.accept,
     )
-    events = [*parser.feed(text), *parser.close(arguments.finish_reason)]
-    reply = parser.reply
+    explanation = explain(parser, text, arguments.finish_reason)
     if arguments.json:
-        print_json(reply.to_dict())
+        print_json(explanation.reply.to_dict())
         return 0
     if arguments.explain:
-        _explain(text, events, (*reply.trace.tries, *parser.refusals))
-    _show(reply)
+        _explain(explanation)
+    _show(explanation.reply)
     return 0
 
 
@@ -94,9 +91,9 @@ def _show(reply: Reply) -> None:
         print_styled([("No call in this reply.", "dim")])
 
 
-def _explain(text: str, events: Iterable[Event], tries: Iterable[ParseAttempt]) -> None:
+def _explain(explanation: Explanation) -> None:
     """Print a legend, the reply coloured by kind of part, its parts, and all attempts, rejected ones included."""
-    parts = spans(events)
+    text, parts = explanation.text, explanation.parts
     print_styled([("The reply: ", "bold"), *((f"{kind} ", style) for kind, style in STYLES.items())])
     print_styled([(text[span.start : span.end], STYLES[kind]) for span, kind in parts])
     print_table(
@@ -110,38 +107,15 @@ def _explain(text: str, events: Iterable[Event], tries: Iterable[ParseAttempt]) 
         (
             (
                 attempt.strategy,
-                _describe_span(text, attempt.span),
+                describe_place(text, attempt.span),
                 f"{attempt.span.start}-{attempt.span.end}",
                 attempt.outcome,
                 clip(attempt.why),
                 str(attempt.cost),
             )
-            for attempt in sorted(tries, key=lambda attempt: attempt.span)
+            for attempt in explanation.tries
         ),
     )
-
-
-def _describe_span(text: str, span: Span) -> str:
-    """Return what an attempt began at: a fence, the whole reply, the beginning of a line, or the middle of one."""
-    tried = text[span.start : span.end]
-    if tried.lstrip().startswith(("```", "~~~")):
-        return "a fence"
-    if tried.strip() == text.strip():
-        return "the whole reply"
-    before = text[: span.start].rpartition("\n")[2]
-    return "amid a line" if before.strip() else "a line's beginning"
-
-
-def spans(events: Iterable[Event]) -> list[tuple[Span, str]]:
-    """Return the kind of every part of the text, in order; together the parts cover it."""
-    parts: list[tuple[Span, str]] = []
-    for event in join(events):
-        if isinstance(event, WasReasoning):
-            taken = event.span
-            parts = [(s, "reasoning" if k == "content" and s.end <= taken.end else k) for s, k in parts]
-        elif isinstance(event, Text | Reasoning | CallEnd | Malformed | Discarded):
-            parts.append((event.span, _KINDS[type(event)]))
-    return sorted(parts)
 
 
 def _fixes(fixes: Iterable[Fix]) -> str:

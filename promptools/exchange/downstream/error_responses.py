@@ -23,6 +23,7 @@ LONGER_CONTEXT_HINT = (
 
 def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
     """Respond to an invalid request with HTTP 400, and tell the SDK not to retry it."""
+    state.error_kind = "usage"
     body = state.client_api.encode_error(str(error), kind="UsageError", code=error.code)
     head = Head(400, (("content-type", _JSON), ("x-should-retry", "false")))
     yield from state.emit(state.client_api.encode_stream_error(body) if state.head_sent else body, lambda: head)
@@ -33,6 +34,7 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str) -> Steps[
 
     Raises the driver's own exception if the server did not respond, so that the SDK retries as it would without us.
     """
+    state.error_kind = failure.kind
     sends = len(state.attempts)
     status, body = (
         (400, _overflow_body(state, failure)) if failure.kind == "overflow" else (502, _error_body(state, failure))

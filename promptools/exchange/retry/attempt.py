@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.exchange.downstream.response_writer import ResponseWriter, encode_json, response_headers
 from promptools.exchange.effects import Failed, Head, Opened
+from promptools.exchange.exchange_state import AttemptFacts
 from promptools.exchange.retry.mode_registry import get_mode
 from promptools.exchange.upstream.failure import Failure, failure_of_connection, failure_of_error, failure_of_status
 from promptools.exchange.upstream.upstream_reply import ReplyDecoder, get_header, is_stream
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from promptools.exchange.exchange_state import ExchangeState, Steps
     from promptools.exchange.retry.attempt_plan import AttemptPlan
     from promptools.modes.mode import ChoiceReader
+    from promptools.modes.requests.tool_request import ToolRequest
     from promptools.parsing.events import Event
 
 AttemptOutcome: TypeAlias = "Failure | dict[int, Verdict]"
@@ -84,7 +86,8 @@ class AttemptRunner:
         self._state.notes.extend((*self._plan.notes, *self._notes))
         self._plan.notes.clear()
         body = yield from self._state.compute(partial(encode_json, self._request.body))
-        opened = yield from self._state.send(body, self._request.path, self._plan.mode, self._prepared)
+        facts = AttemptFacts(self._prepared, self._plan.request, self._request.wire, len(self._client_index))
+        opened = yield from self._state.send(body, self._request.path, self._plan.mode, facts)
         if isinstance(opened, Failed):
             return failure_of_connection(opened)
         if not 200 <= opened.status < 300:
@@ -172,13 +175,9 @@ class AttemptRunner:
             return Failure("cut", "the stream ended without a finish reason", opened=opened, partial_reply=part)
         verdicts: dict[int, Verdict] = {}
         for sent, index in self._received_choices().items():
-            finish = decoder.finish_reasons.get(sent)
-            if self.readers[index].may_stop and finish in {None, "length"}:
-                finish = "stop"  # only white space was cut off
-            if finish is None and (decoder.done or not decoder.streamed):
-                finish = "stop"  # some servers signal the end without a finish reason
-            if finish in CALL_FINISH_REASONS and self._plan.request.choice.kind == "none":
-                finish = "stop"  # Ollama ignores tool_choice none; its calls are left out, its text is kept
+            finish = final_finish_reason(
+                decoder.finish_reasons.get(sent), self.readers[index], self._plan.request, ended=decoder.ended
+            )
             rest = self.readers[index].close(finish)
             if finish is not None or self._writer.committed(index):  # after a cut, the rest may be half a tag
                 yield from self._send_events(index, rest)
@@ -227,3 +226,14 @@ class AttemptRunner:
             self.decoder.stop_reasons.get(sent) == HARMONY_CALL
             or self.decoder.finish_reasons.get(sent) in CALL_FINISH_REASONS
         )
+
+
+def final_finish_reason(sent: str | None, reader: ChoiceReader, request: ToolRequest, *, ended: bool) -> str | None:
+    """Return the finish reason that a choice is closed with, of the one that was sent; `ended`: the reply is whole."""
+    if reader.may_stop and sent in {None, "length"}:
+        sent = "stop"  # only white space was cut off
+    if sent is None and ended:
+        sent = "stop"  # some servers signal the end without a finish reason
+    if sent in CALL_FINISH_REASONS and request.choice.kind == "none":
+        sent = "stop"  # Ollama ignores tool_choice none; its calls are left out, its text is kept
+    return sent

@@ -124,6 +124,11 @@ class ReplyDecoder:
         """The unchanged bytes of a whole reply."""
         return b"".join(self._body_chunks)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the reply is whole, even without a finish reason; of one that is not streamed its body is."""
+        return self.done or not self.streamed
+
     def feed(self, data: bytes) -> list[Delta]:
         """Return the deltas that `data` completes."""
         if self.streamed:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from promptools.errors import UsageError, safe_repr
 from promptools.profiles.facts import check_facts, check_family, check_kind
-from promptools.profiles.tables import Location, Strings
+from promptools.profiles.tables import Location, OneOrMore, Strings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +61,8 @@ class Provider:
     name: str
     kind: str | None = None
     base_url: str | None = None
+    replicas: tuple[str, ...] = field(default=(), repr=False)
+    """Further base URLs, of servers with the same models; the proxy uses them."""
     api_key_env: str | None = None
     default_model: str | None = None
     server_version: str | None = None
@@ -71,6 +73,8 @@ class Provider:
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     calling: ToolModePolicy | None = None
+    failover: tuple[str, ...] = ()
+    """Where the proxy sends a request that fails here: `PROVIDER` for the same model, or `PROVIDER/MODEL`."""
 
     def __repr__(self) -> str:
         """Return the repr without the credentials of the base URL."""
@@ -99,6 +103,8 @@ class ProxyOptions:
     allowed_hosts: tuple[str, ...] = ()
     allow_provider: bool = False
     max_body: int | None = None
+    models: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Names of models of its own; each is one `PROVIDER/MODEL`, or several in the order of failover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +138,7 @@ class ProviderKeys(BaseModel):
     """The keys of a provider that every kind of config file has; an empty string is the same as none."""
 
     kind: str | None = None
-    base_url: str | None = None
+    base_url: OneOrMore = ()
     api_key_env: str | None = None
     default_model: str | None = None
     server_version: str | None = None
@@ -142,10 +148,12 @@ class ProviderKeys(BaseModel):
 
     def provider(self, name: str, models: Iterable[Model], location: Location) -> Provider:
         """Build the provider that they describe, with its models."""
+        base_urls = tuple(filter(None, self.base_url))
         return Provider(
             name=name,
             kind=check_kind(self.kind, location),
-            base_url=self.base_url or None,
+            base_url=next(iter(base_urls), None),
+            replicas=base_urls[1:],
             api_key_env=self.api_key_env or None,
             default_model=self.default_model or None,
             server_version=self.server_version or None,
@@ -169,6 +177,13 @@ def index_models(models: Iterable[Model], location: Location) -> dict[str, Model
                 )
             taken[alias] = f"an alias of model {model.name!r}"
     return index
+
+
+def split_provider(name: str, providers: Iterable[str]) -> tuple[str, str]:
+    """Split `PROVIDER/MODEL` at the end of a provider's name; without one, the provider is empty."""
+    matches = (provider for provider in providers if name == provider or name.startswith(f"{provider}/"))
+    provider = max(matches, key=len, default="")
+    return provider, name[len(provider) + 1 :] if provider else name
 
 
 def find_config(environ: Mapping[str, str], cwd: Path, home: Path) -> Path | None:

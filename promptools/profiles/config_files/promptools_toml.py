@@ -9,9 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from promptools.profiles.config_files.config import Config, ModelKeys, Provider, ProviderKeys, ProxyOptions
+from promptools.profiles.config_files.config import (
+    Config,
+    ModelKeys,
+    Provider,
+    ProviderKeys,
+    ProxyOptions,
+    split_provider,
+)
 from promptools.profiles.config_files.ppxai_json import read_ppxai
-from promptools.profiles.tables import Location, NamedTables, Strings, Table, named_tables, set_fields, validate_table
+from promptools.profiles.tables import (
+    Location,
+    NamedTables,
+    OneOrMore,
+    Strings,
+    Table,
+    named_tables,
+    set_fields,
+    suggest,
+    validate_table,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +53,7 @@ class ProviderTable(ProviderKeys, Table):
 
     models: NamedTables[ModelTable] = Field(default_factory=dict)
     defaults: dict[str, Any] = Field(default_factory=dict)
+    failover: Strings = ()
 
 
 class ProxyTable(Table):
@@ -45,6 +63,7 @@ class ProxyTable(Table):
     allowed_hosts: Strings = ()
     allow_provider: bool = False
     max_body: int | None = None
+    models: dict[str, OneOrMore] = Field(default_factory=dict)
 
 
 class FileTable(Table):
@@ -87,6 +106,7 @@ def _read_toml(text: str, location: Location) -> Config:
     import tomllib  # only for a file in TOML
 
     file = validate_table(FileTable, _parse(tomllib.loads, "TOML", text, location), location)
+    _check_destinations(file, location)
     return Config(
         file=location.file,
         default_provider=file.default_provider or None,
@@ -104,4 +124,25 @@ def _provider(name: str, table: ProviderTable, location: Location) -> Provider:
         replace(entry.model(model, location / "models" / model), defaults=entry.defaults)
         for model, entry in named_tables(table.models, ModelTable).items()
     ]
-    return replace(table.provider(name, models, location), defaults=table.defaults)
+    return replace(table.provider(name, models, location), defaults=table.defaults, failover=table.failover)
+
+
+def _check_destinations(file: FileTable, location: Location) -> None:
+    """Raise `UsageError` for a destination of the proxy's requests that is not `PROVIDER/MODEL`."""
+    names = set(file.providers)
+    for name, table in file.providers.items():
+        for entry in table.failover:
+            _check_destination(entry, names - {name}, location / "providers" / name / "failover", needs_model=False)
+    for name, entries in file.proxy.models.items():
+        if not entries:
+            raise (location / "proxy" / "models" / name).error("an empty array; name a model as PROVIDER/MODEL")
+        for entry in entries:
+            _check_destination(entry, names, location / "proxy" / "models" / name, needs_model=True)
+
+
+def _check_destination(entry: str, providers: set[str], location: Location, *, needs_model: bool) -> None:
+    provider, model = split_provider(entry, providers)
+    if not provider:
+        raise location.error(f"{entry!r} does not begin with a provider of this file; {suggest(entry, providers)}")
+    if (needs_model or entry != provider) and not model:
+        raise location.error(f"{entry!r} names no model; write it as {provider}/MODEL")

@@ -102,6 +102,13 @@ def read_request_target(scope: Scope, host: str) -> tuple[str, str]:
     return _without_root_path(text, scope.get("root_path", "")), _percent_encode(query)
 
 
+def route_path(scope: Scope) -> str:
+    """Return the path of a request, decoded, without the prefix that the proxy is mounted at."""
+    path: str = scope["path"]
+    root = scope.get("root_path", "")
+    return _without_root_path(path, root) if root else path
+
+
 def _origin_form(target: bytes, host: str) -> bytes:
     """Return the path of an absolute URL with the proxy's own authority; any other target as it is."""
     absolute = _ABSOLUTE.fullmatch(target)

@@ -1,0 +1,193 @@
+"""The models of all providers: asked from their servers, listed under `/v1/models`, and learned for routing.
+
+A name that the config does not list may still be a model of one of the servers. So before the first request all
+providers are asked for their models. After a request for a name that is not known they are asked again, before the next
+request, at most once in `REFRESH_SECONDS`: a server may have started since, or loaded another model.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import unquote
+
+import anyio
+
+from promptools.errors import clip
+from promptools.exchange import Probe, Probed, Request
+from promptools.exchange.downstream.response_writer import encode_json
+from promptools.proxy.asgi import send_response
+from promptools.transport.session import CREDENTIAL_FIELDS
+from promptools.wire.chat_encoder import error_body
+from promptools.wire.json_types import as_list, as_object, as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from promptools.exchange import Exchange, Headers
+    from promptools.profiles.server_detection import ProbeResponse
+    from promptools.proxy.asgi import Send
+    from promptools.proxy.routing.replica import RoutedProvider
+    from promptools.proxy.routing.route_table import RouteTable
+
+log = logging.getLogger("promptools")
+REFRESH_SECONDS = 60.0
+LEARN_TIMEOUT = 2.0
+"""Seconds that a request waits for the names of models."""
+LIST_TIMEOUT = 5.0
+"""Seconds that a list of models waits for the servers."""
+_MODELS_PATH = "/models"
+_LIST_PATH = "/v1/models"
+_PROBE_FIELDS: Headers = (("accept", "application/json"), ("user-agent", "promptools"))
+
+RunExchange: TypeAlias = "Callable[[Exchange], Awaitable[None]]"
+"""Runs an exchange that emits nothing."""
+
+
+class ModelDirectory:
+    """Asks the providers of a table for their models."""
+
+    def __init__(self, table: RouteTable, run: RunExchange, *, ask: bool = True) -> None:
+        self._table = table
+        self._run = run
+        self._ask = ask
+        self._asked_at: float | None = None
+        self._due = False
+        self._lock = anyio.Lock()
+
+    async def prepare(self) -> None:
+        """Ask for the names of models, if that is due."""
+        if not self._ask or not self._is_due():
+            return
+        async with self._lock:
+            if self._is_due():
+                asked = [routed for routed in self._table.providers.values() if routed.provider.detect is not False]
+                await self._ask_for_models(asked, (), LEARN_TIMEOUT, logging.DEBUG)
+
+    def report_unknown(self) -> None:
+        """Remember that a request named a model that is not known."""
+        self._due = True
+
+    async def respond(self, path: str, client: Headers, send: Send) -> None:
+        """Respond to a request for the models, or for one of them."""
+        status, body = await self._response(path, client)
+        await send_response(send, status, [(b"content-type", b"application/json")], body)
+
+    async def _response(self, path: str, client: Headers) -> tuple[int, bytes]:
+        entries = await self.list_models(client)
+        if not entries:
+            return 502, encode_json(error_body("no provider listed its models", kind="UpstreamError", code="no_answer"))
+        name = unquote(path.rstrip("/").removeprefix(_LIST_PATH).lstrip("/"))
+        if not name:
+            return 200, encode_json({"object": "list", "data": list(entries.values())})
+        entry = self.find_model(name, entries)
+        if entry is not None:
+            return 200, encode_json(entry)
+        message = f"The model {clip(repr(name))} does not exist"
+        return 404, encode_json(error_body(message, kind="invalid_request_error", code="model_not_found"))
+
+    async def list_models(self, client: Headers) -> dict[str, dict[str, Any]]:
+        """Return the models of all providers by the names that lead to them; empty if no provider responded.
+
+        A model whose own name leads elsewhere, or that several providers have, is listed as `PROVIDER/MODEL` too.
+        """
+        found = await self._ask_for_models(self._table.providers.values(), client, LIST_TIMEOUT, logging.WARNING)
+        owners = Counter(name for models in found.values() for name in models)
+        entries: dict[str, dict[str, Any]] = {}
+        for provider, models in found.items():
+            for name, model in models.items():
+                leads_here = name not in self._table.models and self._table.find(name)[0].provider.name == provider
+                if leads_here:
+                    entries[name] = _entry(name, provider, model)
+                if owners[name] > 1 or not leads_here:
+                    entries[f"{provider}/{name}"] = _entry(f"{provider}/{name}", provider, model)
+        self._add_configured(entries, found)
+        return entries
+
+    def find_model(self, name: str, entries: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
+        """Return the entry of a model, by any name that leads to it; None if no server has listed it."""
+        if name in entries:
+            return entries[name]
+        destination = self._table.find(name)[0]
+        provider = destination.provider.name
+        for listed in (destination.model or "", f"{provider}/{destination.model}"):
+            entry = entries.get(listed)
+            if entry is not None and entry["owned_by"] == provider:
+                return {**entry, "id": name}
+        return None
+
+    def _is_due(self) -> bool:
+        return self._asked_at is None or (self._due and time.monotonic() - self._asked_at >= REFRESH_SECONDS)
+
+    def _add_configured(
+        self, entries: dict[str, dict[str, Any]], found: Mapping[str, Mapping[str, dict[str, Any]]]
+    ) -> None:
+        """Add the names of the config, if their providers responded."""
+        names = [name for routed in self._table.providers.values() for name in routed.names()]
+        for name in (*self._table.models, *names):
+            destination = next((to for to in self._table.find(name) if to.provider.name in found), None)
+            if destination is not None:
+                provider = destination.provider.name
+                model = found[provider].get(destination.model or "", {})
+                entries.setdefault(name, _entry(name, provider, model))
+
+    async def _ask_for_models(
+        self, providers: Iterable[RoutedProvider], client: Headers, timeout: float, level: int
+    ) -> dict[str, dict[str, dict[str, Any]]]:
+        """Ask providers at once; return the models of those that responded, by provider and name, and learn them."""
+        self._asked_at, self._due = time.monotonic(), False
+        asked = list(providers)
+        answers: list[ProbeResponse | None] = []
+        await self._run(_probe([_models_request(routed, client) for routed in asked], timeout, answers))
+        found: dict[str, dict[str, dict[str, Any]]] = {}
+        for routed, answer in zip(asked, answers, strict=True):
+            models = None if answer is None or answer.status != 200 else _read_models(answer.body)
+            if models is None:
+                why = "no answer" if answer is None else f"HTTP {answer.status}"
+                log.log(level, "promptools: provider %r is left out of the list of models: %s", routed.name, why)
+            else:
+                found[routed.name] = models
+        self._table.learn(found)
+        return found
+
+
+def is_model_list(method: str, path: str) -> bool:
+    """Whether a request is for the models, or for one of them."""
+    return method == "GET" and (path == _LIST_PATH or path.startswith(f"{_LIST_PATH}/"))
+
+
+def _models_request(routed: RoutedProvider, client: Headers) -> Request:
+    now = time.monotonic()
+    replica = min(routed.replicas, key=lambda replica: (not replica.is_healthy(now), replica.outstanding))
+    replaced = dict(routed.credentials(replica, client))
+    kept = (pair for pair in client if pair[0].lower() in CREDENTIAL_FIELDS - replaced.keys())
+    fields = (*kept, *_PROBE_FIELDS, *(pair for pair in replaced.items() if pair[1]))
+    return Request("GET", replica.address.base_url + _MODELS_PATH, fields, b"")
+
+
+def _probe(requests: list[Request], timeout: float, answers: list[ProbeResponse | None]) -> Exchange:
+    """Send requests at once, and append their responses to `answers`."""
+    probed = yield Probe(tuple(requests), timeout)
+    assert isinstance(probed, Probed), probed
+    answers.extend(probed.answers)
+    return None
+
+
+def _read_models(body: bytes) -> dict[str, dict[str, Any]] | None:
+    """Return the models that a server lists, by name; None for what is no list."""
+    try:
+        data: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(as_object(data).get("data"), list):
+        return None
+    models = [as_object(model) for model in as_list(data["data"])]
+    return {as_text(model.get("id")): model for model in models if as_text(model.get("id"))}
+
+
+def _entry(name: str, provider: str, model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of a model under a name, with the server's other facts about it."""
+    return {"object": "model", "created": 0, **model, "id": name, "owned_by": provider}

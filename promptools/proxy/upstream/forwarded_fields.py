@@ -1,0 +1,56 @@
+"""The header fields of a client's request that go on to a server, and whose key is among them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from promptools.proxy.admission.access import KEY_FIELDS
+from promptools.proxy.asgi import end_to_end_fields
+from promptools.transport.driver.response_content import supported_encodings
+
+if TYPE_CHECKING:
+    from promptools.exchange import Headers
+    from promptools.proxy.asgi import Scope
+    from promptools.proxy.served_config import ServedConfig
+
+LIBRARY_FIELDS = frozenset({b"host", b"content-length", b"expect"})
+"""Fields that the HTTP library sets itself for the server."""
+ACCOUNT_FIELDS = frozenset({b"openai-organization", b"openai-project"})
+"""Fields that name the account that pays; they belong to the client's own key."""
+ACCEPT_ENCODING = b"accept-encoding"
+
+
+def client_authorization(served: ServedConfig, fields: list[tuple[bytes, bytes]]) -> str | None:
+    """Return the client's own authorization, if it is forwarded."""
+    values = (value.decode("latin-1") for name, value in fields if name.lower() == b"authorization")
+    return next(values, None) if served.authorization is None else None
+
+
+def forwarded_fields(served: ServedConfig, scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Return the fields to forward; the client's keys are replaced if the provider or the proxy has any."""
+    fields = [pair for pair in end_to_end_fields(scope["headers"]) if pair[0].lower() not in LIBRARY_FIELDS]
+    if served.authorization is None and not served.access.requires_key:
+        return fields
+    forwarded = [_readable(name, value) for name, value in fields if name.lower() not in KEY_FIELDS | ACCOUNT_FIELDS]
+    return [*forwarded, *([(b"authorization", served.authorization.encode())] if served.authorization else [])]
+
+
+def replace_fields(fields: list[tuple[bytes, bytes]], replaced: Headers) -> list[tuple[bytes, bytes]]:
+    """Return the fields with others in place of those of the same name; a blank value removes a field."""
+    if not replaced:
+        return fields
+    names = {name.encode("latin-1") for name, _ in replaced}
+    kept = [_readable(name, value) for name, value in fields if name.lower() not in names]
+    return [*kept, *((name.encode("latin-1"), value.encode("latin-1")) for name, value in replaced if value)]
+
+
+def decode_fields(fields: list[tuple[bytes, bytes]]) -> Headers:
+    """Return the fields as text."""
+    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
+
+
+def _readable(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """Return a field; only codings that can be decoded are accepted, since a key is masked in errors."""
+    if name.lower() == ACCEPT_ENCODING:
+        return name, supported_encodings(value.decode("latin-1")).encode("latin-1")
+    return name, value

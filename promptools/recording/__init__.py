@@ -1,0 +1,10 @@
+"""Raw replies kept in files, with what is needed to parse them again, and the comparison with what was read of them.
+
+A row is one attempt: `row_writing` makes it of what an observer sees, `row_reading` reads it with the readers of the
+modes, `recorder` writes rows while exchanges run, and `replay` compares.
+"""
+
+from promptools.recording.recorder import Recorder
+from promptools.recording.replay import RecordedRow, read_rows
+
+__all__ = ["RecordedRow", "Recorder", "read_rows"]

@@ -1,0 +1,11 @@
+"""Observers that report on exchanges without their payloads: metrics, spans, one log line each.
+
+All are built on `ExchangeFollower`, which reduces an exchange to an `ExchangeSummary`. Nothing in a summary was written
+by a user or a model, except the model's name. Nothing leaves the process unless the app passes an exporter.
+"""
+
+from promptools.telemetry.exchange_log import ExchangeLog
+from promptools.telemetry.metrics import Metrics
+from promptools.telemetry.spans import Spans
+
+__all__ = ["ExchangeLog", "Metrics", "Spans"]

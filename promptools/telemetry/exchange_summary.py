@@ -1,0 +1,192 @@
+"""What may be reported of an exchange: counts, times and kinds, never text of a user or a model.
+
+The traces of replies have most of it. A request that is forwarded unchanged has no reply: the number of its tokens, the
+model and the finish reason are looked for in the first and the last bytes of the response. Inside a JSON string a quote
+is always escaped, so what looks like one of these keys is one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from promptools.errors import without_credentials
+from promptools.exchange import Failed, Opened, Piece
+from promptools.wire.json_types import as_count
+
+if TYPE_CHECKING:
+    from promptools.exchange import ExchangeEnd, ObservedExchange, SentRequest
+    from promptools.exchange.observer import Received
+    from promptools.types import Attempt, Call, Fix, Malformed
+
+HEAD_BYTES = 1024
+TAIL_BYTES = 2048
+"""Bytes of a response that are kept: the first, where the model is, and the last, where the usage is."""
+MAX_MODEL = 100
+"""Characters of a model's name that are reported."""
+ANSWERED = "answered"
+
+_MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.){1,200}")')
+_INPUT_TOKENS = re.compile(rb'"(?:prompt_tokens|prompt_eval_count)"\s*:\s*([0-9]{1,15})')
+_OUTPUT_TOKENS = re.compile(rb'"(?:completion_tokens|eval_count)"\s*:\s*([0-9]{1,15})')
+_FINISH_REASON = re.compile(rb'"(?:finish_reason|done_reason)"\s*:\s*"(\w{1,40})"')
+
+
+@dataclass(slots=True)
+class SendSummary:
+    """One request to the server, and what may be reported of its response."""
+
+    sent: SentRequest
+    ended_at: float
+    """When the last of the response arrived; when it was sent, if there is none."""
+    status: int | None = None
+    failure: str = ""
+    """How the connection failed; empty if it did not."""
+    first_piece_at: float | None = None
+    _head: bytes = b""
+    _tail: bytes = b""
+
+    def add(self, received: Received) -> None:
+        """Add what has arrived."""
+        self.ended_at = received.at
+        if isinstance(received, Piece):
+            data = received.data
+            if self.first_piece_at is None:
+                self.first_piece_at = received.at
+                self._head = data[:HEAD_BYTES]
+            self._tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self._tail + data)[-TAIL_BYTES:]
+        elif isinstance(received, Opened):
+            self.status = received.status
+        elif isinstance(received, Failed):
+            self.failure = received.kind
+
+    @property
+    def response_model(self) -> str:
+        """The model that the server names in its response; empty if it names none."""
+        match = _MODEL.search(self._head) or _MODEL.search(self._tail)
+        try:
+            return str(json.loads(match[1]))[:MAX_MODEL] if match else ""
+        except ValueError:
+            return ""
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Tokens of the prompt and of the answer, by the response."""
+        return _last_number(_INPUT_TOKENS, self._tail), _last_number(_OUTPUT_TOKENS, self._tail)
+
+    @property
+    def finish_reasons(self) -> tuple[str, ...]:
+        """The finish reasons in the response, each once."""
+        return tuple(dict.fromkeys(match.decode() for match in _FINISH_REASON.findall(self._tail)))
+
+
+def _last_number(pattern: re.Pattern[bytes], data: bytes) -> int:
+    numbers = pattern.findall(data)
+    return int(numbers[-1]) if numbers else 0
+
+
+@dataclass
+class ExchangeSummary:
+    """What may be reported of an exchange that has ended."""
+
+    exchange: ObservedExchange
+    end: ExchangeEnd
+    sends: list[SendSummary] = field(default_factory=list[SendSummary])
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from the request to the end of the response."""
+        return self.end.at - self.exchange.at
+
+    @property
+    def seconds_to_first_byte(self) -> float | None:
+        """Seconds from the request to the first byte of the response's body; None if there was none."""
+        first = self.end.first_byte_at
+        return None if first is None else first - self.exchange.at
+
+    @property
+    def provider(self) -> str:
+        """The provider's name, or its base URL; `none` if the request was refused before it was routed."""
+        return without_credentials(self.end.provider.partition("?")[0]) or "none"
+
+    @property
+    def model(self) -> str:
+        """The model's name as the server has it, shortened; `none` if the request names none."""
+        return self.end.model[:MAX_MODEL] or "none"
+
+    @property
+    def mode(self) -> str:
+        """The mode that answered or was tried last; `forward` for an unchanged request, `none` if none was sent."""
+        if self.end.replies and self.end.replies[-1].trace.mode:
+            return self.end.replies[-1].trace.mode
+        if not self.sends:
+            return "none"
+        last = self.sends[-1].sent
+        return "forward" if last.purpose == "forward" else last.mode
+
+    @property
+    def status(self) -> str:
+        """The HTTP status of the response; `none` if the exchange ended without one."""
+        return str(self.end.status) if self.end.status is not None else "none"
+
+    @property
+    def error(self) -> str:
+        """What went wrong for the client; empty if nothing did."""
+        end = self.end
+        if isinstance(end.error, GeneratorExit):
+            return "disconnected"
+        if end.error_kind:
+            return end.error_kind
+        if end.error is not None:
+            return next((send.failure for send in reversed(self.sends) if send.failure), type(end.error).__name__)
+        return "http" if end.status is None or end.status >= 400 else ""
+
+    @cached_property
+    def tokens(self) -> tuple[int, int]:
+        """Tokens of prompts and of answers, of all attempts together."""
+        usages = [attempt.usage for attempt in self.attempts if attempt.usage]
+        if not usages:
+            return self.sends[-1].tokens if self.sends else (0, 0)
+        keys = ("prompt_tokens", "completion_tokens")
+        input_tokens, output_tokens = (sum(as_count(usage.get(key)) or 0 for usage in usages) for key in keys)
+        return input_tokens, output_tokens
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """All attempts; a request that was forwarded with success is none."""
+        return [observed.attempt for observed in self.end.attempts]
+
+    @property
+    def finish_reasons(self) -> tuple[str, ...]:
+        """The finish reasons of the replies, each once."""
+        reasons = (reply.finish_reason for reply in self.end.replies)
+        known = tuple(dict.fromkeys(reason for reason in reasons if reason))
+        return known or (self.sends[-1].finish_reasons if self.sends else ())
+
+    @property
+    def fallbacks(self) -> Iterator[tuple[Attempt, str]]:
+        """Yield each attempt that was followed by another, with the mode of that one."""
+        return ((failed, following.mode) for failed, following in pairwise(self.attempts) if failed.outcome != ANSWERED)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls that the client got."""
+        return tuple(call for reply in self.end.replies for call in reply.calls)
+
+    @property
+    def malformed(self) -> tuple[Malformed, ...]:
+        """Malformed calls of all attempts, each once."""
+        failed = (observed.failed_reply for observed in self.end.attempts)
+        replies = (*(reply for reply in failed if reply), *self.end.replies)
+        return tuple({id(entry): entry for reply in replies for entry in reply.malformed}.values())
+
+    @property
+    def fixes(self) -> list[tuple[str, Fix]]:
+        """The fixes of calls and replies that the client got, with the dialect of the call; empty for a reply's own."""
+        of_calls = [(call.dialect, fix) for call in self.calls for fix in call.fixes]
+        return [*of_calls, *(("", fix) for reply in self.end.replies for fix in reply.fixes)]

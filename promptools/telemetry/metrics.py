@@ -1,0 +1,140 @@
+"""Metrics of exchanges for Prometheus.
+
+Every label has a bounded number of values. Providers, modes, dialects and kinds are ours or the config's. A model's
+name comes from the client: it becomes a label once a request for it has succeeded, up to `MAX_MODELS` names, and is
+`other` before and after that.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError
+from promptools.telemetry.exchange_follower import ExchangeFollower
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from promptools.exchange import ObservedExchange
+    from promptools.telemetry.exchange_summary import ExchangeSummary
+
+MAX_MODELS = 50
+"""Models with a label of their own."""
+OTHER = "other"
+MULTIPROCESS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""Names the folder in which the worker processes share their metrics; read by prometheus-client when it is imported."""
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_PLACE = ("api", "provider", "model")
+
+
+class Metrics(ExchangeFollower):
+    """Counts exchanges, in a registry of its own or in `registry`."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        super().__init__()
+        prometheus = _library()
+        self.registry = prometheus.CollectorRegistry() if registry is None else registry
+        self._models: set[str] = set()
+        self._define(prometheus)
+        if not os.environ.get(MULTIPROCESS_VARIABLE):
+            prometheus.ProcessCollector(registry=self.registry)
+
+    def _define(self, prometheus: Any) -> None:
+        def counter(name: str, text: str, *labels: str) -> Any:
+            return prometheus.Counter(f"promptools_{name}", text, labels, registry=self.registry)
+
+        def histogram(name: str, text: str) -> Any:
+            return prometheus.Histogram(f"promptools_{name}", text, _PLACE, buckets=_SECONDS, registry=self.registry)
+
+        self._requests = counter("requests", "Exchanges that have ended.", *_PLACE, "mode", "status")
+        self._errors = counter("errors", "Exchanges that ended in an error for the client.", "api", "provider", "kind")
+        self._in_flight = prometheus.Gauge(
+            "promptools_requests_in_flight",
+            "Exchanges that have not ended.",
+            ("api",),
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
+        self._seconds = histogram("request_duration_seconds", "Seconds from a request to the end of its response.")
+        self._first_byte = histogram(
+            "time_to_first_byte_seconds", "Seconds from a request to the first byte of a streamed response."
+        )
+        self._attempts = counter("attempts", "Attempts by their outcome.", "provider", "mode", "outcome")
+        self._fallbacks = counter(
+            "fallbacks", "Attempts that failed and were followed by another.", "provider", "mode", "next_mode", "reason"
+        )
+        self._calls = counter("calls", "Tool calls that clients got.", "provider", "model", "dialect")
+        self._fixes = counter("fixes", "Repairs of tool calls.", "provider", "dialect", "kind")
+        self._malformed = counter("malformed", "Malformed tool calls.", "provider", "dialect", "reason")
+        self._tokens = counter("tokens", "Tokens by the servers' own count.", "provider", "model", "type")
+
+    def began(self, exchange: ObservedExchange) -> None:
+        """Count an exchange in flight."""
+        super().began(exchange)
+        self._in_flight.labels(exchange.api).inc()
+
+    def report(self, summary: ExchangeSummary) -> None:
+        """Count an exchange."""
+        api, provider = summary.exchange.api, summary.provider
+        model = self._label_model(summary)
+        self._in_flight.labels(api).dec()
+        self._requests.labels(api, provider, model, summary.mode, summary.status).inc()
+        if summary.error:
+            self._errors.labels(api, provider, summary.error).inc()
+        self._seconds.labels(api, provider, model).observe(summary.seconds)
+        if summary.end.streamed and summary.seconds_to_first_byte is not None:
+            self._first_byte.labels(api, provider, model).observe(summary.seconds_to_first_byte)
+        for attempt in summary.attempts:
+            self._attempts.labels(provider, attempt.mode, attempt.outcome).inc()
+        for failed, next_mode in summary.fallbacks:
+            self._fallbacks.labels(provider, failed.mode, next_mode, failed.outcome).inc()
+        for kind, tokens in zip(("input", "output"), summary.tokens, strict=True):
+            if tokens:
+                self._tokens.labels(provider, model, kind).inc(tokens)
+        self._count_calls(summary, provider, model)
+
+    def _count_calls(self, summary: ExchangeSummary, provider: str, model: str) -> None:
+        for call in summary.calls:
+            self._calls.labels(provider, model, call.dialect or "native").inc()
+        for dialect, fix in summary.fixes:
+            self._fixes.labels(provider, dialect or "none", fix.kind).inc()
+        for malformed in summary.malformed:
+            self._malformed.labels(provider, malformed.dialect or "none", malformed.reason).inc()
+
+    def _label_model(self, summary: ExchangeSummary) -> str:
+        """Return the label for a model; a failed request names none that is not known yet."""
+        model = summary.model
+        if model not in self._models and not summary.error and len(self._models) < MAX_MODELS:
+            self._models.add(model)
+        return model if model in self._models else OTHER
+
+    def scrape(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the metrics and their content type, in the format that the `Accept` field asks for.
+
+        If worker processes share their metrics, those of all are returned.
+        """
+        prometheus = _library()
+        registry = self.registry
+        if os.environ.get(MULTIPROCESS_VARIABLE):
+            from prometheus_client import multiprocess
+
+            registry = prometheus.CollectorRegistry()
+            multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        encode, content_type = prometheus.exposition.choose_encoder(accept)
+        return encode(registry), content_type
+
+    def close(self) -> None:
+        """Take the gauges of this process out of the metrics that worker processes share."""
+        if os.environ.get(MULTIPROCESS_VARIABLE):
+            from prometheus_client import multiprocess
+
+            multiprocess.mark_process_dead(os.getpid())  # type: ignore[no-untyped-call]
+
+
+def _library() -> Any:
+    try:
+        import prometheus_client
+    except ImportError as error:
+        raise UsageError("metrics need prometheus-client: pip install 'promptools-compat[server]'") from error
+    return prometheus_client
