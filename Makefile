@@ -9,7 +9,7 @@
 #                 and 6 GB of disk and npm for vLLM
 #   make integrations  real clients and coding agents before the proxy, and the examples of docs/tasks/frameworks.md;
 #                 needs npm, and Go for its SDK
-#   make deploy-lint  the files of deploy/, by hadolint, helm lint and the schemas of Kubernetes and Compose
+#   make deploy-lint  the files of deploy/, by hadolint, Kustomize, Helm and the schemas of Kubernetes and Compose
 #   make models   real models, small ones, on a real llama.cpp: a dozen questions; MODELS names others than qwen-0.5b
 #   make fuzz     the tests that go by the clock; damaged replies of every dialect for SECONDS (600), one process a
 #                 core; and then text that may cost too much; SEED and DIALECT choose
@@ -31,7 +31,7 @@ export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.venv/.pycache
 # real clients, by the environments that they need
 INTEGRATIONS := frameworks-openai-3 frameworks-openai-2 frameworks-node frameworks-go opencode codex claude-code
 
-.PHONY: demo test test-all lint types suite e2e e2e-ollama e2e-oracle e2e-vllm integrations deploy-lint models fuzz results results-integrations results-models dialects docs bench clean
+.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm integrations deploy-lint models fuzz results results-integrations results-models dialects docs screenshots bench clean
 .DEFAULT_GOAL := test
 
 # not taken from the environment variable of that name
@@ -60,12 +60,14 @@ types: .venv/.dev
 
 # SAMPLE=10: one in ten of the rows that are read in many ways, and of the examples of the property tests
 SAMPLE ?= 10
+# markers of tests that need what is installed apart
+APART := ollama vllm templates chromium integrations deploy-lint models
 # a path is always given: without one, syrupy takes the snapshots of what a sample leaves out for unused
 PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
 suite: .venv/.dev
 	@echo '== pytest, one in $(SAMPLE)'
 	@$(BIN)/pytest -n auto --sample $(SAMPLE) \
-		-m 'not ollama and not vllm and not templates and not integrations and not deploy-lint and not models and not clock' \
+		-m 'not clock$(foreach marker,$(APART), and not $(marker))' \
 		$(PATHS) $(filter-out tests/%,$(PYTEST))
 
 test-all:
@@ -74,8 +76,8 @@ test-all:
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
 e2e: .venv/.dev
-	@echo '== pytest, real Ollama, real vLLM, openai-harmony, templates of families, linters'
-	@$(BIN)/python tools/stage.py vllm ollama o200k templates deploy-lint $(PYTEST)
+	@echo '== pytest, real Ollama, real vLLM, openai-harmony, templates, Chromium, linters'
+	@$(BIN)/python tools/stage.py vllm ollama o200k templates chromium deploy-lint $(PYTEST)
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'
@@ -85,6 +87,14 @@ e2e-ollama: .venv/.dev
 e2e-oracle: .venv/.dev
 	@echo '== pytest, openai-harmony'
 	@$(BIN)/python tools/stage.py o200k $(PYTEST)
+
+e2e-chromium: .venv/.dev
+	@echo '== pytest, the page of the inspector in a headless Chromium'
+	@$(BIN)/python tools/stage.py chromium -n 0 $(PYTEST)
+
+# the pictures of docs/reference/inspector.md
+screenshots: .venv/.dev
+	@$(BIN)/python tools/screenshots.py
 
 e2e-vllm: .venv/.dev
 	@echo '== pytest, real vLLM'

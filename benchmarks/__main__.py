@@ -29,6 +29,7 @@ GROUPS = {
     "exchanges": "exchanges",
     "real": "real",
     "raw_mode": "raw_mode",
+    "proxy": "proxy",
 }
 """Benchmarks and their modules, in the order in which they run."""
 

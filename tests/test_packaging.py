@@ -52,6 +52,9 @@ def test_the_wheel_holds_what_it_should_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "promptools/py.typed" in names
     assert "promptools/lab/templates/harmony.jinja" in names
+    page = {str(path.relative_to(ROOT)) for path in ROOT.glob("promptools/proxy/inspector/static/*")}
+    assert len(page) > 5
+    assert page <= set(names)
     tables = {str(path.relative_to(ROOT)) for path in ROOT.glob("promptools/dialects/families/*.toml")}
     assert tables
     assert tables <= set(names)

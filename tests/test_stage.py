@@ -56,6 +56,17 @@ def test_several_are_played_together_without_those_that_are_not_there(ran, monke
     assert capsys.readouterr().out.startswith("== SKIPPED: no test ran against a real vllm: no compiler")
 
 
+def test_the_page_is_tested_with_the_proxy(ran, monkeypatch):
+    monkeypatch.setattr(environments, "path_of", lambda name: name)
+    assert stage.main(["chromium"], []) == 5
+    (command,) = ran
+    assert command[command.index("pytest") :] == [
+        *("pytest", "-o", "testpaths=tests/proxy", "-m", "chromium", *SHARED),
+    ]
+    marked = [path for path in (stage.ROOT / "tests").rglob("test_*.py") if "mark.chromium" in path.read_text("utf-8")]
+    assert [path.parent for path in marked if path.name != "test_stage.py"] == [stage.ROOT / stage.PAGES]
+
+
 def test_names_come_before_what_is_for_pytest():
     assert stage.split_arguments(["vllm", "o200k", "-k", "vllm"]) == (["vllm", "o200k"], ["-k", "vllm"])
 

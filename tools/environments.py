@@ -25,6 +25,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from recipes import frameworks, models
+from recipes.chromium import CHROMIUM
 from recipes.deploy_lint import DEPLOY_LINT
 from recipes.ollama import OLLAMA
 from recipes.recipe import CannotMakeError, Recipe, install
@@ -58,10 +59,14 @@ ENVIRONMENTS: dict[str, Recipe] = {
             "orjson==3.13.0",
             "partial-json-parser==0.2.1.1.post7",
             "openai==3.54.0",
+            "aiohttp==3.14.5",
+            "psutil==7.2.2",
+            "uvloop==0.23.0",
             *CORE,
             *TESTS,
         )
     ),
+    "bench-litellm": Recipe(("litellm[proxy]==1.106.2",), only_binary=(":all:",)),
     # real servers for the tests
     "ollama": OLLAMA,
     "vllm": VLLM,
@@ -69,6 +74,8 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "o200k": VOCABULARY,
     # chat templates of model families, for a llama.cpp that is here already
     "templates": TEMPLATES,
+    # for the page of the inspector
+    "chromium": CHROMIUM,
     # real models, small enough for a CPU
     **{f"model-{name}": recipe for name, recipe in models.MODELS.items()},
     # clients of the proxy, and what the examples of docs/tasks/frameworks.md need

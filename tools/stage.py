@@ -3,9 +3,9 @@
     python tools/stage.py ollama vllm [ARGUMENTS OF PYTEST]
 
 Installs it first (see `environments.py`), then runs the tests with its mark: servers; `o200k`, the vocabulary that the
-Harmony tests need to compare with openai-harmony; `templates`, chat templates of model families; or a real model, such
-as `model-qwen-0.5b`. If one cannot be installed, a line says why and its tests are skipped; with
-PROMPTOOLS_E2E=required, as in CI, that is a failure.
+Harmony tests need to compare with openai-harmony; `templates`, chat templates of model families; `chromium`, for the
+inspector's page; or a real model, such as `model-qwen-0.5b`. If one cannot be installed, a line says why and its tests
+are skipped; with PROMPTOOLS_E2E=required, as in CI, that is a failure.
 
 The tests are distributed over several processes, so that some run while a vLLM boots, which takes a minute.
 """
@@ -37,6 +37,10 @@ AGENTS = ("opencode", "codex", "claude-code")
 """Environments of coding agents."""
 
 
+PAGES = "tests/proxy"
+"""Tests of the proxy, of its page in a browser among them."""
+
+
 def main(names: Sequence[str], arguments: Sequence[str]) -> int:
     """Install the environments `names`, run their tests, and return the exit status."""
     available: list[str] = []
@@ -64,6 +68,8 @@ def folder(name: str) -> str:
     """Return the folders of the tests that need the environment `name`."""
     if name == VOCABULARY:
         return COMPARING
+    if name == "chromium":
+        return PAGES
     if name.startswith("model-"):
         return MODELS
     if name == "deploy-lint":

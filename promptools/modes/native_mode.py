@@ -78,12 +78,15 @@ def _set_tools(
     tools = request.tools if kind == "none" else request.offered
     if kind == "named" and "named" in supported:
         tools = request.tools
-    offered = [_encode_tool(tool, tools, request.profile, sent, notes) for tool in tools.to_openai()]
-    if kind != "named" or "named" in supported:
-        offered += request.other_tools
+    offered: list[Any] = tools.payloads
+    changed = bool(sent) or request.profile.relax_schema
+    if changed:
+        offered = [_encode_tool(tool, tools, request.profile, sent, notes) for tool in offered]
+    if request.other_tools and (kind != "named" or "named" in supported):
+        offered, changed = [*offered, *request.other_tools], True
     if not offered:
         return ""
-    body["tools"] = foreign.escape_tools(offered)
+    body["tools"] = foreign.escape_tools(offered, None if changed else tools.json_text)
     if "parallel_tool_calls" in request.body and request.profile.parallel_tool_calls:
         body["parallel_tool_calls"] = request.body["parallel_tool_calls"]
     return _set_tool_choice(request, body, sent, notes)

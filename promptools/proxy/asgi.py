@@ -71,4 +71,5 @@ def end_to_end_fields(headers: Fields) -> list[tuple[bytes, bytes]]:
         if name.lower() == b"connection"
         for option in value.split(b",")
     }
-    return [(name, value) for name, value in fields if name.lower() not in HOP_BY_HOP_FIELDS | named]
+    dropped = HOP_BY_HOP_FIELDS | named if named else HOP_BY_HOP_FIELDS
+    return [(name, value) for name, value in fields if name.lower() not in dropped]

@@ -14,14 +14,16 @@ from anyio.lowlevel import checkpoint
 from promptools.errors import without_credentials
 from promptools.exchange import Request
 from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
+from promptools.proxy import relay
 from promptools.proxy.admission.access import AccessControl
 from promptools.proxy.asgi import DisconnectedError, RefusedError, end_to_end_fields, send_head, send_response
 from promptools.proxy.extension import Extension, ExtensionRoutes
-from promptools.proxy.relay import ExchangeRelay
 from promptools.proxy.request_body import RequestBody, check_framing, has_json_body, streaming_body
+from promptools.proxy.request_tasks import RequestTasks, request_tasks
 from promptools.proxy.routing.model_directory import is_model_list
 from promptools.proxy.routing.request_router import open_router
 from promptools.proxy.served_config import ProxyArguments, ServedConfig, serve_config
+from promptools.proxy.upstream.direct_client import DirectClient, can_send_directly
 from promptools.proxy.upstream.duplex import use_duplex_connections
 from promptools.proxy.upstream.forwarded_fields import (
     ACCEPT_ENCODING,
@@ -38,8 +40,6 @@ from promptools.transport.observers import as_observers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
-
-    from anyio.abc import TaskGroup
 
     from promptools.exchange import Exchange, Observer
     from promptools.profiles import Config, Target
@@ -94,6 +94,7 @@ class Proxy:
         )
         self._http = http_client
         self._owns_http = http_client is None
+        self._direct: DirectClient | None = None
         self._library = installed_library() if http_client is None else library_of(http_client)
         self.served = serve_config(session, self._arguments, self._library.module, self._run_probe)
         """What it serves now; a reload replaces it."""
@@ -158,6 +159,9 @@ class Proxy:
     async def aclose(self) -> None:
         """Close the connections to the server, unless the HTTP client is the caller's."""
         http, self._http = self._http, None if self._owns_http else self._http
+        direct, self._direct = self._direct, None
+        if direct is not None:
+            direct.close()
         if http is not None and self._owns_http:
             await http.aclose()
 
@@ -175,6 +179,7 @@ class Proxy:
                 limits=module.Limits(max_connections=None, max_keepalive_connections=100),
             )
             use_duplex_connections(self._http, family)
+            self._direct = DirectClient(self._http) if can_send_directly() else None
         return self._http
 
     async def __aenter__(self) -> Self:
@@ -213,21 +218,20 @@ class Proxy:
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, and close its upstream at once when the client disconnects."""
         body = RequestBody(scope, receive)
-        async with anyio.create_task_group() as tasks:
+        async with request_tasks() as tasks:
 
             async def watch() -> None:
                 await body.wait_for_disconnect()
-                tasks.cancel_scope.cancel()
+                tasks.cancel()
 
             async def lasting(message: Message) -> None:
                 last = message["type"] == "http.response.body" and not message.get("more_body", False)
                 await (body.send_last(send, message) if last else send(message))
 
-            tasks.start_soon(watch)
+            body.on_abandoned = partial(tasks.start, watch)
             await self._route_request(scope, body, tasks, lasting)
-            tasks.cancel_scope.cancel()
 
-    async def _route_request(self, scope: Scope, body: RequestBody, tasks: TaskGroup, send: Send) -> None:
+    async def _route_request(self, scope: Scope, body: RequestBody, tasks: RequestTasks, send: Send) -> None:
         """Route a request; respond with an error if it is refused, and not at all if the client disconnects early."""
         served, method = self.served, scope["method"]
         work: Callable[[Send], Awaitable[object]]
@@ -273,7 +277,8 @@ class Proxy:
             nonlocal begun
             begun = True
             await send(message)
-            await checkpoint()  # pieces that arrived together: the client may disconnect between two of them
+            if message.get("more_body", False):
+                await checkpoint()  # pieces that arrived together: the client may disconnect between two of them
 
         module = library_of(self.http).module
         try:
@@ -299,30 +304,35 @@ class Proxy:
         endpoint: Endpoint,
         body: bytes,
         router: RequestRouter | None,
-        tasks: TaskGroup,
+        tasks: RequestTasks,
         send: Send,
     ) -> None:
         """Run an exchange and relay what it emits; its clock ticks in another task of the group."""
         fields = [pair for pair in forwarded_fields(served, scope) if pair[0].lower() != ACCEPT_ENCODING]
         headers = decode_fields(fields)
         request = Request(scope["method"], url, headers, body)
-        library, extensions = library_of(self.http), {"timeout": self.http.timeout.as_dict()}
+        extensions = {"timeout": self.http.timeout.as_dict()}
+        library = self._direct.library if self._direct else library_of(self.http)
         send_upstream = partial(self._send, client_authorization=client_authorization(served, fields))
         route = None if router is None else partial(router.exchange_route, request, endpoint)
         rejects, at = (None, None) if router is None else (router.candidates.rejects, router.candidates.started_at)
+        has_ended = False
 
         async def attempt() -> bool:
+            nonlocal has_ended
             exchange = with_error_boundary(served.session(request, endpoint, route, at), endpoint.api)
             driver = AsyncDriver(exchange, library, send_upstream, extensions=extensions)
-            relay = ExchangeRelay(driver, send, rejects)
-            tasks.start_soon(relay.tick)
+            writer = relay.ExchangeRelay(driver, send, rejects)
+            tasks.start(writer.tick, after=relay.TICK_SECONDS)
             try:
-                return await relay.run()
+                return await writer.run()
             finally:
                 await driver.close()
+                has_ended = writer.has_ended
 
         await (attempt() if router is None else router.run(attempt, library.module))
-        await send({"type": "http.response.body", "body": b""})
+        if not has_ended:
+            await send({"type": "http.response.body", "body": b""})
 
     async def _run_probe(self, exchange: Exchange) -> None:
         """Run an exchange that emits nothing."""
@@ -368,7 +378,10 @@ class Proxy:
 
         A key other than the client's `client_authorization` is masked in an error response.
         """
-        response = await self.http.send(request, stream=True, follow_redirects=False)
+        if self._direct is not None:
+            response = await self._direct.send(request)
+        else:
+            response = await self.http.send(request, stream=True, follow_redirects=False)
         sent: str | None = request.headers.get("authorization")
         return (
             response if sent in {None, client_authorization} else mask_error(response, library_of(self.http), str(sent))

@@ -35,6 +35,8 @@ class ExchangeRelay:
         self._send = send
         self._rejects = rejects
         self._writing: anyio.Event | None = None
+        self.has_ended = False
+        """Whether the last message of the response has been sent."""
 
     async def run(self) -> bool:
         """Run the exchange, and write what it emits; False if its head is rejected, and nothing was written."""
@@ -49,9 +51,9 @@ class ExchangeRelay:
     async def tick(self) -> None:
         """Tick until the task is cancelled, or writing to the client fails."""
         while True:
-            await anyio.sleep(TICK_SECONDS)
             ready = self._driver.tick()
             if not ready:
+                await anyio.sleep(TICK_SECONDS)
                 continue
             self._writing = anyio.Event()
             try:
@@ -71,4 +73,5 @@ class ExchangeRelay:
         if isinstance(item, Head):
             await send_head(self._send, item.status, encode_headers(item.headers))
         else:
-            await self._send({"type": "http.response.body", "body": item, "more_body": True})
+            self.has_ended = self._driver.finished  # bytes come last
+            await self._send({"type": "http.response.body", "body": item, "more_body": not self.has_ended})

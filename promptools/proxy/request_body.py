@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 from promptools.proxy.asgi import DisconnectedError, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from promptools.proxy.asgi import Message, Receive, Scope, Send
     from promptools.proxy.upstream.duplex import DuplexStream
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 DRAIN_SECONDS = 2.0
 """Seconds for which the rest of a body is read and dropped once the response has been sent."""
 _MAX_DIGITS = 20
+_BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 
 STREAMED_BODY: ContextVar[RequestBody | None] = ContextVar("promptools_streamed_body", default=None)
 """The body that this task is streaming upstream."""
@@ -34,18 +35,22 @@ class RequestBody:
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
-        fields = [(name.lower(), value) for name, value in scope["headers"]]
-        lengths = [value for name, value in fields if name == b"content-length"]
-        chunked = any(name == b"transfer-encoding" for name, _ in fields)
+        fields = [pair for pair in scope["headers"] if pair[0].lower() in _BODY_FIELDS]
+        lengths = [value for name, value in fields if name.lower() == b"content-length"]
+        chunked = any(name.lower() == b"transfer-encoding" for name, _ in fields)
         valid = len(lengths) == 1 and lengths[0].isdigit() and len(lengths[0]) <= _MAX_DIGITS and not chunked
         self.length = int(lengths[0]) if valid else None
         """The value of `Content-Length`; None if the request has no valid one, or is chunked."""
         self._declared = chunked or bool(lengths)
-        self._expects_continue = any(name == b"expect" for name, _ in fields)
+        self._expects_continue = any(name.lower() == b"expect" for name, _ in fields)
         self._first_piece = b""
         self._reading_started = False
-        self._complete = anyio.Event()
-        self._abandoned = anyio.Event()
+        self._complete = False
+        self._completed: anyio.Event | None = None
+        """Set when the body is complete, if somebody waits for that."""
+        self._abandoned = False
+        self.on_abandoned: Callable[[], None] = _do_nothing
+        """Called once nobody reads the body any more: it is complete, or the rest is not wanted."""
         self.upstream: DuplexStream | None = None
         """The connection that the body is written to, once it is known."""
 
@@ -54,7 +59,7 @@ class RequestBody:
         if self._declared:
             return self
         self._first_piece = await anext(self)  # HTTP/2 may have a body without declaring one
-        return (self._first_piece or None) if self._complete.is_set() else self
+        return (self._first_piece or None) if self._complete else self
 
     async def read(self, limit: int) -> bytes:
         """Read the whole body; raise `DisconnectedError` if the client disconnects first.
@@ -91,7 +96,7 @@ class RequestBody:
         if self._first_piece:
             first, self._first_piece = self._first_piece, b""
             return first
-        if self._complete.is_set():
+        if self._complete:
             raise StopAsyncIteration
         message = await (
             self._receive_message() if self.upstream is None else self.upstream.until_response(self._receive_message)
@@ -103,11 +108,12 @@ class RequestBody:
 
     def abandon(self) -> None:
         """Stop reading the body here: `wait_for_disconnect` may read the rest."""
-        self._abandoned.set()
+        if not self._abandoned:
+            self._abandoned = True
+            self.on_abandoned()
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until the client disconnects; once nobody reads the body, the rest of it is dropped."""
-        await self._abandoned.wait()
+        """Wait until the client disconnects, and drop the rest of the body."""
         while (await self._receive_message())["type"] != "http.disconnect":
             await checkpoint()
 
@@ -117,19 +123,22 @@ class RequestBody:
         The response may be complete before the request is. Many clients read it only after they have sent everything,
         and lose it if the connection is closed before. A client that waits for `100 Continue` in vain sends nothing.
         """
-        if not self._complete.is_set() and (self._reading_started or not self._expects_continue):
+        if not self._complete and (self._reading_started or not self._expects_continue):
             await send({**message, "more_body": True})
             message = {"type": message["type"], "body": b""}
+            self._completed = anyio.Event()
             self.abandon()
             with anyio.move_on_after(DRAIN_SECONDS):
-                await self._complete.wait()
+                await self._completed.wait()
         await send(message)
 
     async def _receive_message(self) -> Message:
         self._reading_started = True
         message = await self._receive()
         if message["type"] == "http.disconnect" or not message.get("more_body", False):
-            self._complete.set()
+            self._complete = True
+            if self._completed is not None:
+                self._completed.set()
             self.abandon()
         return message
 
@@ -167,3 +176,7 @@ def _check_size(size: int, limit: int) -> None:
             " with --max-body"
         )
         raise RefusedError(413, message, code="body_too_large")
+
+
+def _do_nothing() -> None:
+    """Do nothing."""

@@ -20,7 +20,7 @@ from promptools.errors import UsageError
 from promptools.exchange import Ended, Opened, Piece
 from promptools.recording.recording_files import RecordingFiles
 from promptools.recording.redaction import Redactor
-from promptools.recording.row_writing import ObservedAttempt, encode_attempt
+from promptools.recording.row_writing import CapturedAttempt, encode_attempt
 
 if TYPE_CHECKING:
     import os
@@ -59,8 +59,8 @@ class Recorder:
         self._redactor = Redactor(redact)
         self._messages = messages
         self._files = RecordingFiles(directory, limit)
-        self._running: dict[ObservedExchange, list[ObservedAttempt]] = {}
-        self._queue: queue.SimpleQueue[list[ObservedAttempt] | threading.Event | None] = queue.SimpleQueue()
+        self._running: dict[ObservedExchange, list[CapturedAttempt]] = {}
+        self._queue: queue.SimpleQueue[list[CapturedAttempt] | threading.Event | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._held = 0
@@ -77,7 +77,7 @@ class Recorder:
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
         """Begin an attempt; the bytes of other requests are not collected."""
         if exchange in self._running:
-            self._running[exchange].append(ObservedAttempt(exchange, sent, datetime.now(UTC)))
+            self._running[exchange].append(CapturedAttempt(exchange, sent, datetime.now(UTC)))
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
         """Collect what has arrived."""
@@ -106,7 +106,7 @@ class Recorder:
         self._start()
         self._queue.put(attempts)
 
-    def _collect(self, exchange: ObservedExchange, attempt: ObservedAttempt, data: bytes) -> None:
+    def _collect(self, exchange: ObservedExchange, attempt: CapturedAttempt, data: bytes) -> None:
         with self._lock:
             full = self._held + len(data) > MAX_HELD
             self._held += 0 if full else len(data)
@@ -120,7 +120,7 @@ class Recorder:
                 "promptools: a reply was not recorded: more than %d bytes of replies wait to be written", MAX_HELD
             )
 
-    def _release(self, attempts: list[ObservedAttempt]) -> None:
+    def _release(self, attempts: list[CapturedAttempt]) -> None:
         with self._lock:
             self._held -= sum(len(chunk) for attempt in attempts for chunk in attempt.chunks)
 
@@ -160,7 +160,7 @@ class Recorder:
         with contextlib.suppress(OSError):
             self._files.close()
 
-    def _write(self, attempt: ObservedAttempt) -> None:
+    def _write(self, attempt: CapturedAttempt) -> None:
         if self._stopped:
             return
         try:

@@ -68,8 +68,8 @@ def parse_reply(
     return reader.reply, row.get("failed") or verdict.kind
 
 
-def describe_reply(reply: Reply, verdict: str) -> dict[str, Any]:
-    """Return what was read, without ids, places and wordings, which are no part of what is compared."""
+def describe_reply(reply: Reply, verdict: str | None = None) -> dict[str, Any]:
+    """Return what was read, without ids and places in the text, which are no part of what is compared."""
     read = {
         "calls": [_describe_call(call) for call in reply.calls],
         "malformed": [_describe_malformed(malformed) for malformed in reply.malformed],
@@ -77,7 +77,8 @@ def describe_reply(reply: Reply, verdict: str) -> dict[str, Any]:
         "reasoning": reply.reasoning,
         "fixes": _describe_fixes(reply.fixes),
     }
-    return {"verdict": verdict, **{key: value for key, value in read.items() if value}}
+    verdicts = {"verdict": verdict} if verdict else {}
+    return {**verdicts, **{key: value for key, value in read.items() if value}}
 
 
 def _describe_call(call: Call) -> dict[str, Any]:

@@ -45,7 +45,7 @@ OPTIONS = ("strictness", "accept", "rescue", "hold", "arguments", "on_malformed"
 
 
 @dataclass(slots=True, eq=False)
-class ObservedAttempt:
+class CapturedAttempt:
     """What an observer saw of one attempt."""
 
     exchange: ObservedExchange
@@ -61,7 +61,7 @@ class ObservedAttempt:
     model: str = ""
 
 
-def encode_attempt(attempt: ObservedAttempt, redactor: Redactor, *, messages: bool = False) -> dict[str, Any]:
+def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bool = False) -> dict[str, Any]:
     """Return the row of an attempt, redacted; with its messages only if `messages`."""
     sent = attempt.sent
     request, prepared = sent.tool_request, sent.prepared
@@ -108,7 +108,7 @@ def encode_attempt(attempt: ObservedAttempt, redactor: Redactor, *, messages: bo
     return row
 
 
-def _decode(attempt: ObservedAttempt) -> tuple[ReplyDecoder, dict[int, list[Delta]]]:
+def _decode(attempt: CapturedAttempt) -> tuple[ReplyDecoder, dict[int, list[Delta]]]:
     """Decode the body of a successful response; return the decoder and the deltas of each choice."""
     sent, opened = attempt.sent, attempt.opened
     asked = sent.tool_request is not None and sent.tool_request.stream
@@ -125,7 +125,7 @@ def _decode(attempt: ObservedAttempt) -> tuple[ReplyDecoder, dict[int, list[Delt
     return decoder, deltas
 
 
-def _failure(attempt: ObservedAttempt, decoder: ReplyDecoder) -> str | None:
+def _failure(attempt: CapturedAttempt, decoder: ReplyDecoder) -> str | None:
     """Return why the attempt has no whole reply to judge, in one word."""
     opened = attempt.opened
     if opened is None or attempt.broke:

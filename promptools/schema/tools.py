@@ -45,7 +45,17 @@ class Tools(Sequence[Tool]):
     one that would need I/O. Raises UsageError for a tool without a name, and for a name given twice.
     """
 
-    __slots__ = ("__weakref__", "_by_key", "_cased", "_entries", "_folded", "all_keys", "names", "spaced_keys")
+    __slots__ = (
+        "__weakref__",
+        "_by_key",
+        "_cased",
+        "_entries",
+        "_folded",
+        "_json_text",
+        "all_keys",
+        "names",
+        "spaced_keys",
+    )
 
     names: tuple[str, ...]
     all_keys: frozenset[str]
@@ -78,6 +88,7 @@ class Tools(Sequence[Tool]):
         self._cased = spelling.unique_by_spelling(self.names, str.casefold)
         self._folded = spelling.unique_by_spelling(self.names, spelling.fold_name)
         self._by_key: dict[str, list[PreparedTool]] | None = None
+        self._json_text: str | None = None
 
     @classmethod
     def prepare(cls, tools: Tools | Iterable[ToolLike] | None) -> Tools | None:
@@ -90,10 +101,10 @@ class Tools(Sequence[Tool]):
         if not all(isinstance(tool, dict) for tool in listed):
             return cls(listed)
         try:
-            texts = tuple(map(_ENCODER.encode, listed))
+            text = _ENCODER.encode(listed)
         except (TypeError, ValueError, RecursionError):
             return cls(listed)  # not JSON, so there is no cache key
-        return _LIST_CACHE.get(texts) or _prepare_texts(texts)
+        return _LIST_CACHE.get(text) or _prepare_texts(text, map(_ENCODER.encode, listed))
 
     def with_marks(self, marks: Mapping[str, Mapping[str, Any]]) -> Tools:
         """Return a copy with marks set; marks for other tools are ignored.
@@ -245,6 +256,18 @@ class Tools(Sequence[Tool]):
             for entry in self._entries.values()
         ]
 
+    @property
+    def payloads(self) -> list[dict[str, Any]]:
+        """The tools as `to_openai` returns them, but shared with all requests that offer them: not to be changed."""
+        return [entry.payload for entry in self._entries.values()]
+
+    @property
+    def json_text(self) -> str:
+        """The JSON of `payloads`, written on first use."""
+        if self._json_text is None:
+            self._json_text = json.dumps(self.payloads, ensure_ascii=False)
+        return self._json_text
+
     def relaxed(self, name: str) -> tuple[Schema, tuple[str, ...]]:
         """Return the relaxed copy of a tool's schema and notes on what was changed; computed once. Raises KeyError."""
         schema, notes = self._entries[name].compiled.relaxed
@@ -281,12 +304,12 @@ def _from_entries(entries: list[PreparedTool]) -> Tools:
     return made
 
 
-def _prepare_texts(texts: tuple[str, ...]) -> Tools:
-    """Prepare tools from their JSON texts, with a cache for the whole list and for each tool."""
+def _prepare_texts(key: str, texts: Iterable[str]) -> Tools:
+    """Prepare tools from their JSON texts, with a cache for the whole list, by its JSON, and for each tool."""
     entries = [_prepare_cached(text, position) for position, text in enumerate(texts)]
     _reject_duplicates(entry.tool.name for entry in entries)
     tools = _from_entries(entries)
-    _LIST_CACHE.put(texts, tools)
+    _LIST_CACHE.put(key, tools)
     return tools
 
 

@@ -136,15 +136,20 @@ class ExchangeSummary:
 
     @property
     def error(self) -> str:
-        """What went wrong for the client; empty if nothing did."""
+        """What went wrong; empty if nothing did.
+
+        A proxy closes an exchange that begins with an error, if it goes on to another server: nobody disconnected.
+        """
         end = self.end
-        if isinstance(end.error, GeneratorExit):
-            return "disconnected"
         if end.error_kind:
             return end.error_kind
+        if end.status is not None and end.status >= 400:
+            return "http"
+        if isinstance(end.error, GeneratorExit):
+            return "disconnected"
         if end.error is not None:
             return next((send.failure for send in reversed(self.sends) if send.failure), type(end.error).__name__)
-        return "http" if end.status is None or end.status >= 400 else ""
+        return "http" if end.status is None else ""
 
     @cached_property
     def tokens(self) -> tuple[int, int]:

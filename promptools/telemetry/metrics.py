@@ -29,7 +29,7 @@ _PLACE = ("api", "provider", "model")
 
 
 class Metrics(ExchangeFollower):
-    """Counts exchanges, in a registry of its own or in `registry`."""
+    """Counts exchanges, in a registry of its own, which has the metrics of the process too, or in `registry`."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Metrics(ExchangeFollower):
         self.registry = prometheus.CollectorRegistry() if registry is None else registry
         self._models: set[str] = set()
         self._define(prometheus)
-        if not os.environ.get(MULTIPROCESS_VARIABLE):
+        if registry is None and not os.environ.get(MULTIPROCESS_VARIABLE):
             prometheus.ProcessCollector(registry=self.registry)
 
     def _define(self, prometheus: Any) -> None:
@@ -48,7 +48,7 @@ class Metrics(ExchangeFollower):
             return prometheus.Histogram(f"promptools_{name}", text, _PLACE, buckets=_SECONDS, registry=self.registry)
 
         self._requests = counter("requests", "Exchanges that have ended.", *_PLACE, "mode", "status")
-        self._errors = counter("errors", "Exchanges that ended in an error for the client.", "api", "provider", "kind")
+        self._errors = counter("errors", "Exchanges that ended in an error.", "api", "provider", "kind")
         self._in_flight = prometheus.Gauge(
             "promptools_requests_in_flight",
             "Exchanges that have not ended.",

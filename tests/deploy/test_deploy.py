@@ -220,6 +220,20 @@ def test_kubernetes_knows_the_manifests(linters):
 
 
 @lint
+def test_kustomize_builds_what_kubernetes_knows(linters, tmp_path):
+    status, text = run(linters / "kustomize", "build", DEPLOY / "kubernetes")
+    assert status == 0, text
+    found = resources(text)
+    (config,) = (name for kind, name in found if kind == "ConfigMap")
+    check_deployment(found["Deployment", "promptools"], config, found["Service", "promptools"])
+    built = tmp_path / "built.yaml"
+    built.write_text(text, encoding="utf-8")
+    status, output = run(linters / "kubernetes-validate", "--strict", built)
+    assert status == 0, output
+    assert output.count(" passed ") == len(found) == len(manifests()) + 1
+
+
+@lint
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 def test_helm_lint(linters, values):
     status, text = run(linters / "helm", "lint", "--strict", CHART, *values)

@@ -54,10 +54,9 @@ class Played(Upstream):
         self.case = case
         self.sent_bodies: list[Body] = []
 
-    def handle(self, http: Any) -> None:
-        body = json.loads(http.rfile.read(int(http.headers["content-length"])))
-        self.sent_bodies.append(body)
-        self.say(http, raw_answer(self.case, http.path, body) or answer(self.case, body))
+    def answer(self, seen: Any) -> Answer:
+        self.sent_bodies.append(seen.json)
+        return raw_answer(self.case, seen.path, seen.json) or answer(self.case, seen.json)
 
 
 def answer(case: Body, body: Body) -> Answer:

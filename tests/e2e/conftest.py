@@ -42,7 +42,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByServer(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return rig_vllm.server_of(nodeid) or rig_ollama.rows_of(nodeid) or nodeid
+            browser = "chromium" if nodeid.endswith("@chromium") else None  # started once, by one process
+            return rig_vllm.server_of(nodeid) or rig_ollama.rows_of(nodeid) or browser or nodeid
 
     return ByServer(config, log)
 

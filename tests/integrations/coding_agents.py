@@ -7,8 +7,12 @@ from pathlib import Path
 
 import environments
 from models import AGENTS
-from programs import SECONDS, environment
+from pages import blocks
+from programs import ROOT, SECONDS, environment
 
+PAGE = ROOT / "docs" / "tasks" / "frameworks.md"
+PROXY = "http://127.0.0.1:8100/v1"
+"""Where the page has its proxy."""
 MODEL = "gpt-oss-20b"
 
 
@@ -79,24 +83,14 @@ def claude_code(program: Path, address: str, folder: Path) -> tuple[list[str | P
 
 
 def opencode(program: Path, address: str, folder: Path) -> tuple[list[str | Path], dict[str, str]]:
-    """opencode with one tool and a short prompt."""
+    """opencode as on the page on frameworks, with one tool and a short prompt."""
+    (config,) = (block.text for block in blocks(PAGE) if block.saved == "opencode.json")
+    (folder / "opencode.json").write_text(config.replace(PROXY, f"{address}/v1"), encoding="utf-8")
     only = {"*": False, "read": True}
-    config = {
-        "provider": {
-            "promptools": {
-                "npm": "@ai-sdk/openai-compatible",
-                "options": {"baseURL": f"{address}/v1"},
-                "models": {MODEL: {"tool_call": True, "limit": {"context": 131072, "output": 8192}}},
-            }
-        },
-        "model": f"promptools/{MODEL}",
-        "small_model": f"promptools/{MODEL}",
-        "tools": only,
-        "agent": {"build": {"prompt": "Answer the question.", "tools": only}},
-    }
+    short = {"tools": only, "agent": {"build": {"prompt": "Answer the question.", "tools": only}}}
     variables = {
         "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
-        "OPENCODE_CONFIG_CONTENT": json.dumps(config),
+        "OPENCODE_CONFIG_CONTENT": json.dumps(short),
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",

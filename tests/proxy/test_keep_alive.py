@@ -6,6 +6,8 @@ No test waits for the clock: the server says nothing until the client has seen a
 import json
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 
 import openai
 import pytest
@@ -37,28 +39,11 @@ class Held(Upstream):
         self.may = threading.Event()
         self.after_first = False
 
-    def say(self, http, answer):
-        if answer.type == "text/event-stream" and self.after_first:
-            pieces, answer.pieces = answer.pieces, Pieces(answer.pieces, self.may)
-            super().say(http, answer)
-            answer.pieces = pieces
-            return
-        assert self.may.wait(30)
-        super().say(http, answer)
-
-
-class Pieces(tuple):
-    """Pieces of which all but the first wait."""
-
-    def __new__(cls, pieces, may):
-        made = super().__new__(cls, pieces)
-        made.may = may
-        return made
-
-    def __iter__(self):
-        for place, piece in enumerate(super().__iter__()):
-            assert not place or self.may.wait(30)
-            yield piece
+    def answer(self, seen):
+        answer = super().answer(seen)
+        held = partial(self.may.wait, 30)
+        streamed = answer.type == "text/event-stream" and self.after_first
+        return replace(answer, between=held) if streamed else replace(answer, first=held)
 
 
 @pytest.fixture
@@ -162,7 +147,7 @@ def test_content_and_thoughts_go_out_while_the_server_still_speaks(server, proxy
     first = sse(chunk({"reasoning_content": "Hm. "}), chunk({"content": "Let me look. "}), done=False)
     rest = sse(chunk({"content": FENCED}), chunk({}, finish="stop"))
     server.play(rest)
-    server.answers[0].pieces = (b"".join(first.pieces), *rest.pieces)
+    rest.pieces = (b"".join(first.pieces), *rest.pieces)
     with openai.OpenAI(base_url=proxy, api_key="none", max_retries=0) as client:
         thoughts = content = ""
         for each in client.chat.completions.create(**ASK):

@@ -14,7 +14,7 @@ from upstream import Answer, chunk, completion, running, sse
 
 from promptools.errors import UsageError
 from promptools.exchange import ExchangeEnd, ObservedExchange, Request
-from promptools.profiles import Config
+from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
 from promptools.proxy.operations import Health, LoggedExchanges, MetricsPage
 from promptools.telemetry import Spans
@@ -65,6 +65,36 @@ def test_a_server_that_answers_makes_the_proxy_ready(server, status, ready):
         assert [client.get("/readyz").status_code for _ in range(5)] == [ready] * 5
     assert [seen.path for seen in server.seen] == ["/v1/models"]  # asked once, however often the page is requested
     assert server.seen[0].headers["authorization"] is None  # the client's key is not the probe's
+
+
+def test_one_server_of_several_is_enough():
+    with running() as one, running() as two:
+        for server, status in ((one, 503), (two, 200)):
+            server.play(Answer(status=status, pieces=(b"{}",)))
+        gpu = Provider("gpu", kind="vllm", base_url="http://127.0.0.1:1/v1", replicas=(one.url,))
+        laptop = Provider("laptop", kind="vllm", base_url=two.url)
+        config = Config(default_provider="gpu", providers={"gpu": gpu, "laptop": laptop})
+        with serving(Proxy(config=config, detect=False, extensions=[Health()])) as port:
+            assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+        two.play(Answer(status=500, pieces=(b"{}",)))
+        with serving(Proxy(config=config, detect=False, extensions=[Health()])) as port:
+            assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 503
+
+
+def test_failover_is_no_client_that_disconnects():
+    with running() as one, running() as two:
+        one.play(Answer(status=503, pieces=(b'{"error": {"message": "overloaded"}}',)))
+        two.play(completion("hi"))
+        gpu = Provider("gpu", kind="vllm", base_url=one.url, failover=("laptop",))
+        providers = {"gpu": gpu, "laptop": Provider("laptop", kind="vllm", base_url=two.url)}
+        config = Config(default_provider="gpu", providers=providers)
+        with serving(Proxy(config=config, detect=False, extensions=[MetricsPage()])) as port:
+            url = f"http://127.0.0.1:{port}"
+            assert ask(httpx, path=f"{url}/v1/chat/completions").status_code == 200
+            samples = scraped(httpx.get(f"{url}/metrics").text)
+    assert metric(samples, "errors_total", provider="gpu", kind="http") == metric(samples, "errors_total") == 1
+    assert metric(samples, "requests_total", provider="gpu", status="503") == 1
+    assert metric(samples, "requests_total", provider="laptop", status="200") == 1
 
 
 def test_a_proxy_that_drains_is_not_ready(server):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
-from promptools.cli.server_commands import serve_operations, serve_record
-from promptools.cli.server_commands.detect_command import detect_server
+from promptools.cli.server_commands import serve_inspector, serve_operations, serve_record
 from promptools.cli.shared_arguments import (
     add_base_url,
     add_config,
@@ -22,11 +22,8 @@ from promptools.cli.shared_arguments import (
     seconds,
     seconds_or_none,
 )
-from promptools.cli.terminal_output import print_progress
 from promptools.errors import UsageError
 from promptools.modes.requests.options import Hold
-from promptools.profiles import load_builtin
-from promptools.profiles.profile import GENERIC
 from promptools.types import ModeName, Strictness
 
 if TYPE_CHECKING:
@@ -59,6 +56,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_access(parser)
     serve_operations.add(parser)
     serve_record.add(parser)
+    serve_inspector.add(parser)
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
@@ -144,6 +142,8 @@ def _port(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted. The line `listening URL` on stdout means that it is up."""
+    from promptools.cli.server_commands.serve_reload import ReloadOnHangup
+    from promptools.cli.server_commands.serve_summary import print_servers
     from promptools.proxy import Proxy
 
     config = read_config(arguments.config)
@@ -158,36 +158,22 @@ def run(arguments: argparse.Namespace) -> int:
         config=config,
         api_keys=_keys(arguments),
         allowed_hosts=(*arguments.allowed_host, arguments.host),
-        extensions=(*serve_operations.extensions(arguments), *serve_record.extensions(arguments)),
+        extensions=(
+            *([ReloadOnHangup(arguments.config)] if config.providers else []),
+            *serve_operations.extensions(arguments),
+            *serve_record.extensions(arguments),
+            *serve_inspector.extensions(arguments),
+        ),
         **settings,
     )
     listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
     host, port = listener.getsockname()[:2]
-    print(f"forwarding to {proxy.base_url}")
-    if proxy.session.detect:
-        _print_server(proxy)
-    print(f"listening http://{f'[{host}]' if ':' in host else host}:{port}/v1", flush=True)
+    print_servers(proxy)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    serve_inspector.print_address(arguments, proxy, address)
+    print(f"listening {address}/v1", flush=True)
     _serve(proxy, listener, verbose=arguments.verbose)
     return 0
-
-
-def _print_server(proxy: Proxy) -> None:
-    """Print whether the server answers, which one it is, and the modes in which tools are offered."""
-    cache = proxy.session.context.detection_cache
-    _, seen = detect_server(proxy.base_url, proxy.target.model, proxy.authorization, cache)
-    target = proxy.session.resolve_target(
-        None, base_url=proxy.base_url, provider=proxy.session.provider, detection=seen
-    )
-    kind = target.profile.kind
-    title = "no kind that is known" if kind == GENERIC else load_builtin(kind).title
-    version = f" {seen.version}" if seen.version and seen.kind == kind else ""
-    answers = "it answers" if seen.answered else "it does not answer yet; requests fail until it does"
-    print(f"server: {title}{version}; {answers}")
-    if seen.answered and seen.kind not in {None, kind}:
-        print_progress(f"warning: the server says that it is {seen.kind}, the settings say {kind}")
-    options = proxy.session.context.options
-    modes = (options.mode,) if options and options.mode else target.profile.modes
-    print(f"modes: {', then '.join(modes)}{f' (for {target.model})' if target.model else ''}")
 
 
 def _log_if_healed(reply: Reply) -> None:
@@ -231,6 +217,7 @@ def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False) -> N
     config.server_header = config.date_header = (
         False  # the upstream's own `Server` and `Date` fields pass; uvicorn must not add its own
     )
+    gc.freeze()  # what has been loaded stays: no collection looks at it again
     uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -76,9 +76,12 @@ class ForeignEscaper:
         every = list(turns)
         return [self._escape_turn(turn, at, own=at >= len(every) - feedback_count) for at, turn in enumerate(every)]
 
-    def escape_tools(self, tools: list[Any]) -> list[Any]:
-        """Escape tools, except for their names and types; return the same list where nothing needs it."""
-        if not self.markup.may_be_in_json(json.dumps(tools, ensure_ascii=False)):
+    def escape_tools(self, tools: list[Any], text: str | None = None) -> list[Any]:
+        """Escape tools, except for their names and types; return the same list where nothing needs it.
+
+        `text` is their JSON, if it is known.
+        """
+        if not self.markup.may_be_in_json(json.dumps(tools, ensure_ascii=False) if text is None else text):
             return tools
         self._location = "the tools"
         return [self._escape_tool(tool) if is_object(tool) else tool for tool in tools]
@@ -233,7 +236,7 @@ class Unescaper:
 
 @lru_cache(maxsize=64)
 def _may_contain(tools: Tools, text_markup: MarkupEscaper) -> bool:
-    return text_markup.may_be_in_json(json.dumps(tools.to_openai(), ensure_ascii=False))
+    return text_markup.may_be_in_json(tools.json_text)
 
 
 # --- values ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING
@@ -84,6 +85,7 @@ class AccessControl:
         return ANY_HOST in self._hosts or name in self._hosts or is_loopback(name)
 
 
+@lru_cache(maxsize=256)
 def is_loopback(name: str) -> bool:
     """Whether a host name or address is a loopback one."""
     if name == "localhost" or name.endswith(".localhost"):

@@ -1,7 +1,7 @@
 """Health of the proxy: `/healthz`, whether the process works, and `/readyz`, whether a request could be answered.
 
 Both are public, for the probes of schedulers and load balancers. So they name no server, and however often they are
-requested, the server is asked once in `READY_SECONDS`.
+requested, the servers are asked once in `READY_SECONDS`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from promptools.proxy.proxy_app import Proxy
+    from promptools.proxy.upstream.upstream_url import UpstreamAddress
 
 log = logging.getLogger("promptools")
 READY_SECONDS = 3.0
-"""For how long an answer of the server counts."""
+"""For how long an answer of the servers counts."""
 PROBE_TIMEOUT = 2.0
 _MODELS_PATH = "/v1/models"
 
@@ -61,23 +62,43 @@ class Health(Extension):
         return _json_response(200, {"status": "ready"})
 
     async def _is_reachable(self) -> bool:
-        """Whether the server answers; one request at a time asks it, and the others use its answer."""
+        """Whether a server answers; one request at a time asks them, and the others use its answer."""
         async with self._asking:
             if time.monotonic() - self._asked_at >= READY_SECONDS:
-                self._reachable = await self._ask()
+                self._reachable = await self._ask_all()
                 self._asked_at = time.monotonic()
             return self._reachable
 
-    async def _ask(self) -> bool:
-        """Ask the server for its models; any answer but a 5xx counts: a server that loads its model answers 503."""
-        proxy = self._proxy
-        assert proxy is not None
-        headers = {"authorization": proxy.authorization} if proxy.authorization else {}
+    async def _ask_all(self) -> bool:
+        """Ask all servers at once, until one answers."""
+        assert self._proxy is not None
+        table = self._proxy.served.table
+        servers = [(self._proxy.upstream, self._proxy.authorization)]
+        if table is not None:
+            servers = [(replica.address, replica.authorization) for replica in table.replicas()]
+        reachable = False
+        async with anyio.create_task_group() as tasks:
+
+            async def ask(address: UpstreamAddress, authorization: str | None) -> None:
+                nonlocal reachable
+                if await self._ask(address, authorization):
+                    reachable = True
+                    tasks.cancel_scope.cancel()
+
+            for server in servers:
+                tasks.start_soon(ask, *server)
+        return reachable
+
+    async def _ask(self, address: UpstreamAddress, authorization: str | None) -> bool:
+        """Ask a server for its models; any answer but a 5xx counts: a server that loads its model answers 503."""
+        assert self._proxy is not None
+        http = self._proxy.http
+        headers = {"authorization": authorization} if authorization else {}
         try:
-            response: Any = await proxy.http.get(
-                proxy.upstream.url(_MODELS_PATH, ""), headers=headers, timeout=PROBE_TIMEOUT, follow_redirects=False
+            response: Any = await http.get(
+                address.url(_MODELS_PATH, ""), headers=headers, timeout=PROBE_TIMEOUT, follow_redirects=False
             )
-        except library_of(proxy.http).module.RequestError:
+        except library_of(http).module.RequestError:
             return False
         return bool(response.status_code < 500)
 

@@ -21,7 +21,7 @@ from promptools.exchange import (
 )
 from promptools.transport.driver.exchange_driver import ExchangeDriver
 from promptools.transport.driver.probe import probe_async
-from promptools.transport.driver.response_content import aiter_content, end_received
+from promptools.transport.driver.response_content import content_iterator, end_received, is_released
 from promptools.transport.driver.worker_threads import in_thread
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class AsyncDriver(ExchangeDriver):
                 response = await self.send(request)
         except self.library_error as error:
             return await self._open(send) if self.hit_stale_connection(error) else self.failed_outcome(error)
-        self.pieces = aiter_content(response, self.library)
+        self.pieces = content_iterator(response, self.library)
         return self.opened_outcome(request, response)
 
     async def trace(self, event: str, info: Any) -> None:
@@ -145,7 +145,10 @@ class AsyncDriver(ExchangeDriver):
 
     async def _release(self) -> None:
         """Close the reply, after reading to its end if that has been received, or is due after all of the content."""
-        if self.response is not None and self.pieces is not None and (self.finished or end_received(self.response)):
+        if self.response is None or is_released(self.response):
+            self.response = None
+            return
+        if self.pieces is not None and (self.finished or end_received(self.response)):
             with anyio.move_on_after(END_TIMEOUT, shield=True), suppress(self.library_error):
                 while await anext(self.pieces, None) is not None:
                     pass

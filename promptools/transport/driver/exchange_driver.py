@@ -206,10 +206,10 @@ class ExchangeDriver:
 
     def next_redirect(self, request: Any, response: Any, hops: int) -> Any:
         """Build the request for a redirect within the origin; None if it is not followed here."""
-        if request.url == self.client_url:
-            return None
         location = redirect_location(self.library, request, response)
-        if location is None or not is_same_origin_redirect(request.url, location) or hops >= MAX_REDIRECTS:
+        if location is None or request.url == self.client_url:
+            return None
+        if not is_same_origin_redirect(request.url, location) or hops >= MAX_REDIRECTS:
             return None
         return build_redirect(self.library, request, response.status_code, location)
 

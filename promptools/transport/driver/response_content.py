@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
     from promptools.transport.driver.http_library import HttpLibrary
 
@@ -120,6 +120,20 @@ async def aiter_content(response: Any, library: HttpLibrary) -> AsyncGenerator[b
                         yield piece
     except zlib.error as error:
         raise library.module.DecodingError(str(error)) from error
+
+
+def content_iterator(response: Any, library: HttpLibrary) -> AsyncIterator[bytes]:
+    """Return an async iterator over the content; a response that is its own stream needs no generator around it."""
+    if response.stream is response and decompressor_for(response) is None:
+        own: AsyncIterator[bytes] = response
+        return own
+    return aiter_content(response, library)
+
+
+def is_released(response: Any) -> bool:
+    """Whether a response has nothing to close any more; those of httpx always have."""
+    released: bool = getattr(response, "is_released", False)
+    return released
 
 
 def end_received(response: Any) -> bool:

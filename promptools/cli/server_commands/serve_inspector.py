@@ -1,0 +1,38 @@
+"""The inspector of `promptools serve`: its flag, and the extension that it stands for."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from promptools.cli.terminal_output import print_progress
+
+if TYPE_CHECKING:
+    from promptools.proxy import Extension, Proxy
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the flag."""
+    parser.add_argument(
+        "--inspect",
+        action="store_true",
+        help="keep the last exchanges in memory, prompts and replies included, and show them at /inspect",
+    )
+
+
+def extensions(arguments: argparse.Namespace) -> list[Extension]:
+    """Return the inspector, if it is asked for."""
+    if not arguments.inspect:
+        return []
+    from promptools.proxy.inspector import Inspector
+
+    return [Inspector()]
+
+
+def print_address(arguments: argparse.Namespace, proxy: Proxy, address: str) -> None:
+    """Print where the inspector is, and warn if everybody may see it."""
+    if not arguments.inspect:
+        return
+    if arguments.no_api_key and not proxy.access.requires_key:
+        print_progress("warning: whoever reaches this proxy can read all prompts and replies in the inspector")
+    print(f"inspector {address}/inspect")

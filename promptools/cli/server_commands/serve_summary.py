@@ -1,0 +1,98 @@
+"""What `promptools serve` prints as it starts: its servers, whether they answer, and the modes that are used."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from promptools.cli.server_commands.detect_command import detect_server
+from promptools.cli.terminal_output import print_progress
+from promptools.profiles import load_builtin
+from promptools.profiles.profile import GENERIC
+
+if TYPE_CHECKING:
+    from promptools.profiles import Target
+    from promptools.proxy import Proxy
+    from promptools.proxy.routing.replica import Replica, RoutedProvider
+    from promptools.proxy.routing.route_table import RouteTable
+    from promptools.types import ServerInfo
+
+
+def print_servers(proxy: Proxy) -> None:
+    """Print where requests go; unless detection is off, also what the servers are."""
+    if proxy.served.table is not None:
+        _print_table(proxy, proxy.served.table)
+        return
+    print(f"forwarding to {proxy.base_url}")
+    if proxy.session.detect:
+        cache = proxy.session.context.detection_cache
+        _, seen = detect_server(proxy.base_url, proxy.target.model, proxy.authorization, cache)
+        target = proxy.session.resolve_target(
+            None, base_url=proxy.base_url, provider=proxy.session.provider, detection=seen
+        )
+        answers = "it answers" if seen.answered else "it does not answer yet; requests fail until it does"
+        print(f"server: {_title(target, seen)}; {answers}")
+        _warn_of_other_kind(target, seen)
+        print(f"modes: {_modes(proxy, target)}{f' (for {target.model})' if target.model else ''}")
+
+
+def _print_table(proxy: Proxy, table: RouteTable) -> None:
+    """Print a line for each provider, and for each name of the proxy's own."""
+    pairs = [(routed, replica) for routed in table.providers.values() for replica in routed.replicas]
+    found: list[ServerInfo | None] = [None for _ in pairs]
+    if proxy.session.detect:
+        with ThreadPoolExecutor(len(pairs)) as pool:
+            found = [*pool.map(partial(_detect, proxy), *zip(*pairs, strict=True))]
+    for routed in table.providers.values():
+        print(
+            _describe(proxy, routed, [info for (owner, _), info in zip(pairs, found, strict=True) if owner is routed])
+        )
+    for name, entries in table.models.items():
+        print(f"model {name}: {', then '.join(entries)}")
+
+
+def _detect(proxy: Proxy, routed: RoutedProvider, replica: Replica) -> ServerInfo | None:
+    """Detect the server at an address, unless its provider is not to be asked."""
+    if routed.provider.detect is False:
+        return None
+    model = proxy.session.resolve_target(None, provider=routed.name).model
+    cache = proxy.session.context.detection_cache
+    return detect_server(replica.address.base_url, model, replica.authorization, cache)[1]
+
+
+def _describe(proxy: Proxy, routed: RoutedProvider, found: list[ServerInfo | None]) -> str:
+    """Return the line of a provider; what it is follows from the first of its servers that answers."""
+    addresses = " and ".join(replica.address.base_url for replica in routed.replicas)
+    line = f"provider {routed.name}{' (default)' if routed.is_default else ''}: {addresses}"
+    known = [info for info in found if info is not None]
+    if not known:
+        return line
+    answering = [info for info in known if info.answered]
+    seen = (answering or known)[0]
+    target = proxy.session.resolve_target(
+        None, base_url=routed.replicas[0].address.base_url, provider=routed.name, detection=seen
+    )
+    _warn_of_other_kind(target, seen, f"provider {routed.name}: ")
+    if len(known) > 1:
+        answers = f"{len(answering)} of {len(known)} answer"
+    else:
+        answers = "it answers" if answering else "it does not answer yet"
+    return f"{line}; {_title(target, seen)}; {answers}; modes: {_modes(proxy, target)}"
+
+
+def _title(target: Target, seen: ServerInfo) -> str:
+    kind = target.profile.kind
+    title = "no kind that is known" if kind == GENERIC else load_builtin(kind).title
+    return title + (f" {seen.version}" if seen.version and seen.kind == kind else "")
+
+
+def _modes(proxy: Proxy, target: Target) -> str:
+    options = proxy.session.context.options
+    return ", then ".join((options.mode,) if options and options.mode else target.profile.modes)
+
+
+def _warn_of_other_kind(target: Target, seen: ServerInfo, prefix: str = "") -> None:
+    kind = target.profile.kind
+    if seen.answered and seen.kind not in {None, kind}:
+        print_progress(f"warning: {prefix}the server says that it is {seen.kind}, the settings say {kind}")

@@ -1,0 +1,260 @@
+"""The last exchanges, in memory: an observer with a ring buffer that is bounded in number and in bytes.
+
+Observers are called from any thread, so a lock guards the store; whoever shows an exchange takes a snapshot of it.
+Every change has a number, by which a page asks for what is new.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from secrets import token_hex
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from promptools.errors import without_credentials
+from promptools.exchange import Failed, Opened, Piece, Request
+from promptools.proxy.inspector.masking import mask_headers, mask_url, secrets_in
+
+if TYPE_CHECKING:
+    from promptools.exchange import ExchangeEnd, ObservedExchange, SentRequest
+    from promptools.exchange.observer import Received
+    from promptools.types import Reply
+
+MAX_EXCHANGES = 200
+MAX_BYTES = 64 * 2**20
+MAX_BODY = 2**20
+"""Bytes of one body that are kept; most conversations are shorter, unless they hold images."""
+_OVERHEAD = 4096
+"""Bytes that an exchange or a send is assumed to take besides its bodies."""
+_PARSED_SIZE = 2
+"""How much larger a parsed body is than its JSON, roughly: most of it are long strings."""
+
+
+@dataclass(slots=True)
+class KeptBody:
+    """A body, whole or its beginning."""
+
+    pieces: list[bytes] = field(default_factory=list[bytes])
+    size: int = 0
+    """Bytes of the whole body so far."""
+
+    def add(self, data: bytes) -> int:
+        """Add a piece, and return how many bytes of it are kept."""
+        kept = data[: max(0, MAX_BODY - self.size)]
+        self.size += len(data)
+        if kept:
+            self.pieces.append(kept)
+        return len(kept)
+
+    @property
+    def data(self) -> bytes:
+        """What is kept."""
+        return b"".join(self.pieces)
+
+    def join(self) -> None:
+        """Join the pieces, since many small ones take much more memory."""
+        self.pieces = [self.data]
+
+    @property
+    def left_out(self) -> int:
+        """Bytes at the end that are not kept."""
+        return max(0, self.size - MAX_BODY)
+
+
+@dataclass(slots=True)
+class KeptSend:
+    """One request to the server, and what came back."""
+
+    sent: SentRequest
+    """Without the bodies, and with masked headers."""
+    body: KeptBody
+    opened: Opened | None = None
+    """Status and masked headers of the response."""
+    response: KeptBody = field(default_factory=KeptBody)
+    first_at: float | None = None
+    """When the first piece of the response's body came."""
+    last_at: float | None = None
+    failed: str = ""
+    """How the response broke off, or why there is none."""
+
+
+@dataclass(slots=True)
+class KeptExchange:
+    """One exchange."""
+
+    number: int
+    """Counted from 1 since the proxy was started."""
+    observed: ObservedExchange
+    """Without the body, and with masked headers."""
+    body: KeptBody
+    wall_time: float
+    """When it began, in seconds since 1970."""
+    change: int = 0
+    """The number of its last change."""
+    sends: list[KeptSend] = field(default_factory=list[KeptSend])
+    end: ExchangeEnd | None = None
+    """Without its error."""
+    error: str = ""
+    """What went wrong in the proxy itself, or that the client disconnected."""
+    secrets: set[str] = field(default_factory=set[str], repr=False)
+    size: int = 0
+    computed: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    """What a view has computed of it, shared by all snapshots."""
+
+    def snapshot(self) -> KeptExchange:
+        """Return a copy that does not change."""
+        sends = [replace(send, response=KeptBody([*send.response.pieces], send.response.size)) for send in self.sends]
+        return replace(self, sends=sends, secrets=set(self.secrets))
+
+
+class ExchangeStore:
+    """Keeps the last exchanges."""
+
+    def __init__(self, *, max_exchanges: int = MAX_EXCHANGES, max_bytes: int = MAX_BYTES) -> None:
+        self.max_exchanges = max_exchanges
+        self.max_bytes = max_bytes
+        self.response_bytes = MAX_BODY
+        self.id = token_hex(4)
+        """Another one in each process, so that a page knows when the proxy was started anew."""
+        self.size = 0
+        """Bytes that all exchanges take, roughly."""
+        self.change = 0
+        """The number of the last change."""
+        self._kept: OrderedDict[str, KeptExchange] = OrderedDict()
+        self._count = 0
+        self._lock = Lock()
+
+    # -- the observer
+
+    def began(self, exchange: ObservedExchange) -> None:
+        """Keep a request of a client."""
+        body = KeptBody()
+        body.add(exchange.request.body)
+        kept = KeptExchange(0, replace(exchange, request=_masked(exchange.request)), body, time.time())
+        kept.secrets = secrets_in(exchange.request.headers, exchange.request.url)
+        with self._lock:
+            self._count += 1
+            kept.number = self._count
+            replaced = self._kept.pop(exchange.id, None)
+            self.size -= replaced.size if replaced is not None else 0
+            self._kept[exchange.id] = kept
+            self._grow(kept, _OVERHEAD + min(body.size, MAX_BODY))
+
+    def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
+        """Keep a request to the server."""
+        with self._lock:
+            kept = self._kept.get(exchange.id)
+            if kept is None:
+                return
+            kept.secrets |= secrets_in(sent.request.headers, sent.request.url)
+            body = KeptBody()
+            size = _OVERHEAD + body.add(sent.request.body)
+            if not kept.sends:
+                size += _PARSED_SIZE * min(kept.body.size, MAX_BODY)
+            kept.sends.append(KeptSend(_without_bodies(sent, long=kept.body.left_out > 0), body))
+            self._grow(kept, size)
+
+    def received(self, exchange: ObservedExchange, received: Received) -> None:
+        """Keep what arrived of a response."""
+        with self._lock:
+            kept = self._kept.get(exchange.id)
+            if kept is None or not kept.sends:
+                return
+            send, size = kept.sends[-1], 0
+            if isinstance(received, Opened):
+                kept.secrets |= secrets_in(received.headers, "")
+                send.opened = replace(received, headers=mask_headers(received.headers))
+            elif isinstance(received, Piece):
+                send.first_at = received.at if send.first_at is None else send.first_at
+                size = send.response.add(received.data)
+            elif isinstance(received, Failed):
+                send.failed = f"{received.kind}: {without_credentials(received.text)}"
+            if not isinstance(received, (Opened, Piece)):
+                send.response.join()
+            send.last_at = received.at
+            self._grow(kept, size)
+
+    def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
+        """Keep the end of an exchange."""
+        with self._lock:
+            kept = self._kept.get(exchange.id)
+            if kept is None:
+                return
+            # an exception keeps all frames that it passed
+            kept.end, kept.error = replace(end, error=None), _error_text(end.error)
+            self._grow(kept, len(end.response) + sum(map(_reply_size, end.replies)))
+
+    # -- who shows them
+
+    def exchanges(self, after: int = 0) -> list[KeptExchange]:
+        """Return snapshots of the exchanges that changed after the change `after`, the oldest first."""
+        with self._lock:
+            return [kept.snapshot() for kept in self._kept.values() if kept.change > after]
+
+    def get(self, exchange_id: str) -> KeptExchange | None:
+        """Return a snapshot of one exchange; None if it is not kept."""
+        with self._lock:
+            kept = self._kept.get(exchange_id)
+            return None if kept is None else kept.snapshot()
+
+    @property
+    def first(self) -> int:
+        """The number of the oldest exchange that is kept, or of the next one."""
+        with self._lock:
+            return next((kept.number for kept in self._kept.values()), self._count + 1)
+
+    def clear(self) -> None:
+        """Forget all exchanges."""
+        with self._lock:
+            self._kept.clear()
+            self.size = 0
+            self.change += 1
+
+    def _grow(self, kept: KeptExchange, size: int) -> None:
+        """Count a change of an exchange that takes so many more bytes, and drop the oldest ones beyond the bounds."""
+        self.change += 1
+        kept.change = self.change
+        kept.size += size
+        self.size += size
+        while len(self._kept) > self.max_exchanges or (self.size > self.max_bytes and self._kept):
+            _, oldest = self._kept.popitem(last=False)
+            self.size -= oldest.size
+
+
+def _masked(request: Request) -> Request:
+    return Request(request.method, mask_url(request.url), mask_headers(request.headers), b"")
+
+
+def _without_bodies(sent: SentRequest, *, long: bool) -> SentRequest:
+    """Return what is kept of a request besides its body; of a `long` one, the messages are not."""
+    prepared, parsed = sent.prepared, sent.tool_request
+    if parsed is not None and long:
+        parsed = replace(parsed, body={key: value for key, value in parsed.body.items() if key != "messages"})
+    prepared = None if prepared is None else replace(prepared, body={})
+    parsed = None if parsed is None else replace(parsed, template=None)
+    return replace(sent, request=_masked(sent.request), prepared=prepared, tool_request=parsed)
+
+
+def _error_text(error: BaseException | None) -> str:
+    if error is None:
+        return ""
+    if isinstance(error, GeneratorExit):
+        return "the client disconnected"
+    return f"{type(error).__name__}: {without_credentials(str(error))}"
+
+
+def _reply_size(reply: Reply) -> int:
+    """Return roughly how many bytes a reply takes."""
+    return _OVERHEAD + sum(map(len, _texts(reply)))
+
+
+def _texts(reply: Reply) -> Iterator[str]:
+    yield reply.content
+    yield reply.reasoning
+    for call in reply.calls:
+        yield call.arguments_json
+    yield from (piece.raw for piece in reply.malformed)
+    yield from (piece.raw for piece in reply.discarded)

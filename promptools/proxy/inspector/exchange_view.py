@@ -1,0 +1,278 @@
+"""An exchange as the page shows it: a row of the list, and all that is known of it.
+
+Views are made when they are asked for, and never while an exchange runs: bodies are decoded, and replies parsed, here.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError, clip, without_credentials
+from promptools.proxy.inspector.copied_text import as_case, as_curl
+from promptools.proxy.inspector.exchange_store import MAX_BODY
+from promptools.proxy.inspector.masking import mask_secrets
+from promptools.proxy.inspector.prompt_view import last_question, view_prompt
+from promptools.proxy.inspector.reply_view import HARMONY, decode_reply, explain_choice, view_choice, view_reply
+
+if TYPE_CHECKING:
+    from promptools.exchange import Headers
+    from promptools.exchange.observer import Purpose
+    from promptools.profiles.profile import Api
+    from promptools.proxy.inspector.exchange_store import KeptBody, KeptExchange, KeptSend
+    from promptools.proxy.proxy_app import Proxy
+    from promptools.transport import Session
+    from promptools.types import Attempt, Trace
+
+MAX_PREVIEW = 120
+MODE_REASONS = ("modes", "raw mode", "raw_last", "dialect =")
+"""How the reasons of a target begin that decide about the mode."""
+
+
+def view_summary(kept: KeptExchange) -> dict[str, Any]:
+    """Return the JSON of an exchange in the list."""
+    end, now = kept.end, max((send.last_at or send.sent.at for send in kept.sends), default=kept.observed.at)
+    replies = end.replies if end else ()
+    calls = [call for reply in replies for call in reply.calls]
+    attempts = [send for send in kept.sends if send.sent.purpose != "template"]
+    view = {
+        "id": kept.observed.id,
+        "number": kept.number,
+        "change": kept.change,
+        "at": round(kept.wall_time * 1000),
+        "api": kept.observed.api,
+        "model": end.model if end else "",
+        "provider": without_credentials(end.provider) if end else "",
+        "state": _state(kept),
+        "status": end.status if end else None,
+        "mode": _mode(kept),
+        "attempts": len(attempts),
+        "ms": _ms((end.at if end else now) - kept.observed.at),
+        "calls": [call.name for call in calls],
+        "fixes": sum(len(call.fixes) for call in calls) + sum(len(reply.fixes) for reply in replies),
+        "malformed": sum(len(reply.malformed) for reply in replies),
+        "question": _question(kept),
+        "error": kept.error,
+    }
+    masked: dict[str, Any] = mask_secrets(view, kept.secrets)
+    return masked
+
+
+def view_exchange(kept: KeptExchange, proxy: Proxy, origin: str) -> dict[str, Any]:
+    """Return the JSON of a whole exchange; `origin` is the proxy's own URL, without a path."""
+    end, trace = kept.end, _trace(kept)
+    attempts = _attempts_by_send(kept.sends, trace)
+    url = origin + _client_path(kept.observed.api)
+    request = kept.observed.request
+    view = {
+        **view_summary(kept),
+        "request": {
+            "method": request.method,
+            "url": url,
+            "headers": _pairs(request.headers),
+            **_view_body(kept.body),
+            "curl": as_curl(request.method, url, request.headers, kept.body, needs_key=proxy.access.requires_key),
+        },
+        "why": _why(kept, attempts),
+        "reasons": _reasons(kept, proxy.session),
+        "notes": list(trace.notes) if trace else [],
+        "sends": [_view_send(kept, send, attempts.get(send.sent.number)) for send in kept.sends],
+        "replies": [view_reply(reply) for reply in end.replies] if end else [],
+        "response": {
+            "text": end.response.decode("utf-8", "replace") if end else "",
+            "left_out": end is not None and len(end.response) >= MAX_BODY,
+        },
+        **_bench(kept),
+    }
+    masked: dict[str, Any] = mask_secrets(view, kept.secrets)
+    return masked
+
+
+def _question(kept: KeptExchange) -> str:
+    """Return the beginning of the last question, which is read once: a summary is made at every change."""
+    if "question" not in kept.computed:
+        kept.computed["question"] = clip(last_question(kept.body.data), MAX_PREVIEW)
+    return kept.computed["question"]
+
+
+def _state(kept: KeptExchange) -> str:
+    if kept.end is None:
+        return "running"
+    if kept.error or kept.end.status is None:
+        return "disconnected" if "disconnected" in kept.error else "failed"
+    failed = kept.end.status >= 400 or any(reply.malformed for reply in kept.end.replies)
+    healed = any(call.fixes for reply in kept.end.replies for call in reply.calls)
+    trace = _trace(kept)
+    repeated = trace is not None and len(trace.attempts) > 1
+    return "failed" if failed else "healed" if healed or repeated else "ok"
+
+
+def _mode(kept: KeptExchange) -> str:
+    trace = _trace(kept)
+    if trace is not None and trace.mode:
+        return trace.mode
+    last = kept.sends[-1].sent if kept.sends else None
+    return "" if last is None else "unchanged" if last.purpose == "forward" else last.mode
+
+
+def _trace(kept: KeptExchange) -> Trace | None:
+    """Return the trace of the last reply, which lists all attempts."""
+    return kept.end.replies[-1].trace if kept.end and kept.end.replies else None
+
+
+def _attempts_by_send(sends: list[KeptSend], trace: Trace | None) -> dict[int, Attempt]:
+    """Return the attempts of the trace by the numbers of their sends; the rendering of a prompt belongs to the next."""
+    last_of_attempt = [
+        send.sent
+        for send, following in zip_longest(sends, sends[1:])
+        if send.sent.purpose != "template" or following is None or following.sent.mode != send.sent.mode
+    ]
+    attempts = trace.attempts if trace else ()
+    if len(attempts) != len(last_of_attempt):
+        return {}
+    return {sent.number: attempt for sent, attempt in zip(last_of_attempt, attempts, strict=True)}
+
+
+def _why(kept: KeptExchange, attempts: dict[int, Attempt]) -> list[str]:
+    """Return why the exchange took the modes that it took, one sentence for each send."""
+    lines: list[str] = []
+    for send in kept.sends:
+        if send.sent.purpose == "template":
+            lines.append("the server rendered its chat template, for raw mode")
+            continue
+        forwarded = send.sent.purpose == "forward"
+        what = "no tools are involved, so the request was passed on as it is" if forwarded else f"{send.sent.mode} mode"
+        lines.append(f"{what}: {_outcome(send, attempts.get(send.sent.number), done=kept.end is not None)}")
+    return lines
+
+
+def _outcome(send: KeptSend, attempt: Attempt | None, *, done: bool) -> str:
+    if attempt is not None:
+        return f"{attempt.outcome}: {attempt.why}" if attempt.why else attempt.outcome
+    if send.failed:
+        return send.failed
+    if send.opened is None:
+        return "no response yet"
+    if send.opened.status >= 400:
+        return f"HTTP {send.opened.status}"
+    return "answered" if done else "answering"
+
+
+def _reasons(kept: KeptExchange, session: Session) -> list[dict[str, Any]]:
+    """Return what is known about the server and model with its reasons; those that decide about the mode are marked."""
+    if kept.end is None:
+        return []
+    provider = kept.end.provider
+    named = provider if provider in session.config.providers else session.provider
+    trace = _trace(kept)
+    try:
+        target = session.resolve_target(
+            kept.end.model or None,
+            base_url=provider if "://" in provider else None,
+            provider=named,
+            detection=trace.seen if trace else None,
+        )
+    except UsageError:
+        return []
+    asked = trace is not None  # a request that was passed on was asked in no mode
+    return [{"text": reason, "mode": asked and reason.startswith(MODE_REASONS)} for reason in target.reasons]
+
+
+def _view_send(kept: KeptExchange, send: KeptSend, attempt: Attempt | None) -> dict[str, Any]:
+    sent, began = send.sent, kept.observed.at
+    done = kept.end is not None
+    return {
+        "number": sent.number,
+        "purpose": sent.purpose,
+        "mode": sent.mode,
+        "dialect": (sent.prepared.dialect if sent.prepared else None) or "",
+        "start": _ms(sent.at - began),
+        "opened": _ms(send.opened.at - began) if send.opened else None,
+        "first": _ms(send.first_at - began) if send.first_at is not None else None,
+        "end": _ms(send.last_at - began) if send.last_at is not None else None,
+        "ok": attempt.outcome == "answered" if attempt else bool(send.opened and send.opened.status < 400),
+        "outcome": _outcome(send, attempt, done=done),
+        "notes": list(sent.prepared.notes) if sent.prepared else [],
+        "request": {
+            "method": sent.request.method,
+            "url": sent.request.url,
+            "headers": _pairs(sent.request.headers),
+            **_view_body(send.body),
+            "curl": as_curl(sent.request.method, sent.request.url, sent.request.headers, send.body),
+        },
+        "prompt": view_prompt(send),
+        "response": {
+            "status": send.opened.status if send.opened else None,
+            "headers": _pairs(send.opened.headers) if send.opened else [],
+            "failed": send.failed,
+            **_view_body(send.response),
+        },
+        "reply": _view_raw_reply(send, kept.observed.api),
+    }
+
+
+def _view_raw_reply(send: KeptSend, client_api: str) -> dict[str, Any]:
+    """Return the choices of a raw reply, each part of their text with its meaning."""
+    if send.sent.purpose == "template" or send.opened is None or not 200 <= send.opened.status < 300:
+        return {"choices": [], "usage": None, "problem": ""}
+    reply = decode_reply(send, _reply_api(send.sent.purpose, send.sent.reply_api, client_api))
+    request, prepared = send.sent.tool_request, send.sent.prepared
+    choices = [
+        view_choice(
+            index,
+            choice,
+            explain_choice(choice, request, prepared) if request is not None and prepared is not None else None,
+        )
+        for index, choice in sorted(reply.choices.items())
+    ]
+    return {"choices": choices, "usage": reply.usage, "problem": reply.problem}
+
+
+def _reply_api(purpose: Purpose, api: Api, client_api: str) -> Api:
+    """Return the API of a response; a request that is forwarded is answered in the client's."""
+    return "ollama" if purpose == "forward" and client_api == "ollama" else api
+
+
+def _bench(kept: KeptExchange) -> dict[str, Any]:
+    """Return the last reply in text as a test case, and as the bench takes it; empty where there is none."""
+    for send in reversed(kept.sends):
+        request, prepared = send.sent.tool_request, send.sent.prepared
+        if request is None or prepared is None or send.opened is None or send.opened.status >= 300:
+            continue
+        choice = decode_reply(send, send.sent.reply_api).choices.get(0)
+        if choice is None or not choice.content:
+            continue
+        options: dict[str, Any] = {
+            "dialect": HARMONY if prepared.dialect == HARMONY else None,
+            "expect": None if prepared.dialect == HARMONY else prepared.dialect,
+            "strictness": None if request.options.strictness == "balanced" else request.options.strictness,
+            "accept": list(request.accepted_dialects) if request.accepted_dialects is not None else None,
+            "json_answer": request.json_answer or None,
+            "finish_reason": choice.finish_reason,
+        }
+        options = {name: value for name, value in options.items() if value is not None}
+        text, tools = prepared.prefill + choice.content, request.tools.to_openai()
+        name = f"{kept.observed.id} {send.sent.mode}"
+        return {
+            "case": as_case(name, text, tools, options),
+            "bench": {"text": text, "tools": json.dumps(tools, ensure_ascii=False, indent=2), **options},
+        }
+    return {"case": "", "bench": None}
+
+
+def _view_body(body: KeptBody) -> dict[str, Any]:
+    return {"text": body.data.decode("utf-8", "replace"), "size": body.size, "left_out": body.left_out}
+
+
+def _pairs(headers: Headers) -> list[list[str]]:
+    return [[name, value] for name, value in headers]
+
+
+def _client_path(api: str) -> str:
+    known = {"chat": "/v1/chat/completions", "ollama": "/api/chat"}
+    return known.get(api) or (api if api.startswith("/") else f"/v1/{api}")
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 1)

@@ -1,0 +1,199 @@
+"""A model's raw reply as the page shows it: decoded from the bytes of any API, each part of the text with its meaning.
+
+The parser is the one that reads replies for clients, with the options of the request; `promptools parse --explain`
+prints the same.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from promptools.engine.explanation import Explanation, describe_place, explain
+from promptools.engine.parser import ExplainingParser
+from promptools.exchange.upstream.upstream_reply import ReplyDecoder, is_stream
+from promptools.modes.replies.tool_deltas import ToolCallAssembler
+from promptools.modes.requests.history import quotable_texts
+from promptools.modes.requests.tool_names import rename_tools
+from promptools.schema import Tools
+from promptools.types import Call, Fix, Malformed, Reply
+from promptools.wire.json_types import as_object
+
+if TYPE_CHECKING:
+    from promptools.modes.mode import PreparedRequest
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.profiles.profile import Api
+    from promptools.proxy.inspector.exchange_store import KeptSend
+
+HARMONY = "harmony"
+MAX_TRIES_SHOWN = 200
+FIX_WORDS = {
+    "json": "the JSON was repaired",
+    "closer": "a missing end was added",
+    "unwrap": "a wrapper around the call was removed",
+    "alias": "a parameter had another of its names",
+    "name": "the tool's name was spelled differently",
+    "infer": "no tool was named, and the arguments fit only this one",
+    "coerce": "a value was converted to the type that the schema wants",
+    "marker": "the markers around the call were irregular",
+    "duplicate": "a key occurred twice, and its last value counts",
+    "escape": "text that was escaped in the request was restored",
+    "unchecked": "the arguments were not checked against the schema",
+}
+MALFORMED_WORDS = {
+    "truncated": "the text ended inside the call",
+    "invalid_json": "the arguments are not JSON, even with every repair",
+    "invalid_arguments": "the arguments do not fit the tool's schema",
+    "unknown_tool": "no tool of this name was offered",
+    "not_an_object": "the arguments are JSON, but not an object",
+    "limit": "nested too deeply, or a number too long to read",
+}
+
+
+@dataclass(slots=True)
+class RawChoice:
+    """One choice as the server sent it."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: ToolCallAssembler = field(default_factory=lambda: ToolCallAssembler(lambda _: False))
+    finish_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RawReply:
+    """A response of a server, decoded."""
+
+    choices: dict[int, RawChoice]
+    usage: dict[str, Any] | None
+    problem: str
+    """The error that the body reports, or why it is no reply."""
+
+
+def decode_reply(send: KeptSend, api: Api) -> RawReply:
+    """Decode what is kept of a response with HTTP 200."""
+    opened = send.opened
+    asked = as_object(_parse_json(send.body.data)).get("stream") is True
+    streamed = opened is not None and is_stream(opened.headers, asked=asked)
+    decoder = ReplyDecoder(streamed, api, choices=send.sent.choices)
+    choices: dict[int, RawChoice] = {}
+    for delta in [*decoder.feed(send.response.data), *decoder.close()]:
+        choice = choices.setdefault(delta.index or 0, RawChoice())
+        choice.content += delta.content + delta.refusal
+        choice.reasoning += delta.reasoning
+        choice.finish_reason = delta.finish_reason or choice.finish_reason
+        for call in delta.tool_calls:
+            choice.calls.add(call)
+    error = decoder.server_error.message if decoder.server_error else decoder.decode_error
+    return RawReply(choices, decoder.usage, error or "")
+
+
+def new_parser(request: ToolRequest, prepared: PreparedRequest, *, reasoning: bool) -> ExplainingParser:
+    """Return a parser as the one that read the reply, which had reasoning in a field of its own or not."""
+    known = request.profile.in_reasoning if prepared.in_reasoning is None else prepared.in_reasoning
+    sent_names = {name: sent_name for sent_name, name in prepared.client_names.items()}
+    harmony = prepared.dialect == HARMONY
+    return ExplainingParser(
+        Tools([]) if request.choice.kind == "none" else rename_tools(request.tools, sent_names),
+        dialect=HARMONY if harmony else None,
+        expect=None if harmony else prepared.dialect,
+        strictness=request.options.strictness,
+        in_reasoning=known and not reasoning,
+        json_answer=request.json_answer,
+        rescue=request.options.rescue,
+        accept=request.accepted_dialects,
+        sources=quotable_texts(request.messages),
+        restore=prepared.restore,
+    )
+
+
+def explain_choice(choice: RawChoice, request: ToolRequest, prepared: PreparedRequest) -> Explanation:
+    """Parse the text of a choice as it was parsed for the client."""
+    parser = new_parser(request, prepared, reasoning=bool(choice.reasoning))
+    return explain(parser, prepared.prefill + choice.content, choice.finish_reason)
+
+
+def view_choice(index: int, choice: RawChoice, explanation: Explanation | None) -> dict[str, Any]:
+    """Return the JSON of one choice; without an explanation its text is content."""
+    view: dict[str, Any] = {
+        "index": index,
+        "finish_reason": choice.finish_reason,
+        "reasoning": choice.reasoning,
+        "native_calls": [{"name": call.name, "arguments": call.arguments} for call in choice.calls.calls],
+    }
+    if explanation is None:
+        return {**view, "parts": [{"kind": "content", "text": choice.content}] if choice.content else []}
+    return {**view, **view_explanation(explanation)}
+
+
+def view_explanation(explanation: Explanation) -> dict[str, Any]:
+    """Return the JSON of a parsed text: its parts, and every strategy that was tried."""
+    text, reply = explanation.text, explanation.reply
+    labels = {call.span: f"{call.name} · {call.dialect}" for call in reply.calls}
+    labels |= {piece.span: MALFORMED_WORDS[piece.reason] for piece in reply.malformed}
+    labels |= {piece.span: piece.why for piece in reply.discarded}
+    return {
+        "parts": [
+            {"kind": kind, "text": text[span.start : span.end], "label": labels.get(span, ""), "start": span.start}
+            for span, kind in explanation.parts
+        ],
+        "tries": [
+            {
+                "strategy": attempt.strategy,
+                "on": describe_place(text, attempt.span),
+                "span": list(attempt.span),
+                "outcome": attempt.outcome,
+                "why": attempt.why,
+                "cost": attempt.cost,
+            }
+            for attempt in explanation.tries[:MAX_TRIES_SHOWN]
+        ],
+        "tries_left_out": max(0, len(explanation.tries) - MAX_TRIES_SHOWN),
+        "read": view_reply(reply),
+    }
+
+
+def view_reply(reply: Reply) -> dict[str, Any]:
+    """Return the JSON of a reply as the app got it, with every fix in words."""
+    return {
+        "content": reply.content,
+        "reasoning": reply.reasoning,
+        "calls": [_view_call(call) for call in reply.calls],
+        "malformed": [_view_malformed(piece) for piece in reply.malformed],
+        "fixes": list(map(fix_in_words, reply.fixes)),
+        "finish_reason": reply.finish_reason,
+    }
+
+
+def fix_in_words(fix: Fix) -> str:
+    """Return a fix as a sentence."""
+    place = f" (at {fix.path})" if fix.path else ""
+    return f"{FIX_WORDS[fix.kind]}: {fix.detail}{place}" if fix.detail else f"{FIX_WORDS[fix.kind]}{place}"
+
+
+def _view_call(call: Call) -> dict[str, Any]:
+    return {
+        "name": call.name,
+        "arguments": call.arguments_json,
+        "dialect": call.dialect,
+        "unknown_tool": call.unknown_tool,
+        "fixes": list(map(fix_in_words, call.fixes)),
+    }
+
+
+def _view_malformed(piece: Malformed) -> dict[str, Any]:
+    return {
+        "name": piece.name or "",
+        "why": MALFORMED_WORDS[piece.reason],
+        "message": piece.message,
+        "dialect": piece.dialect,
+        "raw": piece.raw,
+    }
+
+
+def _parse_json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None

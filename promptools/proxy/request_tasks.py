@@ -1,0 +1,109 @@
+"""What runs beside a request: the watch for the client's disconnect, and the clock of its exchange.
+
+A task group of anyio costs a fast request as much as all of its I/O. On asyncio, where nearly all ASGI servers run, the
+tasks are asyncio's own, and the clock's is started only once the request has taken that long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+class RequestTasks(Protocol):
+    """The tasks of one request; those that still run at the end of the block are cancelled."""
+
+    def start(self, work: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
+        """Run `work` in a task, in so many seconds."""
+        ...
+
+    def cancel(self) -> None:
+        """Cancel the request."""
+        ...
+
+    async def __aenter__(self) -> RequestTasks: ...
+
+    async def __aexit__(self, *error: object) -> bool | None: ...
+
+
+class AsyncioTasks:
+    """Tasks of asyncio; the request itself runs in a cancel scope of anyio, which shields what it has to close."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._scope = anyio.CancelScope()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._timers: list[asyncio.TimerHandle] = []
+
+    def start(self, work: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
+        """Run `work` in a task, in so many seconds."""
+        if after:
+            self._timers.append(self._loop.call_later(after, self.start, work))
+        else:
+            self._tasks.append(self._loop.create_task(_as_coroutine(work)))
+
+    def cancel(self) -> None:
+        """Cancel the request."""
+        self._scope.cancel()
+
+    async def __aenter__(self) -> AsyncioTasks:
+        self._scope.__enter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        for timer in self._timers:
+            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        return self._scope.__exit__(*error)
+
+
+class GroupTasks:
+    """Tasks of anyio, for any other event loop."""
+
+    def __init__(self) -> None:
+        self._group = anyio.create_task_group()
+
+    def start(self, work: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
+        """Run `work` in a task, in so many seconds."""
+
+        async def run() -> None:
+            await anyio.sleep(after)
+            await work()
+
+        self._group.start_soon(run)
+
+    def cancel(self) -> None:
+        """Cancel the request."""
+        self._group.cancel_scope.cancel()
+
+    async def __aenter__(self) -> GroupTasks:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        self._group.cancel_scope.cancel()
+        return await self._group.__aexit__(*error)
+
+
+def request_tasks() -> RequestTasks:
+    """Return the tasks of a request, for the event loop that runs."""
+    return AsyncioTasks() if is_asyncio() else GroupTasks()
+
+
+def is_asyncio() -> bool:
+    """Whether the running event loop is asyncio's."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _as_coroutine(work: Callable[[], Awaitable[None]]) -> None:
+    await work()

@@ -1,0 +1,48 @@
+"""What tests of apps use: a scripted server, checks of calls, recorded replies as parameters, snapshots of replies.
+
+`plugin` is a pytest plugin, which pytest loads by itself where promptools is installed; it offers the fixtures
+`scripted_server` and `reply_snapshot`. Importing this package loads no large library.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from promptools.testing.call_assertions import assert_calls
+    from promptools.testing.corpus import assert_same_reading, recorded
+    from promptools.testing.scripted_replies import HttpAnswer, ModelReply, calls_as_text, http_error
+    from promptools.testing.scripted_server import ScriptedServer
+
+__all__ = [
+    "HttpAnswer",
+    "ModelReply",
+    "ScriptedServer",
+    "assert_calls",
+    "assert_same_reading",
+    "calls_as_text",
+    "http_error",
+    "recorded",
+]
+
+_MODULES = {
+    "HttpAnswer": "scripted_replies",
+    "ModelReply": "scripted_replies",
+    "ScriptedServer": "scripted_server",
+    "assert_calls": "call_assertions",
+    "assert_same_reading": "corpus",
+    "calls_as_text": "scripted_replies",
+    "http_error": "scripted_replies",
+    "recorded": "corpus",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return getattr(_import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

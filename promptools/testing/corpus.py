@@ -1,0 +1,39 @@
+"""Recorded replies as the parameters of a test."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from promptools.errors import UsageError
+from promptools.recording import RecordedRow, read_rows
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
+
+
+def recorded(path: str | os.PathLike[str]) -> list[ParameterSet]:
+    """Return the rows of a file or directory as parameters of a test, for `pytest.mark.parametrize`.
+
+    Raises `UsageError` if there is none, and for a line that is none: a corpus that cannot be read must not pass.
+    """
+    import pytest
+
+    parameters: list[ParameterSet] = []
+    for row in read_rows(path):
+        if not isinstance(row, RecordedRow):
+            raise UsageError(f"{row.path}:{row.line}: {row.reason}")
+        parameters.append(pytest.param(row, id=row.id))
+    if not parameters:
+        raise UsageError(f"{os.fspath(path)!r} holds no recorded reply")
+    return parameters
+
+
+def assert_same_reading(row: RecordedRow) -> None:
+    """Fail, with a diff, unless a recorded reply is read as it was when it was recorded."""
+    __tracebackhide__ = True
+    difference = row.difference()
+    if difference:
+        raise AssertionError(
+            f"{row.path}:{row.line} is read otherwise (promptools replay --update accepts it):\n{difference}"
+        )

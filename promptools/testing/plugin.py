@@ -1,0 +1,32 @@
+"""The pytest plugin: fixtures for tests of apps. It is loaded whenever pytest starts, so it imports next to nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from promptools.testing.scripted_server import ScriptedServer
+
+
+@pytest.fixture
+def scripted_server() -> Iterator[ScriptedServer]:
+    """Run a server that answers Chat Completions with scripted replies; its base URL is `scripted_server.url`."""
+    from promptools.testing.scripted_server import ScriptedServer
+
+    server = ScriptedServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def reply_snapshot(request: pytest.FixtureRequest) -> Any:
+    """Compare with a snapshot: `assert reply == reply_snapshot`; needs syrupy, the extra `testing`."""
+    if not request.config.pluginmanager.has_plugin("syrupy"):
+        pytest.fail("reply_snapshot needs syrupy: pip install 'promptools-compat[testing]'", pytrace=False)
+    from promptools.testing.snapshots import ReplySnapshotExtension
+
+    return request.getfixturevalue("snapshot").use_extension(ReplySnapshotExtension)

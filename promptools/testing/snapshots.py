@@ -1,0 +1,20 @@
+"""Snapshots of replies with syrupy: what an app sees of a reply, without ids, places in the text, and times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syrupy.extensions.amber import AmberSnapshotExtension
+
+from promptools.recording.row_reading import describe_reply
+from promptools.types import Reply
+
+
+class ReplySnapshotExtension(AmberSnapshotExtension):
+    """Serializes a `Reply` by its calls, fixes, malformed calls, content and reasoning; all else as syrupy does."""
+
+    def serialize(self, data: Any, **options: Any) -> Any:
+        """Return the text of a snapshot."""
+        if isinstance(data, Reply):
+            data = describe_reply(data)
+        return super().serialize(data, **options)
