@@ -87,7 +87,7 @@ class RequestBody:
             if size > limit:
                 break
         self._first_piece = b"".join(pieces)
-        return self._first_piece if self._complete.is_set() and size <= limit else None
+        return self._first_piece if self._complete and size <= limit else None
 
     def __aiter__(self) -> RequestBody:
         return self
