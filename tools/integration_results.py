@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
+from environments import CORE
 from recipes import frameworks
 
 HEAD = """# Real clients, alone and through promptools
@@ -24,9 +25,10 @@ HEAD = """# Real clients, alone and through promptools
 Each client does a whole round trip with a tool, by its own means: it offers the tool, the model calls it, the client
 runs it and sends the result, and the final answer arrives. The servers are real, llama.cpp on scripted models whose
 calls it does not read: with one its parser fails, as with gpt-oss when it writes junk into a header, and with the other
-the call leaks into the text, as with Qwen3-Coder when it leaves out a tag. "Alone" is the client straight at the server
-(llama.cpp serves all three APIs by itself); through promptools, the base URL is that of `promptools serve` and nothing
-else is different. [Use a framework](../tasks/frameworks.md) shows how to configure them.
+the call leaks into the text, as with Qwen3-Coder when it leaves out a tag. "Alone" is the client straight at the
+server: llama.cpp serves Chat Completions, Responses and Messages by itself, and of Ollama's API nothing. Through
+promptools, the base URL is that of `promptools serve`, and all else is the same.
+[Use a framework](../tasks/frameworks.md) shows how to configure them.
 """
 NOTES = """
 In one piece and streamed the result is the same unless a row tells them apart. An SDK's default API is in bold. Coding
@@ -62,11 +64,16 @@ _SAME = ("chat", "responses")
 CLIENTS = (
     Client("openai_sdk", "Python", "frameworks-openai-3", dict.fromkeys(_SAME, "openai")),
     Client("anthropic_sdk", "Python", "frameworks-openai-3", {"messages": "anthropic"}),
+    Client("ollama_sdk", "Python", "frameworks-openai-3", {"ollama": "ollama"}),
     Client(
         "langchain_clients",
         "Python",
         "frameworks-openai-3",
-        {**dict.fromkeys(_SAME, "langchain-openai"), "messages": "langchain-anthropic"},
+        {
+            **dict.fromkeys(_SAME, "langchain-openai"),
+            "messages": "langchain-anthropic",
+            "ollama": "langchain-ollama",
+        },
     ),
     Client(
         "pydantic_ai_models", "Python", "frameworks-openai-3", dict.fromkeys((*_SAME, "messages"), "pydantic-ai-slim")
@@ -81,7 +88,7 @@ CLIENTS = (
     Client("smolagents_model", "Python", "frameworks-openai-3", {"chat": "smolagents"}, forced=True),
     Client("autogen_model", "Python", "frameworks-openai-3", {"chat": "autogen-ext"}),
     Client("instructor_client", "Python", "frameworks-openai-2", dict.fromkeys(_SAME, "instructor"), forced=True),
-    Client("litellm_sdk", "Python", "frameworks-openai-2", dict.fromkeys((*_SAME, "messages"), "litellm")),
+    Client("litellm_sdk", "Python", "frameworks-openai-2", dict.fromkeys((*_SAME, "messages", "ollama"), "litellm")),
     Client("openai_node", "Node", "frameworks-node", dict.fromkeys(_SAME, "openai")),
     Client(
         "vercel_ai",
@@ -117,7 +124,7 @@ class Row:
 
 def versions() -> dict[tuple[str, str], str]:
     """Return the version of each package, by the kind of client and its name."""
-    pins = [pin.partition("==") for pin in (*frameworks.OPENAI_2, *frameworks.OPENAI_3)]
+    pins = [pin.partition("==") for pin in (*frameworks.OPENAI_2, *frameworks.OPENAI_3, *CORE)]
     python = {("Python", name.partition("[")[0]): version for name, _, version in pins}
     node = {("Node", name): version for name, version in frameworks.NODE_PACKAGES.items()}
     programs = {**frameworks.CODEX_PACKAGE, **frameworks.CLAUDE_CODE_PACKAGE, **frameworks.OPENCODE_PACKAGE}

@@ -2,6 +2,7 @@
 
 from langchain.agents import create_agent
 from langchain_anthropic import ChatAnthropic
+from langchain_ollama import ChatOllama
 from langchain_openai import ChatOpenAI
 from weather_tool import KEY, QUESTION, get_weather
 
@@ -26,4 +27,13 @@ def messages(address, model, stream):
     return ask(ChatAnthropic(model=model, base_url=address, api_key=KEY, max_tokens=1000, max_retries=0), stream)
 
 
-WAYS = {"chat": of_openai(), "responses": of_openai(use_responses_api=True), "messages": messages}
+def of_ollama(address, model, stream):
+    return ask(ChatOllama(model=model, base_url=address), stream)
+
+
+WAYS = {
+    "chat": of_openai(),
+    "responses": of_openai(use_responses_api=True),
+    "messages": messages,
+    "ollama": of_ollama,
+}

@@ -61,4 +61,5 @@ WAYS = {
     "chat": completion("openai/", "/v1"),
     "responses": responses,
     "messages": completion("anthropic/", ""),
+    "ollama": completion("ollama_chat/", ""),
 }
