@@ -13,6 +13,7 @@
 #   make models   real models, small ones, on a real llama.cpp: a dozen questions; MODELS names others than qwen-0.5b
 #   make fuzz     the tests that go by the clock; damaged replies of every dialect for SECONDS (600), one process a
 #                 core; and then text that may cost too much; SEED and DIALECT choose
+#   make soak     500 streams at once for SECONDS (300) through the proxy, a fifth of them with faults; STREAMS
 #   make results  docs/reference/results.md, from what the real servers that are installed do now
 #   make results-integrations  docs/reference/integrations.md, from what real clients get now
 #   make results-models  docs/reference/real-models.md: all questions in every way, which takes hours; ARGS choose
@@ -31,7 +32,7 @@ export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.venv/.pycache
 # real clients, by the environments that they need
 INTEGRATIONS := frameworks-openai-3 frameworks-openai-2 frameworks-node frameworks-go opencode codex claude-code
 
-.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm integrations deploy-lint models fuzz results results-integrations results-models dialects docs screenshots bench clean
+.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm integrations deploy-lint models fuzz soak results results-integrations results-models dialects docs screenshots bench clean
 .DEFAULT_GOAL := test
 
 # not taken from the environment variable of that name
@@ -61,7 +62,7 @@ types: .venv/.dev
 # SAMPLE=10: one in ten of the rows that are read in many ways, and of the examples of the property tests
 SAMPLE ?= 10
 # markers of tests that need what is installed apart
-APART := ollama vllm templates chromium integrations deploy-lint models
+APART := ollama vllm redis templates chromium integrations deploy-lint models
 # a path is always given: without one, syrupy takes the snapshots of what a sample leaves out for unused
 PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
 suite: .venv/.dev
@@ -76,8 +77,8 @@ test-all:
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
 e2e: .venv/.dev
-	@echo '== pytest, real Ollama, real vLLM, openai-harmony, templates, Chromium, linters'
-	@$(BIN)/python tools/stage.py vllm ollama o200k templates chromium deploy-lint $(PYTEST)
+	@echo '== pytest, real Ollama, real vLLM, Redis, openai-harmony, templates, Chromium, linters'
+	@$(BIN)/python tools/stage.py vllm ollama redis o200k templates chromium deploy-lint $(PYTEST)
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'
@@ -123,6 +124,12 @@ fuzz: .venv/.dev
 		$(if $(SEED),--seed $(SEED)) $(if $(DIALECT),--dialect $(DIALECT)) $(ARGS); found=$$?; \
 	$(if $(DIALECT),,$(BIN)/python tools/fuzz_linear.py --seconds $$(($(SECONDS) / 5)) \
 		$(if $(SEED),--seed $(SEED)) || found=$$?;) exit $$found
+
+# Prints what came of the streams, and the proxy's memory. `make test` has a short form.
+STREAMS ?= 500
+soak: SECONDS = 300
+soak: .venv/.dev
+	@$(BIN)/python tools/soak.py --streams $(STREAMS) --seconds $(SECONDS) $(ARGS)
 
 # A server that is not installed keeps its rows. One worker, for the sake of vLLM.
 results: .venv/.dev

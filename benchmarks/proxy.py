@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 
 from benchmarks import samples
+from benchmarks.figure import chart
 from benchmarks.table import Row, Table, Target
 from benchmarks.timing import seconds
 
@@ -29,6 +30,7 @@ ROOT = Path(__file__).parents[1]
 ROUNDS = 7
 ROUND_SECONDS = 0.7
 LITELLM_ROUNDS = 2
+CONCURRENCIES = (1, 16, 64)
 CHUNKS = 150
 STREAMS = 8
 MEMORY_STREAMS = 64
@@ -101,6 +103,11 @@ class Load:
 
 def proxy() -> tuple[Table, ...]:
     """Measure all proxies."""
+    return _tables(*_measure())
+
+
+def _measure() -> tuple[Peer, Peer, Peer, Peer | str]:
+    """Return the server, the floor, ours and litellm's with their figures; or why there is none of litellm."""
     with contextlib.ExitStack() as stack:
         stub = stack.enter_context(_started("server", [sys.executable, "-m", "benchmarks.proxies.stub"]))
         url = f"http://127.0.0.1:{stub.port}"
@@ -119,14 +126,18 @@ def proxy() -> tuple[Table, ...]:
         if isinstance(litellm, Peer):
             load.run(litellm, PLAIN, 16, requests=50)
             for _ in range(LITELLM_ROUNDS):
+                measured = load.run(litellm, PLAIN, 1, seconds=ROUND_SECONDS)
+                litellm.high("rate 1", measured["requests"] / measured["seconds"])
                 _throughput(load, litellm)
-        return _tables(stub, floor, ours, litellm)
+        return stub, floor, ours, litellm
 
 
 def _round(load: Load, stub: Peer, peers: list[Peer]) -> None:
     """Measure every case once."""
     for peer in (stub, *peers):
-        peer.low("p50", load.run(peer, PLAIN, 1, seconds=ROUND_SECONDS / 2)["p50"])
+        measured = load.run(peer, PLAIN, 1, seconds=ROUND_SECONDS / 2)
+        peer.low("p50", measured["p50"])
+        peer.high("rate 1", measured["requests"] / measured["seconds"])
     for peer in peers:
         _throughput(load, peer)
     for peer in peers:
@@ -140,7 +151,7 @@ def _round(load: Load, stub: Peer, peers: list[Peer]) -> None:
 
 
 def _throughput(load: Load, peer: Peer) -> None:
-    for concurrency in (16, 64):
+    for concurrency in CONCURRENCIES[1:]:
         begin = peer.spent()
         measured = load.run(peer, PLAIN, concurrency, seconds=ROUND_SECONDS)
         peer.high(f"rate {concurrency}", measured["requests"] / measured["seconds"])
@@ -162,7 +173,7 @@ def _memory(load: Load, peer: Peer) -> None:
 def _tables(stub: Peer, floor: Peer, ours: Peer, litellm: Peer | str) -> tuple[Table, ...]:
     direct = stub.best["p50"]
     rows = [_compared("p50, one at a time: added", floor, ours, "p50", LATENCY, less=direct)]
-    rows += [_rate(concurrency, floor, ours, litellm) for concurrency in (16, 64)]
+    rows += [_rate(concurrency, floor, ours, litellm) for concurrency in CONCURRENCIES[1:]]
     if isinstance(litellm, Peer):
         ratio = ours.best["rate 16"] / litellm.best["rate 16"]
         rows.append(Row("requests a second at 16, over litellm's", {"promptools": f"{ratio:.0f}x"}, ratio, LITELLM))
@@ -275,3 +286,22 @@ def _listening(process: subprocess.Popen[bytes], port: int) -> Peer | None:
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
+
+
+def _draw(peers: list[Peer]) -> str:
+    """Return the chart of the throughput."""
+    lines = {peer.name: [(0, 0), *((count, peer.best[f"rate {count}"]) for count in CONCURRENCIES)] for peer in peers}
+    return chart("Requests through a proxy", "requests at a time", "requests a second", lines)
+
+
+def main() -> None:
+    """Print the table, and write the chart."""
+    stub, floor, ours, litellm = _measure()
+    for table in _tables(stub, floor, ours, litellm):
+        print(table.text())
+    peers = [peer for peer in (litellm, floor, ours) if isinstance(peer, Peer)]
+    Path(sys.argv[1]).write_text(_draw(peers), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -29,6 +29,7 @@ from recipes.chromium import CHROMIUM
 from recipes.deploy_lint import DEPLOY_LINT
 from recipes.ollama import OLLAMA
 from recipes.recipe import CannotMakeError, Recipe, install
+from recipes.redis_server import REDIS
 from recipes.templates import TEMPLATES
 from recipes.vllm import OLD_VERSION, OLD_VLLM, VLLM, VOCABULARY
 
@@ -60,7 +61,9 @@ ENVIRONMENTS: dict[str, Recipe] = {
             "partial-json-parser==0.2.1.1.post7",
             "openai==3.54.0",
             "aiohttp==3.14.5",
+            "prometheus-client==0.26.0",
             "psutil==7.2.2",
+            "starlette==1.10.0",
             "uvloop==0.23.0",
             *CORE,
             *TESTS,
@@ -72,6 +75,8 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "vllm": VLLM,
     f"vllm-{OLD_VERSION}": OLD_VLLM,
     "o200k": VOCABULARY,
+    # what workers and replicas of the proxy share their state through
+    "redis": REDIS,
     # chat templates of model families, for a llama.cpp that is here already
     "templates": TEMPLATES,
     # for the page of the inspector

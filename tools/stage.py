@@ -2,10 +2,11 @@
 
     python tools/stage.py ollama vllm [ARGUMENTS OF PYTEST]
 
-Installs it first (see `environments.py`), then runs the tests with its mark: servers; `o200k`, the vocabulary that the
-Harmony tests need to compare with openai-harmony; `templates`, chat templates of model families; `chromium`, for the
-inspector's page; or a real model, such as `model-qwen-0.5b`. If one cannot be installed, a line says why and its tests
-are skipped; with PROMPTOOLS_E2E=required, as in CI, that is a failure.
+Installs it first (see `environments.py`), then runs the tests with its mark: servers; `redis`, through which proxies
+share their state; `o200k`, the vocabulary that the Harmony tests need to compare with openai-harmony; `templates`, chat
+templates of model families; `chromium`, for the inspector's page; or a real model, such as `model-qwen-0.5b`. If one
+cannot be installed, a line says why and its tests are skipped; with PROMPTOOLS_E2E=required, as in CI, that is a
+failure.
 
 The tests are distributed over several processes, so that some run while a vLLM boots, which takes a minute.
 """
@@ -27,6 +28,8 @@ SERVERS = "tests/e2e"
 """Tests against servers."""
 COMPARING = "tests/harmony tests/cli tests/test_tool_tokens.py"
 """Tests that compare with openai-harmony."""
+PROXY = "tests/proxy"
+"""Tests of what proxies share."""
 MODELS = "tests/models"
 """Tests with real models."""
 DEPLOY = "tests/deploy"
@@ -70,6 +73,8 @@ def folder(name: str) -> str:
         return COMPARING
     if name == "chromium":
         return PAGES
+    if name == "redis":
+        return PROXY
     if name.startswith("model-"):
         return MODELS
     if name == "deploy-lint":

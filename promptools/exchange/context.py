@@ -30,6 +30,8 @@ class ClientRequest:
     request: Request
     at: float
     client_api: ClientApi = CHAT_API
+    owner: str = ""
+    """Whom the responses that it stores belong to (empty: whoever has the same credentials)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Context:
     wait: WaitFor | None = None
     deadline: float | None = None
     """Bounds all attempts of one request together."""
+    attempt_timeout: float | None = None
+    """Bounds each request to the server and its reply."""
     max_tools: int | None = None
     """The number of tools that one request may offer (None: unlimited)."""
     max_reply: int = MAX_REPLY

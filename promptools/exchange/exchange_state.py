@@ -162,11 +162,11 @@ class ExchangeState:
         return data
 
     def _open(self, request: Request) -> Steps[Opened | Failed]:
-        result = yield from self._perform(Send(request, self.policy.seconds_left(self.now)))
+        result = yield from self._perform(Send(request, self._send_timeout()))
         if self.opened is not None and isinstance(result, Failed) and result.kind == "closed":
             # uvicorn closes the connection after an HTTP 500 without announcing it: the next request on it fails
             self.notes.append("the server had closed the connection after its last answer: sent again on another")
-            result = yield from self._perform(Send(request, self.policy.seconds_left(self.now)))
+            result = yield from self._perform(Send(request, self._send_timeout()))
         assert isinstance(result, (Opened, Failed)), result
         if isinstance(result, Opened):
             self.opened = result
@@ -174,6 +174,11 @@ class ExchangeState:
             self.context.detection_cache.evict(server_root(api_base(request.url)))
         self._observe_received(result)
         return result
+
+    def _send_timeout(self) -> float | None:
+        """Return the seconds that a request and its reply may take; None: any."""
+        bounds = (self.policy.seconds_left(self.now), self.context.attempt_timeout)
+        return min((bound for bound in bounds if bound is not None), default=None)
 
     def _request(self, body: bytes, path: str, method: str = "POST") -> Request:
         url = route_url(self.url or self.request.url, path)

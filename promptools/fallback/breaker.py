@@ -89,6 +89,11 @@ class Breaker:
         """Record a good reply, which resets the circuit."""
         self._circuits.pop(key, None)
 
+    def forget(self, provider: str) -> None:
+        """Reset all circuits of a provider: its server may be another one now."""
+        for key in [key for key in tuple(self._circuits) if key.provider == provider]:
+            self._circuits.pop(key, None)
+
     def why(self, key: BreakerKey) -> str:
         """Return the reason of the last failure; empty if there was none."""
         circuit = self._circuits.get(key)
@@ -97,6 +102,22 @@ class Breaker:
     def states(self, at: float) -> dict[BreakerKey, BreakerState]:
         """Return the state of every circuit, for display."""
         return {key: self.state(key, at) for key in tuple(self._circuits)}
+
+    def open_circuits(self, at: float) -> dict[BreakerKey, tuple[float, str]]:
+        """Return the circuits that are open, with the seconds that they still are, and why."""
+        return {
+            key: (circuit.opened + self.cool_down - at, circuit.why)
+            for key, circuit in self._circuits.copy().items()
+            if circuit.opened is not None and at < circuit.opened + self.cool_down
+        }
+
+    def open(self, key: BreakerKey, at: float, seconds: float, why: str) -> None:
+        """Open a circuit for some seconds: another process that shares the breaker's state has opened it."""
+        circuit = _Circuit(deque(maxlen=max(1, self.threshold)), last_failure=at, why=why)
+        circuit.opened = at + seconds - self.cool_down
+        self._circuits[key] = circuit
+        if len(self._circuits) > self.limit:
+            self._evict()
 
     def _evict(self) -> None:
         """Evict the circuits that failed longest ago."""

@@ -1,6 +1,6 @@
 """What endpoints and models can do: packaged facts, the user's config, and the overlay of both."""
 
-from promptools.profiles.config_files.config import Config, Model, Provider, ProxyOptions, find_config
+from promptools.profiles.config_files.config import Config, KeyOptions, Model, Provider, ProxyOptions, find_config
 from promptools.profiles.config_files.promptools_toml import load_config
 from promptools.profiles.facts import Builtin, Fact, all_control_tokens, families, family_dialect, kinds, load_builtin
 from promptools.profiles.profile import Profile
@@ -10,6 +10,7 @@ __all__ = [
     "Builtin",
     "Config",
     "Fact",
+    "KeyOptions",
     "Model",
     "Profile",
     "Provider",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from promptools.exchange.downstream.client_api import ClientApi
 
 Message: TypeAlias = MutableMapping[str, Any]
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -12,6 +16,7 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Fields: TypeAlias = Iterable[tuple[bytes, bytes]]
 
+JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 HOP_BY_HOP_FIELDS = frozenset(
     {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te"}
     | {b"trailer", b"transfer-encoding", b"upgrade"}
@@ -32,8 +37,19 @@ class DisconnectedError(Exception):
 class RefusedError(Exception):
     """The proxy refuses a request with an error of its own; nothing is sent upstream."""
 
-    def __init__(self, status: int, message: str, *, code: str, kind: str = "UsageError", headers: Fields = ()) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        kind: str = "UsageError",
+        headers: Fields = (),
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(message)
+        self.retry_after = retry_after
+        """Seconds after which the same request may pass; None: it never will."""
         self.status = status
         self.kind = kind
         self.code = code
@@ -73,3 +89,21 @@ def end_to_end_fields(headers: Fields) -> list[tuple[bytes, bytes]]:
     }
     dropped = HOP_BY_HOP_FIELDS | named if named else HOP_BY_HOP_FIELDS
     return [(name, value) for name, value in fields if name.lower() not in dropped]
+
+
+def retry_fields(seconds: float | None) -> list[tuple[bytes, bytes]]:
+    """Return the fields that tell clients whether and when to retry: `Retry-After`, and those that the SDKs read."""
+    if seconds is None:
+        return [(b"x-should-retry", b"false")]
+    return [
+        (b"retry-after", str(max(1, math.ceil(seconds))).encode()),
+        (b"retry-after-ms", str(max(1, math.ceil(seconds * 1000))).encode()),
+        (b"x-should-retry", b"true"),
+    ]
+
+
+async def send_refusal(send: Send, error: RefusedError, api: ClientApi) -> None:
+    """Send the error response for a refused request."""
+    body = api.encode_error(str(error), kind=error.kind, code=error.code)
+    headers = [JSON_CONTENT_TYPE, *retry_fields(error.retry_after), *error.headers]
+    await send_response(send, error.status, headers, body)

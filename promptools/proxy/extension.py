@@ -12,11 +12,13 @@ from promptools.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from starlette.applications import Starlette
     from starlette.routing import BaseRoute
 
     from promptools.exchange import Observer
+    from promptools.proxy.asgi import Receive, Send
     from promptools.proxy.proxy_app import Proxy
 
 
@@ -78,3 +80,16 @@ class ExtensionRoutes:
 def _first_part(path: str) -> str:
     end = path.find("/", 1)
     return path if end < 0 else path[:end]
+
+
+async def run_lifespan(app: AbstractAsyncContextManager[object], receive: Receive, send: Send) -> None:
+    """Enter and exit an application when the ASGI server starts and stops."""
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            await app.__aenter__()
+        if message["type"] == "lifespan.shutdown":
+            await app.__aexit__(None, None, None)
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

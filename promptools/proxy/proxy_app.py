@@ -14,15 +14,37 @@ from anyio.lowlevel import checkpoint
 from promptools.errors import without_credentials
 from promptools.exchange import Request
 from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
+from promptools.exchange.downstream.responses.response_store import owner_of
 from promptools.proxy import relay
-from promptools.proxy.admission.access import AccessControl
-from promptools.proxy.asgi import DisconnectedError, RefusedError, end_to_end_fields, send_head, send_response
-from promptools.proxy.extension import Extension, ExtensionRoutes
+from promptools.proxy.admission.admission import Admission
+from promptools.proxy.admission.api_keys import ApiKey
+from promptools.proxy.admission.cors import with_cors
+from promptools.proxy.admission.limits import Limits, check_header
+from promptools.proxy.asgi import (
+    JSON_CONTENT_TYPE,
+    DisconnectedError,
+    RefusedError,
+    end_to_end_fields,
+    retry_fields,
+    send_head,
+    send_refusal,
+    send_response,
+)
+from promptools.proxy.extension import Extension, ExtensionRoutes, run_lifespan
+from promptools.proxy.in_flight import RequestInFlight, RequestsInFlight
 from promptools.proxy.request_body import RequestBody, check_framing, has_json_body, streaming_body
 from promptools.proxy.request_tasks import RequestTasks, request_tasks
 from promptools.proxy.routing.model_directory import is_model_list
 from promptools.proxy.routing.request_router import open_router
-from promptools.proxy.served_config import ProxyArguments, ServedConfig, serve_config
+from promptools.proxy.served_config import (
+    ProxyArguments,
+    ServedConfig,
+    ServedProperties,
+    as_values,
+    forget_changed,
+    serve_config,
+)
+from promptools.proxy.shared_state.shared_state import SharedState
 from promptools.proxy.upstream.direct_client import DirectClient, can_send_directly
 from promptools.proxy.upstream.duplex import use_duplex_connections
 from promptools.proxy.upstream.forwarded_fields import (
@@ -35,29 +57,27 @@ from promptools.proxy.upstream.forwarded_fields import (
 from promptools.proxy.upstream.key_masking import mask_error
 from promptools.proxy.upstream.upstream_url import read_request_target, route_path
 from promptools.transport import AsyncDriver, Session, Settings, installed_library, library_of, with_error_boundary
-from promptools.transport.endpoints import PROXY_ENDPOINTS, Endpoint, find_endpoint
+from promptools.transport.endpoints import PROXY_ENDPOINTS, RESPONSES_ENDPOINTS, Endpoint, find_endpoint
 from promptools.transport.observers import as_observers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from promptools.exchange import Exchange, Observer
-    from promptools.profiles import Config, Target
+    from promptools.profiles import Config
     from promptools.proxy.asgi import Message, Receive, Scope, Send
     from promptools.proxy.routing.request_router import RequestRouter
-    from promptools.proxy.upstream.upstream_url import UpstreamAddress
 
 log = logging.getLogger("promptools")
 READ_TIMEOUT = 600.0
 """Maximum number of seconds between two pieces of a response, as in the OpenAI SDK: a long prompt takes long."""
 CONNECT_TIMEOUT = 10.0
+RETRY_SECONDS = 1.0  # when a client may retry a request that the server did not answer in time
 MAX_TOOLS = 4096
 """Maximum number of tools in one request, unless `max_tools` is set."""
 
-JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 
-
-class Proxy:
+class Proxy(ServedProperties):
     """An ASGI application in front of servers: the APIs that it serves go through exchanges, all else passes.
 
     The server is at `base_url`, or is the config's provider `provider`. Without both, requests are routed over all
@@ -65,10 +85,12 @@ class Proxy:
     `AsyncClient`) sends the requests; the caller closes it.
 
     With `api_keys`, to which those of the config and of PROMPTOOLS_API_KEY are added, only requests with one of them
-    are accepted. The client's own authorization is forwarded only if neither the proxy nor the provider has a key.
-    Without keys, a request over loopback must name a loopback host, or one of `allowed_hosts` ("*": any). `max_body`
-    limits the bodies that are read, in bytes; all others are streamed without a limit. `extensions` follow the
-    exchanges, or serve pages of their own.
+    are accepted; an `ApiKey` has a name, for which the config may have limits. The client's own authorization is
+    forwarded only if neither the proxy nor the provider has a key. Without keys, a request over loopback must name a
+    loopback host, or one of `allowed_hosts` ("*": any). Web pages of `cors_origins` may use the proxy from a browser.
+    `max_body` limits the bodies that are read, in bytes; all others are streamed without a limit. `limits` replaces the
+    config's. Proxies with the same `redis_url` share what they keep and count. `extensions` follow the exchanges, or
+    serve pages of their own.
     """
 
     def __init__(
@@ -76,9 +98,12 @@ class Proxy:
         *,
         base_url: str | None = None,
         http_client: Any = None,
-        api_keys: Iterable[str] | str = (),
+        api_keys: Iterable[str | ApiKey] | str = (),
         allowed_hosts: Iterable[str] | str = (),
         max_body: int | None = None,
+        limits: Limits | None = None,
+        cors_origins: Iterable[str] | str = (),
+        redis_url: str | None = None,
         extensions: Sequence[Extension] = (),
         **settings: Unpack[Settings],
     ) -> None:
@@ -89,8 +114,11 @@ class Proxy:
             base_url=base_url,
             allow_provider=settings.get("allow_provider"),
             max_body=max_body,
-            api_keys=(*_as_values(api_keys),),
-            allowed_hosts=(*_as_values(allowed_hosts),),
+            attempt_timeout=settings.get("attempt_timeout"),
+            limits=limits,
+            cors_origins=(*as_values(cors_origins),),
+            api_keys=(*as_values(api_keys),),
+            allowed_hosts=(*as_values(allowed_hosts),),
         )
         self._http = http_client
         self._owns_http = http_client is None
@@ -98,63 +126,54 @@ class Proxy:
         self._library = installed_library() if http_client is None else library_of(http_client)
         self.served = serve_config(session, self._arguments, self._library.module, self._run_probe)
         """What it serves now; a reload replaces it."""
-        self.extensions = tuple(extensions)
+        redis_url = redis_url or session.config.proxy.redis_url
+        self._shared = SharedState(redis_url, session) if redis_url else None
+        self._admit()
+        self.in_flight = RequestsInFlight()
+        self.draining = False
+        """Whether it is shutting down: what is in flight is finished, and other requests should go elsewhere."""
+        self.extensions = (*extensions, *([self._shared] if self._shared is not None else []))
         self._extension_routes = ExtensionRoutes(self, self.extensions)
 
     def reload(self, config: Config | str | os.PathLike[str] | None) -> None:
         """Serve another config from the next request on; raise `UsageError` for a bad one, and keep the old.
 
-        Requests in flight keep the config that they began with. The breaker stays, and so does what was detected.
+        Requests in flight keep the config that they began with. What the breaker knows and what was detected stays, for
+        providers that did not change.
         """
-        session = self.session.with_settings({"config": config})
-        self.served = serve_config(session, self._arguments, self._library.module, self._run_probe, self.served.table)
+        session, old = self.session.with_settings({"config": config}), self.served
+        self.served = serve_config(session, self._arguments, self._library.module, self._run_probe, old.table)
+        forget_changed(old.session.config, self.session)
+        self._admit(old)
 
-    @property
-    def session(self) -> Session:
-        """The session that starts the exchanges."""
-        return self.served.session
-
-    @property
-    def target(self) -> Target:
-        """The server, or the default provider's."""
-        return self.served.target
-
-    @property
-    def authorization(self) -> str | None:
-        """What is sent to `upstream` in place of the client's keys."""
-        return self.served.authorization
-
-    @property
-    def access(self) -> AccessControl:
-        """Who may use the proxy."""
-        return self.served.access
-
-    @property
-    def upstream(self) -> UpstreamAddress:
-        """The server's address; with several, the default provider's first one."""
-        return self.served.upstream
-
-    @property
-    def max_body(self) -> int:
-        """Maximum size of a body that is read, in bytes."""
-        return self.served.max_body
-
-    @property
-    def base_url(self) -> str:
-        """The server's base URL, without credentials."""
-        return self.served.upstream.base_url
+    def _admit(self, old: ServedConfig | None = None) -> None:
+        """Apply the config's limits and origins; counts of requests go on if the limits are the same."""
+        served, shared = self.served, self._shared
+        if old is None or (served.limits, served.key_limits) != (old.limits, old.key_limits):
+            self.admission = Admission(served.limits, served.key_limits, None if shared is None else shared.limits)
+        self._cors = with_cors(self._serve, served.origins) if served.origins else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
         if scope["type"] == "http":
-            if self._extension_routes.match(route_path(scope)):
-                await self._serve_extension(scope, receive, send)
-            else:
-                await self._handle_request(scope, receive, send)
+            await (self._cors or self._serve)(scope, receive, send)
         elif scope["type"] == "lifespan":
-            await self._run_lifespan(receive, send)
+            await run_lifespan(self, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1003})
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if self._extension_routes.match(route_path(scope)):
+            await self._serve_extension(scope, receive, send)
+        else:
+            await self._handle_request(scope, receive, send)
+
+    async def drain(self, seconds: float) -> None:
+        """Let the requests in flight finish for some seconds; then end the others, each with an error in its API."""
+        self.draining = True
+        await self.in_flight.wait(seconds)
+        self.in_flight.cut()
 
     async def aclose(self) -> None:
         """Close the connections to the server, unless the HTTP client is the caller's."""
@@ -194,17 +213,6 @@ class Proxy:
             await extension.stop()
         await self.aclose()
 
-    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                await self.__aenter__()
-            if message["type"] == "lifespan.shutdown":
-                await self.__aexit__()
-            await send({"type": f"{message['type']}.complete"})
-            if message["type"] == "lifespan.shutdown":
-                return
-
     async def _serve_extension(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a page of an extension, to those who may use the proxy."""
         try:
@@ -217,28 +225,36 @@ class Proxy:
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, and close its upstream at once when the client disconnects."""
-        body = RequestBody(scope, receive)
-        async with request_tasks() as tasks:
+        body, request = RequestBody(scope, receive), RequestInFlight(send)
+        with self.in_flight.tracking(request):
+            async with request_tasks() as tasks:
 
-            async def watch() -> None:
-                await body.wait_for_disconnect()
-                tasks.cancel()
+                async def watch() -> None:
+                    await body.wait_for_disconnect()
+                    tasks.cancel()
 
-            async def lasting(message: Message) -> None:
-                last = message["type"] == "http.response.body" and not message.get("more_body", False)
-                await (body.send_last(send, message) if last else send(message))
+                async def lasting(message: Message) -> None:
+                    last = message["type"] == "http.response.body" and not message.get("more_body", False)
+                    await (body.send_last(request.send, message) if last else request.send(message))
 
-            body.on_abandoned = partial(tasks.start, watch)
-            await self._route_request(scope, body, tasks, lasting)
+                request.cancel = tasks.cancel
+                body.on_abandoned = partial(tasks.start, watch)
+                await self._route_request(scope, body, tasks, lasting, request)
+            await request.finish()
 
-    async def _route_request(self, scope: Scope, body: RequestBody, tasks: RequestTasks, send: Send) -> None:
+    async def _route_request(
+        self, scope: Scope, body: RequestBody, tasks: RequestTasks, send: Send, request: RequestInFlight
+    ) -> None:
         """Route a request; respond with an error if it is refused, and not at all if the client disconnects early."""
         served, method = self.served, scope["method"]
         work: Callable[[Send], Awaitable[object]]
         endpoint = find_endpoint(PROXY_ENDPOINTS, method, scope["path"], served.host)
-        api = CHAT_API if endpoint is None else endpoint.api
+        api = request.api = CHAT_API if endpoint is None else endpoint.api
         try:
             path, query = self._locate(scope)
+            admission = self.admission
+            key = served.access.key_name(scope) if admission.has_keys else ""
+            await admission.check_rate(key)
             endpoint = find_endpoint(PROXY_ENDPOINTS, method, path, served.host)
             router = await open_router(served.table, served.session, served.directory, path, query)
             if endpoint is not None:
@@ -255,7 +271,8 @@ class Proxy:
                 served.session.warn_if_unread(method, path)
                 url, content = served.upstream.url(path, query), await body.for_http_library()
                 work = partial(self._pass_through, served, scope, body, None, url, content)
-            await self._with_error_responses(work, send, api, router)
+            async with admission.slot(key):
+                await self._with_error_responses(work, send, api, router)
         except RefusedError as error:
             await send_refusal(send, error, api)
         except DisconnectedError:
@@ -263,6 +280,7 @@ class Proxy:
 
     def _locate(self, scope: Scope) -> tuple[str, str]:
         """Return the path and query of a request; raise `RefusedError` if the request is refused."""
+        check_header(scope)
         path, query = read_request_target(scope, self.access.check(scope))
         check_framing(scope)
         return path, query
@@ -291,7 +309,8 @@ class Proxy:
             status = 504 if isinstance(error, module.TimeoutException) else 502
             message = f"no answer from {base_url}: {_error_text(error)}"
             answer = api.encode_error(message, kind="UpstreamError", code="no_answer")
-            await send_response(send, status, [JSON_CONTENT_TYPE], answer)
+            retry = retry_fields(RETRY_SECONDS) if status == 504 else []
+            await send_response(send, status, [JSON_CONTENT_TYPE, *retry], answer)
         except module.InvalidURL as error:  # an ASGI server accepts longer targets than the HTTP library
             refusal = RefusedError(414, f"the request target is refused: {error}", code="bad_target")
             await send_refusal(send, refusal, api)
@@ -315,14 +334,20 @@ class Proxy:
         library = self._direct.library if self._direct else library_of(self.http)
         send_upstream = partial(self._send, client_authorization=client_authorization(served, fields))
         route = None if router is None else partial(router.exchange_route, request, endpoint)
-        rejects, at = (None, None) if router is None else (router.candidates.rejects, router.candidates.started_at)
+        candidates = None if router is None else router.candidates
+        at = None if candidates is None else candidates.started_at
         has_ended = False
+
+        owner = owner_of(decode_fields(scope["headers"])) if endpoint in RESPONSES_ENDPOINTS else ""
+        if owner and self._shared is not None:
+            await self._shared.responses.fetch(owner, request.url.partition("?")[0], body)
+            send = self._shared.responses.writing(send)
 
         async def attempt() -> bool:
             nonlocal has_ended
-            exchange = with_error_boundary(served.session(request, endpoint, route, at), endpoint.api)
+            exchange = with_error_boundary(served.session(request, endpoint, route, at, owner), endpoint.api)
             driver = AsyncDriver(exchange, library, send_upstream, extensions=extensions)
-            writer = relay.ExchangeRelay(driver, send, rejects)
+            writer = relay.ExchangeRelay(driver, send, candidates)
             tasks.start(writer.tick, after=relay.TICK_SECONDS)
             try:
                 return await writer.run()
@@ -395,15 +420,3 @@ def _observers(settings: Settings, extensions: list[Observer]) -> list[Observer]
 
 def _error_text(error: Exception) -> str:
     return without_credentials(str(error)) or type(error).__name__
-
-
-def _as_values(values: Iterable[str] | str) -> Iterable[str]:
-    """Return the values; a string is a single one."""
-    return [values] if isinstance(values, str) else values
-
-
-async def send_refusal(send: Send, error: RefusedError, api: ClientApi) -> None:
-    """Send the error response for a refused request."""
-    body = api.encode_error(str(error), kind=error.kind, code=error.code)
-    headers = [JSON_CONTENT_TYPE, (b"x-should-retry", b"false"), *error.headers]
-    await send_response(send, error.status, headers, body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -11,14 +11,10 @@ from promptools.proxy.asgi import send_head
 from promptools.transport.driver.http_library import encode_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from promptools.exchange import Headers
     from promptools.proxy.asgi import Send
+    from promptools.proxy.routing.candidates import Candidates
     from promptools.transport import AsyncDriver
 
-Rejects: TypeAlias = "Callable[[int, Headers], bool]"
-"""Whether a response with this status and these fields is dropped: another one will be sent."""
 TICK_SECONDS = 1.0
 """Seconds between two ticks."""
 
@@ -30,10 +26,10 @@ class ExchangeRelay:
     emits after that is written once the tick's bytes are out.
     """
 
-    def __init__(self, driver: AsyncDriver, send: Send, rejects: Rejects | None = None) -> None:
+    def __init__(self, driver: AsyncDriver, send: Send, candidates: Candidates | None = None) -> None:
         self._driver = driver
         self._send = send
-        self._rejects = rejects
+        self._candidates = candidates
         self._writing: anyio.Event | None = None
         self.has_ended = False
         """Whether the last message of the response has been sent."""
@@ -58,8 +54,9 @@ class ExchangeRelay:
             self._writing = anyio.Event()
             try:
                 for item in ready:
-                    if not self._is_rejected(item):
-                        await self._write(item)
+                    if isinstance(item, Head) and self._candidates is not None:
+                        self._candidates.committed = True
+                    await self._write(item)
             except Exception:  # noqa: BLE001 - what is wrong with the client is seen by the other task too
                 return
             finally:
@@ -67,7 +64,10 @@ class ExchangeRelay:
                 self._writing = None
 
     def _is_rejected(self, item: Head | bytes) -> bool:
-        return self._rejects is not None and isinstance(item, Head) and self._rejects(item.status, item.headers)
+        """Whether the response of another candidate is sent in place of this one."""
+        if self._candidates is None or not isinstance(item, Head):
+            return False
+        return self._candidates.rejects(item.status, item.headers)
 
     async def _write(self, item: Head | bytes) -> None:
         if isinstance(item, Head):

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from promptools.errors import UsageError
+from promptools.profiles.server_detection import server_root
 from promptools.proxy.admission.access import AccessControl
+from promptools.proxy.admission.api_keys import collect_keys
+from promptools.proxy.admission.cors import check_origins
+from promptools.proxy.admission.limits import Limits, config_limits, key_limits
 from promptools.proxy.routing.build_table import build_table
 from promptools.proxy.routing.model_directory import ModelDirectory
 from promptools.proxy.upstream.upstream_url import UpstreamAddress, parse_base_url
+from promptools.transport.credentials import split_credentials
 
 if TYPE_CHECKING:
-    from promptools.profiles import Target
+    from collections.abc import Iterable
+
+    from promptools.profiles import Config, Target
+    from promptools.proxy.admission.api_keys import ApiKey
     from promptools.proxy.routing.model_directory import RunExchange
     from promptools.proxy.routing.route_table import RouteTable
     from promptools.transport import Session
 
 
+T = TypeVar("T")
+
 MAX_BODY = 64 * 2**20
 """Maximum size of a body that is read in bytes, as those of chat completions are; it is held in memory."""
-API_KEY_VARIABLE = "PROMPTOOLS_API_KEY"
-"""Environment variable with the API keys that the proxy accepts, separated by blanks or commas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +47,57 @@ class ServedConfig:
     host: str
     """The name of the server's host."""
     access: AccessControl
+    limits: Limits
+    key_limits: dict[str, Limits]
+    """The limits of the keys that have names."""
+    origins: list[str]
+    """The origins whose web pages may use the proxy."""
     max_body: int
     table: RouteTable | None
     """None: all requests go to `upstream`."""
     directory: ModelDirectory | None
     """The models of all providers; None if there is only one."""
+
+
+class ServedProperties:
+    """What a proxy shows of the config that it serves."""
+
+    served: ServedConfig
+
+    @property
+    def session(self) -> Session:
+        """The session that starts the exchanges."""
+        return self.served.session
+
+    @property
+    def target(self) -> Target:
+        """The server, or the default provider's."""
+        return self.served.target
+
+    @property
+    def authorization(self) -> str | None:
+        """What is sent to `upstream` in place of the client's keys."""
+        return self.served.authorization
+
+    @property
+    def access(self) -> AccessControl:
+        """Who may use the proxy."""
+        return self.served.access
+
+    @property
+    def upstream(self) -> UpstreamAddress:
+        """The server's address; with several, the default provider's first one."""
+        return self.served.upstream
+
+    @property
+    def max_body(self) -> int:
+        """Maximum size of a body that is read, in bytes."""
+        return self.served.max_body
+
+    @property
+    def base_url(self) -> str:
+        """The server's base URL, without credentials."""
+        return self.served.upstream.base_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +108,10 @@ class ProxyArguments:
     base_url: str | None
     allow_provider: bool | None
     max_body: int | None
-    api_keys: tuple[str, ...] = field(repr=False)
+    attempt_timeout: float | None
+    limits: Limits | None
+    cors_origins: tuple[str, ...]
+    api_keys: tuple[str | ApiKey, ...] = field(repr=False)
     allowed_hosts: tuple[str, ...]
 
 
@@ -77,29 +133,38 @@ def serve_config(
         raise UsageError(
             "the proxy does not know its server: pass base_url=, provider=, or a config with a default provider"
         )
-    session = session.with_settings({"allow_provider": allowed, "provider": target.provider})
+    late = options.attempt_timeout if arguments.attempt_timeout is None else arguments.attempt_timeout
+    changes = {"allow_provider": allowed, "provider": target.provider, "attempt_timeout": late}
+    session = session.with_settings(changes)
     upstream = parse_base_url(target.base_url, http)
     key = session.find_key(target)
     authorization = upstream.authorization or (f"Bearer {key}" if key else None)
     pinned = arguments.provider is not None
     table = None if arguments.base_url else build_table(session, target, http, pinned=pinned, old=old)
     has_key = authorization is not None or (table is not None and any(to.has_key for to in table.providers.values()))
-    access = AccessControl(
-        [*arguments.api_keys, *_environment_keys(options.api_key_env)],
-        [*arguments.allowed_hosts, *options.allowed_hosts],
-        has_provider_key=has_key,
-    )
+    keys = collect_keys(arguments.api_keys, options)
+    origins = check_origins([*arguments.cors_origins, *options.cors_origins], requires_key=bool(keys))
+    hosts = [*arguments.allowed_hosts, *options.allowed_hosts]
+    access = AccessControl(keys, hosts, origins=origins, has_provider_key=has_key)
+    limits = arguments.limits or config_limits(options)
+    named = {name: key_limits(key, limits) for name, key in options.keys.items()}
     several = table is not None and len(table.providers) > 1
     directory = ModelDirectory(table, run, ask=session.detect) if table is not None and several else None
     host = urlsplit(upstream.base_url).hostname or ""
-    return ServedConfig(session, target, upstream, authorization, host, access, max_body, table, directory)
+    return ServedConfig(
+        session, target, upstream, authorization, host, access, limits, named, origins, max_body, table, directory
+    )
 
 
-def _environment_keys(variable: str | None) -> list[str]:
-    """Read the API keys from the environment; raise `UsageError` if the config's variable holds none."""
-    named = os.environ.get(variable, "").replace(",", " ").split() if variable else []
-    if variable and not named:
-        raise UsageError(
-            f"[proxy] api_key_env: the environment variable {variable!r} is not set; set it to the API keys"
-        )
-    return [*named, *os.environ.get(API_KEY_VARIABLE, "").replace(",", " ").split()]
+def forget_changed(old: Config, session: Session) -> None:
+    """Forget what the breaker knows, and what was detected, of providers that are not the same any more."""
+    for name, provider in old.providers.items():
+        if session.config.providers.get(name) != provider:
+            session.context.breaker.forget(name)
+            for base_url in (provider.base_url, *provider.replicas):
+                session.context.detection_cache.evict(server_root(split_credentials(base_url or "")[0]))
+
+
+def as_values(values: Iterable[T] | str) -> Iterable[T | str]:
+    """Return the values; a string is a single one."""
+    return [values] if isinstance(values, str) else values

@@ -78,8 +78,7 @@ def update(path: Path) -> int:
         after = _updated(row) if isinstance(row, RecordedRow) else None
         changed += after is not None
         lines.append(line if after is None else after)
-    if changed:
-        _replace(path, b"\n".join(lines))
+    _replace(path, b"\n".join(lines))
     return changed
 
 

@@ -76,6 +76,8 @@ class Settings(TypedDict, total=False):
     stop: Stop | None
     wait: WaitFor | None
     deadline: float | None
+    attempt_timeout: float | None
+    """Seconds that each request to the server, with its reply, may take."""
     max_tools: int | None
     """Maximum number of tools in one request; more is a 400 (None, or 0: no limit)."""
     max_reply: int
@@ -149,6 +151,7 @@ class Session:
             stop=settings.get("stop"),
             wait=settings.get("wait"),
             deadline=settings.get("deadline"),
+            attempt_timeout=settings.get("attempt_timeout"),
             max_tools=settings.get("max_tools") or None,
             max_reply=_check_max_reply(settings.get("max_reply", MAX_REPLY)),
             on_reply=_logging_errors(settings.get("on_reply")),
@@ -186,14 +189,16 @@ class Session:
         endpoint: Endpoint = CHAT_ENDPOINT,
         router: Router | None = None,
         at: float | None = None,
+        owner: str = "",
     ) -> Exchange:
         """Start the exchange of one client request to the endpoint `endpoint`, which came `at` this time (None: now).
 
         `router` decides where it goes. Without one it goes to its own URL, unless it names another provider of the
         config. If it names a kind of server, that only selects the facts that are assumed of the server at this URL.
+        `owner` is whom a stored response belongs to.
         """
         router = router or self._own_router(request, endpoint)
-        client_request = ClientRequest(request, time.monotonic() if at is None else at, endpoint.api)
+        client_request = ClientRequest(request, time.monotonic() if at is None else at, endpoint.api, owner)
         return endpoint.begin(client_request, replace(self.context, route=router))
 
     def _own_router(self, request: Request, endpoint: Endpoint) -> Router:

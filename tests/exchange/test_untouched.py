@@ -82,6 +82,41 @@ def test_bytes_pass_as_they_come():
     assert len(seen.pieces) > 1
 
 
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("cut", [1, 2, 3, 7, 64, 1000])
+def test_events_are_forwarded_whole(cut, ending):
+    answer = stream("Hello", " you", " and", " all")
+    answer.body = answer.body.replace(b"\n", ending)
+    answer.cut = cut
+    seen = play(STREAMED, [answer])
+    assert seen.body == answer.body
+    assert all(piece.endswith(2 * ending) for piece in seen.pieces)
+
+
+def test_what_is_left_of_an_event_at_the_end_is_forwarded_too():
+    answer = stream("Hello", " you", finish=None, done=False)
+    answer.body += b'data: {"choi'
+    answer.cut = 50
+    assert play(STREAMED, [answer]).body == answer.body
+
+
+def test_an_event_without_end_is_forwarded_in_parts():
+    answer = stream("Hello", b"data: " + 3 * (1 << 20) * b"x")
+    answer.cut = 1 << 16
+    seen = play(STREAMED, [answer])
+    assert seen.body == answer.body
+    assert max(map(len, seen.pieces)) < 3 << 19
+
+
+def test_an_error_after_half_an_event_is_an_event_of_its_own():
+    answer = stream("Hello", finish=None, done=False)
+    answer.body += b'data: {"choices": [{"delta": {"content": "you'
+    answer.broken = Failed("read", "reset", 0.0, ConnectionError("reset"))
+    seen = play(STREAMED, [answer])
+    assert seen.events[-1]["error"]["message"]
+    assert seen.choice().content == "Hello"
+
+
 @pytest.mark.clock
 def test_one_long_event_in_small_pieces_costs_no_more_for_its_length():
     from promptools.exchange.upstream.passthrough import PassthroughMonitor

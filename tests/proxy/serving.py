@@ -20,8 +20,10 @@ HTTP = [
 
 
 @contextmanager
-def serving(app, http="h11", host="127.0.0.1"):
-    config = uvicorn.Config(app, host=host, port=0, log_level="critical", loop="asyncio", ws="none", http=http)
+def serving(app, http="h11", host="127.0.0.1", **options):
+    config = uvicorn.Config(
+        app, host=host, port=0, log_level="critical", loop="asyncio", ws="none", http=http, **options
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -10,6 +10,7 @@ from upstream import Answer, completion, running
 from promptools.errors import UsageError, without_credentials
 from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
+from promptools.proxy.admission.api_keys import ApiKey
 from promptools.proxy.asgi import RefusedError
 from promptools.transport import installed_library
 
@@ -116,7 +117,7 @@ def test_every_key_is_compared_whichever_is_right(monkeypatch, server):
 
     compared = []
     monkeypatch.setattr(access.hmac, "compare_digest", lambda one, two: compared.append((one, two)) or one == two)
-    own = access.AccessControl(["first", "second", "third"], ())
+    own = access.AccessControl([ApiKey("first"), ApiKey("second"), ApiKey("third")], ())
     scope = {"headers": [(b"host", b"x"), (b"authorization", b"Bearer first")], "server": ("127.0.0.1", 1)}
     own.check(scope)
     assert len(compared) == 3

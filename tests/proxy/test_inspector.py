@@ -18,7 +18,7 @@ from promptools.exchange import Ended, ExchangeEnd, Failed, ObservedExchange, Op
 from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
 from promptools.proxy.inspector import Inspector
-from promptools.proxy.inspector.exchange_store import MAX_BODY, ExchangeStore
+from promptools.proxy.inspector.exchange_store import DISCONNECTED, MAX_BODY, ExchangeStore
 from promptools.proxy.inspector.inspector import STATIC
 from promptools.proxy.inspector.masking import MASK, mask_headers, mask_secrets, mask_url, secrets_in
 from promptools.proxy.inspector.reply_view import FIX_WORDS, MALFORMED_WORDS
@@ -56,7 +56,7 @@ class Page:
         self.http, self.url = http, f"http://127.0.0.1:{port}"
 
     def ask(self, body, path=CHAT, **keys):
-        return self.http.post(self.url + path, json=body, **keys)
+        return self.http.post(self.url + path, **({} if body is None else {"json": body}), **keys)
 
     def list(self):
         return self.http.get(f"{self.url}/inspect/api/exchanges").json()
@@ -209,6 +209,15 @@ def test_what_is_dropped_while_it_runs_is_forgotten():
     assert store.first == 2
 
 
+@pytest.mark.parametrize(("status", "error"), [(503, "the request went on to another server"), (None, DISCONNECTED)])
+def test_an_exchange_that_is_closed_early(status, error):
+    store = ExchangeStore()
+    exchange = ObservedExchange("a", Request("POST", "http://s/v1/chat/completions", (), b"{}"), "chat", 0.0)
+    store.began(exchange)
+    store.ended(exchange, ExchangeEnd(4.0, "p", "m", status, error=GeneratorExit()))
+    assert store.get("a").error == error
+
+
 def test_threads_may_play_into_it_at_once():
     store = ExchangeStore(max_exchanges=5)
     threads = [threading.Thread(target=played, args=(store, 200, (10, 10))) for _ in range(4)]
@@ -308,6 +317,36 @@ def test_a_server_that_is_not_there(http):
     assert detail["sends"][0]["outcome"].startswith("connect: ")
 
 
+def test_a_request_that_goes_on_to_another_server(server, http):
+    with running() as other:
+        server.play(Answer(503, (b"{}",)))
+        other.play(completion(FENCED))
+        first = Provider("a", kind="vllm", base_url=server.url, failover=("b",))
+        config = Config(
+            providers={"a": first, "b": Provider("b", kind="vllm", base_url=other.url)}, default_provider="a"
+        )
+        with serving(Proxy(config=config, detect=False, extensions=[Inspector()])) as port:
+            page = Page(http, port)
+            assert page.ask(ASK).status_code == 200
+            rows = page.list()["exchanges"]
+            assert page.detail()["reasons"][0]["text"].startswith("provider 'b'")
+    assert [(row["provider"], row["state"], row["status"]) for row in rows] == [
+        ("a", "failed", 503),
+        ("b", "healed", 200),
+    ]
+
+
+def test_a_client_that_leaves(server, page):
+    server.play(sse(chunk({"content": "a"}), done=False, then="hang"))
+    with page.http.stream("POST", page.url + CHAT, json={**HELLO, "stream": True}) as answer:
+        next(answer.iter_raw())
+    change = 0
+    while page.list()["exchanges"][0]["state"] == "running":
+        change = next_event(page.http, page, change)["change"]
+    (row,) = page.list()["exchanges"]
+    assert (row["state"], row["error"]) == ("disconnected", "the client disconnected")
+
+
 def test_text_that_is_no_unicode_and_markup_pass_as_they_are(server, page):
     hostile = "<script>alert(1)</script><img src=x onerror=alert(2)>"
     said = json.dumps(completion(f"{hostile} \ud83d"))
@@ -317,6 +356,42 @@ def test_text_that_is_no_unicode_and_markup_pass_as_they_are(server, page):
     detail = page.detail()
     assert detail["replies"][0]["content"] == f"{hostile} \ud83d"
     assert ["x-note", hostile] in detail["request"]["headers"]
+
+
+DEEP = 970
+ODD_BODIES = [
+    b"",
+    b"[" * 100_000,
+    b'{"messages": 5, "tools": "x", "input": {"a": 1}}',
+    b'{"messages": [5, null, {"role": 5, "content": {"a": [1]}, "tool_calls": {"x": 1}}]}',
+    b'{"messages": [{"tool_calls": [5, {"function": 5}]}]}',
+    b'{"messages": [{"role": "user", "content": [5, {"type": "image_url"}, {"text": 5}]}], "tools": [5, {}]}',
+    b'{"messages": [], "tools": [{"function": {"name": "f", "parameters": %b}}]}'
+    % (b'{"a":' * DEEP + b"1" + b"}" * DEEP),
+    b'{"messages": [{"role": "user", "content": "\\ud83d"}]}',
+    b'{"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [], "n": 3}',
+]
+ODD_ANSWERS = [
+    b"",
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b'{"choices": 5, "usage": 5}',
+    b'{"choices": [5, {"index": "x", "message": {"content": 5, "tool_calls": [{"function": {"arguments": {}}}]}}]}',
+    b'{"choices": [{"index": 7, "message": {"content": "<tool_call>{\\"name\\": \\"x"}}], "usage": {"a": {"b": 1}}}',
+    b'data: {"choices": [{"delta": {"content": "half',
+]
+
+
+@pytest.mark.parametrize("answer", ODD_ANSWERS, ids=range(len(ODD_ANSWERS)))
+def test_whatever_was_sent_and_answered_can_be_shown(server, page, answer):
+    for number, body in enumerate(ODD_BODIES):
+        server.play(Answer(200, (answer,), type="text/event-stream" if number % 2 else "application/json"))
+        page.ask(None, content=body)
+        detail = page.detail()
+        assert detail["request"]["size"] == len(body)
+        deep = [tool["text"] for send in detail["sends"] for tool in send["prompt"].get("tools", [])]
+        assert b'{"a":{"a"' not in body or "nested too deeply to be shown" in deep
+    assert len(page.list()["exchanges"]) == len(ODD_BODIES)
 
 
 # --- what is copied ------------------------------------------------------------------------------------------------
@@ -372,13 +447,14 @@ def test_the_bench_shows_every_strategy(page):
         ({"text": "x", "tools": "{"}, 400, "not JSON"),
         ({"text": "x", "tools": "3"}, 400, "not a list"),
         ({"text": "x", "tools": "[3]"}, 400, ""),
+        ({"text": "x", "tools": "[" * 900 + "]" * 900}, 400, "too deeply"),
         ({"text": "x", "dialect": "nonsense"}, 400, "nonsense"),
         ({"text": "x", "strictness": "nonsense"}, 400, "nonsense"),
         ([], 400, "JSON object"),
         ({"text": "x" * (4 * 2**20 + 1)}, 413, "at most"),
         ({"text": None, "tools": [], "accept": "x"}, 200, ""),
     ],
-    ids=["json", "list", "tool", "dialect", "strictness", "body", "long", "types"],
+    ids=["json", "list", "tool", "deep", "dialect", "strictness", "body", "long", "types"],
 )
 def test_the_bench_names_what_is_wrong(page, body, status, text):
     answer = page.http.post(f"{page.url}/inspect/api/parse", json=body)

@@ -2,12 +2,15 @@
 
 import json
 import threading
+from contextlib import asynccontextmanager
 
 import httpx
 import pytest
 import uvicorn
 from browsing import Tab, chromium, program
 from serving import serving
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from upstream import Answer, chunk, completion, running, sse
 
 from promptools.lab import weather
@@ -308,3 +311,19 @@ def test_no_width_scrolls_sideways(healed, open_tab, width):
     for view in ("Exchanges", "Bench"):
         tab.page.click(f"nav >> text={view}")
         assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_page_works_where_the_proxy_is_mounted(server, open_tab):
+    server.play(completion())
+    proxy = Proxy(base_url=server.url, config=Config(), detect=False, extensions=[Inspector()])
+
+    @asynccontextmanager
+    async def lifespan(_):
+        async with proxy:
+            yield
+
+    with serving(Starlette(routes=[Mount("/models", proxy)], lifespan=lifespan)) as port:
+        url = f"http://127.0.0.1:{port}/models"
+        assert httpx.post(url + CHAT, json=ASK).status_code == 200
+        tab = open_tab(url).select()
+        assert "What the app got" in tab.text("#detail")

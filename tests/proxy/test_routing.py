@@ -9,10 +9,12 @@ from serving import serving
 from upstream import Answer, chunk, completion, running, sse
 
 from promptools.errors import UsageError
+from promptools.fallback.breaker import BreakerKey
 from promptools.profiles import Config, Model, Provider, ProxyOptions
 from promptools.proxy import Proxy
 from promptools.proxy.routing import model_directory
 from promptools.transport import installed_library
+from promptools.types import ServerInfo
 
 CHAT = "/v1/chat/completions"
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
@@ -241,6 +243,34 @@ def test_what_passes_unread_fails_over_too(gpu, laptop, http, first):
         assert text(ask(http, port, "m", "/v1/completions")) == "of laptop"
 
 
+RESPONSE = {"model": "m", "input": "hello", "tools": [{"type": "function", "name": "f", "parameters": {}}]}
+MESSAGE = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("path", "body"), [("/v1/responses", RESPONSE), ("/v1/messages", MESSAGE)])
+def test_every_api_fails_over(gpu, laptop, http, path, body, stream):
+    gpu.play(DOWN)
+    laptop.play(sse(chunk({"content": "of laptop"}), chunk(finish="stop")) if stream else completion("of laptop"))
+    with serving(Proxy(config=config(gpu, laptop, failover=("laptop/small",)), detect=False)) as port:
+        answer = http.post(f"http://127.0.0.1:{port}{path}", json={**body, "stream": stream})
+    assert answer.status_code == 200
+    assert "of laptop" in answer.text
+    assert [each.path for each in laptop.seen] == [CHAT]
+    assert laptop.seen[0].json["model"] == "small"
+
+
+def test_a_body_that_is_too_long_to_be_held_is_streamed_to_the_default_provider(gpu, laptop, http):
+    body = json.dumps({"model": "laptop/small", "input": "x" * 100_000})
+    pieces = (body[at : at + 10_000].encode() for at in range(0, len(body), 10_000))
+    with serving(Proxy(config=config(gpu, laptop, failover=("laptop",)), max_body=20_000)) as port:
+        url = f"http://127.0.0.1:{port}/v1/embeddings"
+        for content in (body, pieces):
+            assert http.post(url, content=content, headers={"content-type": "application/json"}).status_code == 200
+    assert [each.body.decode() == body for each in gpu.seen] == [True, True]
+    assert not laptop.seen
+
+
 def test_exhausted_modes_lead_to_the_next_provider(gpu, laptop, http):
     broken = completion('<tool_call>{"name": "f", "arguments": {</tool_call>')
     gpu.play(broken)
@@ -450,6 +480,19 @@ def test_a_reload_replaces_the_routes_and_a_bad_config_changes_nothing(gpu, lapt
         assert app.base_url == laptop.url
     assert app.session.context.breaker is breaker
     assert app.session.context.detection_cache is seen
+
+
+def test_what_is_known_of_a_provider_stays_unless_it_changes(gpu, laptop, http):
+    app = Proxy(config=config(gpu, laptop))
+    keys = [BreakerKey(name, "m", "native") for name in ("gpu", "laptop")]
+    for key in keys:
+        app.session.context.breaker.record_failure(key, 0.0, lasting=True)
+    for server in (gpu, laptop):
+        app.session.context.detection_cache.put(server.root, "m", ServerInfo(why="seen"))
+    app.reload(config(gpu, laptop, kind="sglang"))
+    assert [app.session.context.breaker.state(key, 1.0) for key in keys] == ["closed", "open"]
+    assert app.session.context.detection_cache.get(gpu.root, "m") is None
+    assert app.session.context.detection_cache.get(laptop.root, "m") is not None
 
 
 def test_a_request_in_flight_keeps_the_config_that_it_began_with(gpu, laptop, http, monkeypatch):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import gc
 import logging
 import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
-from promptools.cli.server_commands import serve_inspector, serve_operations, serve_record
+from promptools.cli.serving import inspector_options, limit_options, record_options, report_options
 from promptools.cli.shared_arguments import (
     add_base_url,
     add_config,
@@ -22,12 +21,14 @@ from promptools.cli.shared_arguments import (
     seconds,
     seconds_or_none,
 )
+from promptools.cli.terminal_output import print_progress
 from promptools.errors import UsageError
 from promptools.modes.requests.options import Hold
 from promptools.types import ModeName, Strictness
 
 if TYPE_CHECKING:
     from promptools.proxy import Proxy
+    from promptools.proxy.admission.api_keys import ApiKey
     from promptools.types import Call, Reply
 
 NAME = "serve"
@@ -54,9 +55,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--verbose", action="store_true", help="write a line to stderr for each exchange that was healed"
     )
     _add_access(parser)
-    serve_operations.add(parser)
-    serve_record.add(parser)
-    serve_inspector.add(parser)
+    limit_options.add(parser)
+    report_options.add(parser)
+    record_options.add(parser)
+    inspector_options.add(parser)
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +101,9 @@ def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--api-key-file", metavar="FILE", help="ask clients for one of the API keys in this file (one a line)"
+        "--api-key-file",
+        metavar="FILE",
+        help="ask clients for one of the API keys in this file: one a line, or NAME = KEY",
     )
     parser.add_argument(
         "--api-key",
@@ -142,8 +146,34 @@ def _port(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted. The line `listening URL` on stdout means that it is up."""
-    from promptools.cli.server_commands.serve_reload import ReloadOnHangup
-    from promptools.cli.server_commands.serve_summary import print_servers
+    from promptools.cli.serving.server_summary import print_servers
+
+    proxy = build_proxy(arguments)
+    listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
+    host, port = listener.getsockname()[:2]
+    print_servers(proxy)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    inspector_options.print_address(arguments, proxy, address)
+    print(f"listening {address}/v1", flush=True)
+    if arguments.workers > 1:
+        from promptools.cli.serving.workers import Supervisor
+
+        if proxy.admission.has_limits and proxy.admission.shared is None:
+            print_progress("warning: the limits count in each worker; with --redis-url they count in all together")
+        Supervisor(_serve_worker, arguments, listener, arguments.workers).run()
+    else:
+        _serve(proxy, listener, verbose=arguments.verbose, drain_seconds=arguments.drain_seconds)
+    return 0
+
+
+def _serve_worker(arguments: argparse.Namespace, listener: socket.socket) -> None:
+    """Serve in a process of its own."""
+    _serve(build_proxy(arguments), listener, verbose=arguments.verbose, drain_seconds=arguments.drain_seconds)
+
+
+def build_proxy(arguments: argparse.Namespace) -> Proxy:
+    """Build the proxy of these arguments."""
+    from promptools.cli.serving import hangup_reload
     from promptools.proxy import Proxy
 
     config = read_config(arguments.config)
@@ -154,26 +184,19 @@ def run(arguments: argparse.Namespace) -> int:
     }
     if arguments.verbose:
         settings["on_reply"] = _log_if_healed
-    proxy = Proxy(
+    return Proxy(
         config=config,
         api_keys=_keys(arguments),
         allowed_hosts=(*arguments.allowed_host, arguments.host),
+        **limit_options.settings(arguments, config),
         extensions=(
-            *([ReloadOnHangup(arguments.config)] if config.providers else []),
-            *serve_operations.extensions(arguments),
-            *serve_record.extensions(arguments),
-            *serve_inspector.extensions(arguments),
+            *report_options.extensions(arguments),
+            *record_options.extensions(arguments),
+            *inspector_options.extensions(arguments),
+            *hangup_reload.extensions(arguments, config),
         ),
         **settings,
     )
-    listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
-    host, port = listener.getsockname()[:2]
-    print_servers(proxy)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    serve_inspector.print_address(arguments, proxy, address)
-    print(f"listening {address}/v1", flush=True)
-    _serve(proxy, listener, verbose=arguments.verbose)
-    return 0
 
 
 def _log_if_healed(reply: Reply) -> None:
@@ -195,30 +218,21 @@ def _describe_healed(call: Call) -> str:
     return f"{call.name} read as {call.dialect}" + (f" with fixes: {fixes}" if fixes else "")
 
 
-def _keys(arguments: argparse.Namespace) -> list[str]:
-    if arguments.api_key_file is None:
-        return [*arguments.api_key]
-    keys = read_text(arguments.api_key_file).split()
-    if not keys:
-        raise UsageError(f"{arguments.api_key_file!r} holds no API key; write one a line")
-    return [*arguments.api_key, *keys]
+def _keys(arguments: argparse.Namespace) -> list[str | ApiKey]:
+    from promptools.proxy.admission.api_keys import read_key_file
+
+    name = arguments.api_key_file
+    return [*arguments.api_key, *(read_key_file(read_text(name), name) if name is not None else ())]
 
 
-def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False) -> None:
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise UsageError("serving needs uvicorn: pip install 'promptools-compat[server]'") from error
+def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False, drain_seconds: float = 30.0) -> None:
+    from promptools.cli.serving.http_server import ProxyServer
+
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     if verbose:
         logging.getLogger("promptools").setLevel(logging.INFO)
-    config = uvicorn.Config(proxy, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
-    logging.getLogger("uvicorn.error").addFilter(_is_not_cancellation)
-    config.server_header = config.date_header = (
-        False  # the upstream's own `Server` and `Date` fields pass; uvicorn must not add its own
-    )
     gc.freeze()  # what has been loaded stays: no collection looks at it again
-    uvicorn.Server(config).run(sockets=[listener])
+    ProxyServer(proxy, drain_seconds=drain_seconds).run(sockets=[listener])
 
 
 def _listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
@@ -252,8 +266,3 @@ def _resolve_host(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
         raise UsageError(f"cannot listen on {host!r}: {reason}; name an address of this machine with --host") from error
     first = next((info for info in infos if info[0] == socket.AF_INET), infos[0])
     return first[0], first[4]
-
-
-def _is_not_cancellation(record: logging.LogRecord) -> bool:
-    """Filter out the tracebacks of responses that were cancelled because the proxy was stopped."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)

@@ -7,7 +7,8 @@ reply has two phases:
     before content   a stream's events are parsed, and forwarded as they come, except those from the first that would
                      end it (error, finish reason, end marker); a whole reply is held. If the reply turns out to be
                      lost, what is held is discarded and the retry loop takes over.
-    after content    bytes are forwarded unparsed; only the end of the stream is looked for
+    after content    bytes are forwarded unparsed; only the end of the stream is looked for. An event, or line, that is
+                     not complete waits for its rest: an error that follows a broken one is an event of its own
 
 The first content, call or refusal ends the first phase, and so do more than `MAX_HELD` bytes held: a lost reply is
 smaller.
@@ -40,6 +41,8 @@ MAX_HELD = 1 << 20
 """The most bytes of a reply that are held until it has content; a longer one is forwarded, as a lost one is smaller."""
 _DELIMITERS: dict[Wire, re.Pattern[bytes]] = {"chat": re.compile(rb"\r\n\r\n|\n\n|\r\r"), "ollama": re.compile(rb"\n")}
 """The end of an event (SSE), or of a line (NDJSON)."""
+_ENDS: dict[Wire, tuple[bytes, ...]] = {"chat": (b"\n\n", b"\r\n\r\n", b"\r\r"), "ollama": (b"\n",)}
+"""The same, as bytes."""
 
 
 class PassthroughMonitor:
@@ -68,22 +71,43 @@ class PassthroughMonitor:
         """Return the bytes that may be forwarded now that `data` has arrived."""
         if self._decoder.streamed:
             self._end_detector.feed(data)
-        if self.has_content:
-            return data
         if not self._decoder.streamed:
+            if self.has_content:
+                return data
             self._held += data
             return self._release() if len(self._held) > MAX_HELD else b""
+        if self.has_content:
+            return self._complete(data)
         self._buffer += data
-        safe = b""
-        while not self.has_content and (block := self._next_block()):
-            self._inspect(self._decoder.feed(block))
+        safe, found = b"", False
+        while not found and (block := self._next_block()):
+            found = self._inspect(self._decoder.feed(block))
             if self._is_ending():
                 self._held += block
             else:
                 safe += block
-        if self.has_content or len(self._held) + len(self._buffer) > MAX_HELD:
+        if found:
+            rest = bytes(self._buffer)
+            self._buffer.clear()
+            safe += bytes(self._held) + self._complete(rest)
+            self._held.clear()
+        elif len(self._held) + len(self._buffer) > MAX_HELD:
             safe += self._release()
         return safe
+
+    def _complete(self, data: bytes) -> bytes:
+        """Return the bytes up to the end of the last complete event or line, and keep the rest."""
+        if not self._buffer and data.endswith(_ENDS[self.wire]):
+            return data
+        start = max(0, len(self._buffer) - 3)  # a chunk boundary may split the ending
+        self._buffer += data
+        places = ((self._buffer.rfind(ending, start), len(ending)) for ending in _ENDS[self.wire])
+        end = max(place + length if place >= 0 else 0 for place, length in places)
+        if not end and len(self._buffer) > MAX_HELD:
+            end = len(self._buffer)
+        whole = bytes(self._buffer[:end])
+        del self._buffer[:end]
+        return whole
 
     def _release(self) -> bytes:
         """Return what is held, and stop holding anything from now on."""

@@ -95,6 +95,16 @@ class Descriptions:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyOptions:
+    """One named API key of the proxy, and its own limits."""
+
+    env: str | None = None
+    """Name of the environment variable that holds the key; without it, the key is in the file of keys."""
+    requests_per_minute: int | None = None
+    concurrency: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ProxyOptions:
     """The config's options of the proxy itself."""
 
@@ -103,6 +113,17 @@ class ProxyOptions:
     allowed_hosts: tuple[str, ...] = ()
     allow_provider: bool = False
     max_body: int | None = None
+    key_file: str | None = None
+    """Path of a file with API keys, one a line, each with a name or without."""
+    keys: Mapping[str, KeyOptions] = field(default_factory=dict[str, KeyOptions])
+    """The API keys that have names."""
+    requests_per_minute: int | None = None
+    concurrency: int | None = None
+    queue: int | None = None
+    queue_timeout: float | None = None
+    attempt_timeout: float | None = None
+    cors_origins: tuple[str, ...] = ()
+    redis_url: str | None = field(default=None, repr=False)
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Names of models of its own; each is one `PROVIDER/MODEL`, or several in the order of failover."""
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from promptools.profiles.config_files.config import (
     Config,
+    KeyOptions,
     ModelKeys,
     Provider,
     ProviderKeys,
@@ -30,8 +32,8 @@ from promptools.profiles.tables import (
     validate_table,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
+Count = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class MarksTable(Table):
@@ -56,6 +58,14 @@ class ProviderTable(ProviderKeys, Table):
     failover: Strings = ()
 
 
+class KeyTable(Table):
+    """One API key of the proxy."""
+
+    env: str | None = None
+    requests_per_minute: Count | None = None
+    concurrency: Count | None = None
+
+
 class ProxyTable(Table):
     """The options of the proxy itself."""
 
@@ -63,6 +73,15 @@ class ProxyTable(Table):
     allowed_hosts: Strings = ()
     allow_provider: bool = False
     max_body: int | None = None
+    key_file: str | None = None
+    keys: dict[str, KeyTable] = Field(default_factory=dict)
+    requests_per_minute: Count | None = None
+    concurrency: Count | None = None
+    queue: Annotated[int, Field(ge=0)] | None = None
+    queue_timeout: Seconds | None = None
+    attempt_timeout: Seconds | None = None
+    cors_origins: Strings = ()
+    redis_url: str | None = None
     models: dict[str, OneOrMore] = Field(default_factory=dict)
 
 
@@ -114,8 +133,17 @@ def _read_toml(text: str, location: Location) -> Config:
             name: _provider(name, table, location / "providers" / name) for name, table in file.providers.items()
         },
         tools={name: set_fields(marks) for name, marks in file.tools.items()},
-        proxy=ProxyOptions(**set_fields(file.proxy)),
+        proxy=_proxy(file.proxy, location),
     )
+
+
+def _proxy(table: ProxyTable, location: Location) -> ProxyOptions:
+    """Build the proxy's options; the file of keys is relative to the config."""
+    options = set_fields(table)
+    options["keys"] = {name: KeyOptions(**set_fields(key)) for name, key in table.keys.items()}
+    if table.key_file:
+        options["key_file"] = str(Path(location.file).parent / table.key_file)
+    return ProxyOptions(**options)
 
 
 def _provider(name: str, table: ProviderTable, location: Location) -> Provider:

@@ -14,6 +14,7 @@ from promptools.errors import UsageError, clip
 from promptools.proxy.asgi import RefusedError
 
 if TYPE_CHECKING:
+    from promptools.proxy.admission.api_keys import ApiKey
     from promptools.proxy.asgi import Scope
 
 KEY_FIELDS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
@@ -37,10 +38,18 @@ class AccessControl:
     refused too: such a page could not read the response, but its browser sends the request all the same.
     """
 
-    def __init__(self, keys: Iterable[str], hosts: Iterable[str], *, has_provider_key: bool = False) -> None:
+    def __init__(
+        self,
+        keys: Iterable[ApiKey],
+        hosts: Iterable[str],
+        *,
+        origins: Iterable[str] = (),
+        has_provider_key: bool = False,
+    ) -> None:
         self._has_provider_key = has_provider_key
-        self._keys = [_digest(_check_key(key).encode("ascii")) for key in keys]
+        self._keys = [(_digest(_check_key(key.key).encode("ascii")), key.name) for key in keys]
         self._hosts = frozenset(host.lower().rstrip(".") for host in hosts)
+        self._origins = frozenset(origin.lower().encode("latin-1") for origin in origins)
 
     @property
     def requires_key(self) -> bool:
@@ -50,7 +59,7 @@ class AccessControl:
     def check(self, scope: Scope) -> str:
         """Return the Host field of a request; raise `RefusedError` if the request may not use the proxy."""
         host, name = _read_host(scope)
-        if self._keys and not self._has_valid_key(scope):
+        if self._keys and self._find_key(scope) is None:
             message = (
                 "this proxy needs an API key of its own, as `Authorization: Bearer KEY`; the one given is not right"
             )
@@ -60,10 +69,15 @@ class AccessControl:
             self._check_names(scope, name)
         return host
 
+    def key_name(self, scope: Scope) -> str:
+        """Return the name of the key that a request carries; empty if it has none."""
+        return self._find_key(scope) or ""
+
     def _check_names(self, scope: Scope, name: str) -> None:
         """Raise `RefusedError` for a request that a web page may have made from a user's browser."""
-        page = next((_origin_host(value) for field, value in scope["headers"] if field.lower() == b"origin"), None)
-        foreign = page if self._has_provider_key else None
+        origin = next((value for field, value in scope["headers"] if field.lower() == b"origin"), None)
+        listed = origin is None or origin.lower() in self._origins
+        foreign = _origin_host(origin) if origin and not listed and self._has_provider_key else None
         refused = next(
             (candidate for candidate in (name, foreign) if candidate is not None and not self._accepts_name(candidate)),
             None,
@@ -75,11 +89,14 @@ class AccessControl:
             )
             raise RefusedError(403, message, code="host_not_allowed")
 
-    def _has_valid_key(self, scope: Scope) -> bool:
-        """Whether a request carries a valid key; every key is compared, and in constant time."""
+    def _find_key(self, scope: Scope) -> str | None:
+        """Return the name of the key that a request carries, empty for one without a name; None if none is valid.
+
+        Every key is compared, and in constant time. Of several valid keys one with a name counts.
+        """
         digests = [_digest(_key_in(name, value)) for name, value in scope["headers"] if name.lower() in KEY_FIELDS]
-        same = [hmac.compare_digest(digest, key) for digest in digests for key in self._keys]
-        return any(same)
+        same = [(hmac.compare_digest(digest, key), name) for digest in digests for key, name in self._keys]
+        return max((name for equal, name in same if equal), default=None)
 
     def _accepts_name(self, name: str) -> bool:
         return ANY_HOST in self._hosts or name in self._hosts or is_loopback(name)

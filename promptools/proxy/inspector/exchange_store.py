@@ -27,6 +27,7 @@ MAX_EXCHANGES = 200
 MAX_BYTES = 64 * 2**20
 MAX_BODY = 2**20
 """Bytes of one body that are kept; most conversations are shorter, unless they hold images."""
+DISCONNECTED = "the client disconnected"
 _OVERHEAD = 4096
 """Bytes that an exchange or a send is assumed to take besides its bodies."""
 _PARSED_SIZE = 2
@@ -184,7 +185,7 @@ class ExchangeStore:
             if kept is None:
                 return
             # an exception keeps all frames that it passed
-            kept.end, kept.error = replace(end, error=None), _error_text(end.error)
+            kept.end, kept.error = replace(end, error=None), _error_text(end)
             self._grow(kept, len(end.response) + sum(map(_reply_size, end.replies)))
 
     # -- who shows them
@@ -238,11 +239,13 @@ def _without_bodies(sent: SentRequest, *, long: bool) -> SentRequest:
     return replace(sent, request=_masked(sent.request), prepared=prepared, tool_request=parsed)
 
 
-def _error_text(error: BaseException | None) -> str:
+def _error_text(end: ExchangeEnd) -> str:
+    error = end.error
     if error is None:
         return ""
     if isinstance(error, GeneratorExit):
-        return "the client disconnected"
+        failed = end.status is not None and end.status >= 400
+        return "the request went on to another server" if failed else DISCONNECTED
     return f"{type(error).__name__}: {without_credentials(str(error))}"
 
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip, without_credentials
 from promptools.proxy.inspector.copied_text import as_case, as_curl
-from promptools.proxy.inspector.exchange_store import MAX_BODY
+from promptools.proxy.inspector.exchange_store import DISCONNECTED, MAX_BODY
 from promptools.proxy.inspector.masking import mask_secrets
 from promptools.proxy.inspector.prompt_view import last_question, view_prompt
 from promptools.proxy.inspector.reply_view import HARMONY, decode_reply, explain_choice, view_choice, view_reply
+from promptools.wire.lenient_json import is_shallow
 
 if TYPE_CHECKING:
     from promptools.exchange import Headers
@@ -100,7 +101,7 @@ def _state(kept: KeptExchange) -> str:
     if kept.end is None:
         return "running"
     if kept.error or kept.end.status is None:
-        return "disconnected" if "disconnected" in kept.error else "failed"
+        return "disconnected" if kept.error == DISCONNECTED else "failed"
     failed = kept.end.status >= 400 or any(reply.malformed for reply in kept.end.replies)
     healed = any(call.fixes for reply in kept.end.replies for call in reply.calls)
     trace = _trace(kept)
@@ -241,7 +242,8 @@ def _bench(kept: KeptExchange) -> dict[str, Any]:
         if request is None or prepared is None or send.opened is None or send.opened.status >= 300:
             continue
         choice = decode_reply(send, send.sent.reply_api).choices.get(0)
-        if choice is None or not choice.content:
+        tools = request.tools.to_openai()
+        if choice is None or not choice.content or not is_shallow(tools):
             continue
         options: dict[str, Any] = {
             "dialect": HARMONY if prepared.dialect == HARMONY else None,
@@ -252,7 +254,7 @@ def _bench(kept: KeptExchange) -> dict[str, Any]:
             "finish_reason": choice.finish_reason,
         }
         options = {name: value for name, value in options.items() if value is not None}
-        text, tools = prepared.prefill + choice.content, request.tools.to_openai()
+        text = prepared.prefill + choice.content
         name = f"{kept.observed.id} {send.sent.mode}"
         return {
             "case": as_case(name, text, tools, options),

@@ -26,6 +26,7 @@ from promptools.proxy.inspector.exchange_view import view_exchange, view_summary
 from promptools.proxy.inspector.reply_view import view_explanation
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.json_types import as_text
+from promptools.wire.lenient_json import is_shallow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -182,6 +183,8 @@ def _tools(value: Any) -> list[Any] | None:
         parsed = parsed["tools"] if is_array(parsed.get("tools")) else [parsed]
     if not is_array(parsed):
         raise UsageError("the tools are not a list")
+    if not is_shallow(parsed):
+        raise UsageError("the tools are nested too deeply")
     return parsed
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from promptools.harmony.parsing.item_parser import Detokenizer
 from promptools.harmony.parsing.tokenizer import raw_text
 from promptools.wire.json_types import as_list, as_object, as_text
+from promptools.wire.lenient_json import is_shallow
 from promptools.wire.message_content import split_content
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def view_prompt(send: KeptSend) -> dict[str, Any]:
     return {
         "messages": [_view_message(as_object(message)) for message in as_list(body.get("messages"))],
         "tools": [
-            {"name": _tool_name(as_object(tool)), "text": json.dumps(tool, ensure_ascii=False, indent=2)}
+            {"name": _tool_name(as_object(tool)), "text": _as_json(tool, indent=2)}
             for tool in as_list(body.get("tools"))
         ],
     }
@@ -71,8 +72,12 @@ def _tool_name(tool: dict[str, Any]) -> str:
     return as_text(as_object(tool.get("function")).get("name")) or as_text(tool.get("name"))
 
 
-def _as_json(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _as_json(value: Any, indent: int | None = None) -> str:
+    if isinstance(value, str):
+        return value
+    return (
+        json.dumps(value, ensure_ascii=False, indent=indent) if is_shallow(value) else "nested too deeply to be shown"
+    )
 
 
 def _parse_object(data: bytes) -> dict[str, Any]:

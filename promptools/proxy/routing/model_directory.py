@@ -1,8 +1,9 @@
 """The models of all providers: asked from their servers, listed under `/v1/models`, and learned for routing.
 
 A name that the config does not list may still be a model of one of the servers. So before the first request all
-providers are asked for their models. After a request for a name that is not known they are asked again, before the next
-request, at most once in `REFRESH_SECONDS`: a server may have started since, or loaded another model.
+providers are asked for their models. They are asked again, before another request, at most once in `REFRESH_SECONDS`:
+if one of them did not respond, or after a request for a name that is not known, since a server may have started, or
+loaded another model.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class ModelDirectory:
         """Ask for the names of models, if that is due."""
         if not self._ask or not self._is_due():
             return
-        async with self._lock:
+        async with self._lock:  # the first answers are waited for; later ones only by one request
             if self._is_due():
                 asked = [routed for routed in self._table.providers.values() if routed.provider.detect is not False]
                 await self._ask_for_models(asked, (), LEARN_TIMEOUT, logging.DEBUG)
@@ -138,8 +139,10 @@ class ModelDirectory:
         self, providers: Iterable[RoutedProvider], client: Headers, timeout: float, level: int
     ) -> dict[str, dict[str, dict[str, Any]]]:
         """Ask providers at once; return the models of those that responded, by provider and name, and learn them."""
-        self._asked_at, self._due = time.monotonic(), False
         asked = list(providers)
+        self._due = False
+        if self._asked_at is not None:
+            self._asked_at = time.monotonic()
         answers: list[ProbeResponse | None] = []
         await self._run(_probe([_models_request(routed, client) for routed in asked], timeout, answers))
         found: dict[str, dict[str, dict[str, Any]]] = {}
@@ -150,6 +153,8 @@ class ModelDirectory:
                 log.log(level, "promptools: provider %r is left out of the list of models: %s", routed.name, why)
             else:
                 found[routed.name] = models
+        self._due |= len(found) < len(asked)
+        self._asked_at = time.monotonic()
         self._table.learn(found)
         return found
 

@@ -66,9 +66,9 @@ class DirectLibrary(HttpLibrary):
 
     __slots__ = ()
 
-    def build_request(self, method: str, url: str, headers: Headers, body: bytes, extensions: Any) -> Any:
+    def build_request(self, method: str, url: Any, headers: Headers, body: bytes, extensions: Any) -> Any:
         """Build a request, with its whole body."""
-        return DirectRequest(self, method, url, encode_headers(headers), body, extensions)
+        return DirectRequest(self, method, str(url), encode_headers(headers), body, extensions)
 
 
 @dataclass(slots=True, eq=False)

@@ -195,7 +195,7 @@ class DirectResponse:
         """Add a header field; trailers are dropped."""
         if self._has_head:
             return
-        self.headers.raw.append((name, value))
+        self.headers.raw.append((name, value.rstrip(b" \t")))
         lower = name.lower()
         if lower == b"content-length" or (lower == b"transfer-encoding" and value.lower().endswith(b"chunked")):
             self._has_length = True

@@ -37,8 +37,8 @@ class HttpLibrary:
     name: str
     module: Any
 
-    def build_request(self, method: str, url: str, headers: Headers, body: bytes, extensions: Any) -> Any:
-        """Build a request of this library, with its whole body."""
+    def build_request(self, method: str, url: Any, headers: Headers, body: bytes, extensions: Any) -> Any:
+        """Build a request of this library, with its whole body; `url` is a string or one of its URLs."""
         return self.module.Request(method, url, headers=encode_headers(headers), content=body, extensions=extensions)
 
     def build_response(self, head: Head, stream: Any, extensions: Any) -> Any:

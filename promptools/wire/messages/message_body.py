@@ -39,6 +39,9 @@ _OWN_ERROR_TYPES = {
     "body_too_large": "request_too_large",
     "context_length_exceeded": "invalid_request_error",
     "timeout": "timeout_error",
+    "rate_limit_exceeded": "rate_limit_error",
+    "overloaded": "overloaded_error",
+    "shutting_down": "overloaded_error",
 }
 """The API's types of our own errors, by code."""
 

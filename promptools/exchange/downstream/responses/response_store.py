@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from promptools.wire.json_types import as_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from promptools.exchange.effects import Headers
 
 MAX_RESPONSES = 512
@@ -50,6 +52,8 @@ class ResponseStore:
         self._items: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
         """The items of the responses' outputs with the ids of their responses, by owner and item."""
         self._size = 0
+        self.on_change: Callable[[str, str], None] | None = None
+        """Called with owner and id of a response that was stored or deleted."""
 
     def __len__(self) -> int:
         return len(self._responses)
@@ -79,6 +83,7 @@ class ResponseStore:
         while len(self._responses) > self._max_responses or self._size > self._max_bytes:
             (evicted, _), stored = self._responses.popitem(last=False)  # one step, since threads share the store
             self._forget(evicted, stored)
+        self._report_change(owner, body["id"])
 
     def delete(self, owner: str, response_id: str) -> bool:
         """Delete a response of this owner; return whether there was one."""
@@ -86,7 +91,12 @@ class ResponseStore:
         if stored is None:
             return False
         self._forget(owner, stored)
+        self._report_change(owner, response_id)
         return True
+
+    def _report_change(self, owner: str, response_id: str) -> None:
+        if self.on_change is not None:
+            self.on_change(owner, response_id)
 
     def _forget(self, owner: str, stored: StoredResponse) -> None:
         self._size -= stored.size

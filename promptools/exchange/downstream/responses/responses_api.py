@@ -116,7 +116,7 @@ def serve_response(request: ClientRequest, context: Context) -> Exchange:
     """Begin the exchange of a request for a new response."""
     api = ResponsesApi(
         context.response_store,
-        owner=owner_of(request.request.headers),
+        owner=request.owner or owner_of(request.request.headers),
         token="".join(context.new_id() for _ in range(3)),
         created_at=int(context.wall_clock().timestamp()) if context.wall_clock else 0,
     )

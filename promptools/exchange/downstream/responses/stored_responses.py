@@ -35,7 +35,7 @@ def serve_stored_response(request: ClientRequest, context: Context) -> Exchange:
 def _respond(request: ClientRequest, context: Context) -> tuple[int, dict[str, Any]]:
     address, _, query = request.request.url.partition("?")
     response_id, _, part = unquote(address.rstrip("/").rpartition(_ROUTE)[2]).partition("/")
-    owner, store = owner_of(request.request.headers), context.response_store
+    owner, store = request.owner or owner_of(request.request.headers), context.response_store
     stored = store.get(owner, response_id)
     if stored is None or part not in ("", _INPUT_ITEMS):
         return 404, _error(f"Response with id {clip(repr(response_id))} not found.")

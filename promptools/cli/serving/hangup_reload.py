@@ -12,11 +12,19 @@ from promptools.errors import UsageError
 from promptools.proxy import Extension
 
 if TYPE_CHECKING:
+    import argparse
+
+    from promptools.profiles import Config
     from promptools.proxy import Proxy
 
 log = logging.getLogger("promptools")
 _HANGUP: int | None = getattr(signal, "SIGHUP", None)
 """None: the platform has no such signal."""
+
+
+def extensions(arguments: argparse.Namespace, config: Config) -> list[Extension]:
+    """Return the extension, if there is a config that lists servers."""
+    return [ReloadOnHangup(arguments.config)] if config.providers else []
 
 
 class ReloadOnHangup(Extension):

@@ -1,0 +1,1 @@
+"""Parts of `promptools serve`: what it prints, the HTTP server with its drain, worker processes, reloads."""

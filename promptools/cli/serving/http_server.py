@@ -1,0 +1,108 @@
+"""The HTTP server of `promptools serve`: uvicorn, with a drain and a bound on request headers.
+
+After the first signal it accepts no more connections, and what is in flight may finish for `drain_seconds`; the proxy
+ends the rest, each with an error in the client's API. An interrupt from the keyboard waits no longer than
+`INTERRUPT_SECONDS`. A second signal ends everything at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError
+from promptools.proxy.admission.limits import MAX_HEADER_BYTES
+
+try:
+    import uvicorn
+except ImportError as error:
+    raise UsageError("serving needs uvicorn: pip install 'promptools-compat[server]'") from error
+
+if TYPE_CHECKING:
+    import socket
+    from types import FrameType
+
+    from promptools.proxy import Proxy
+
+DRAIN_SECONDS = 30.0
+INTERRUPT_SECONDS = 2.0
+_END_SECONDS = 3
+"""Seconds after the drain within which the errors are written, before uvicorn cancels what is left."""
+HEADER_BUFFER = 2 * MAX_HEADER_BYTES
+"""Most bytes of a request's head that are buffered: above the proxy's own bound, whose error is in the client's API."""
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class ProxyServer(uvicorn.Server):
+    """A uvicorn server that lets a proxy finish what it has begun."""
+
+    def __init__(self, proxy: Proxy, *, drain_seconds: float = DRAIN_SECONDS) -> None:
+        config = uvicorn.Config(
+            proxy,
+            log_level="warning",
+            lifespan="on",
+            http=_http_protocol(),
+            h11_max_incomplete_event_size=HEADER_BUFFER,
+            timeout_graceful_shutdown=int(drain_seconds) + _END_SECONDS,
+        )
+        logging.getLogger("uvicorn.error").addFilter(_is_not_cancellation)
+        config.server_header = config.date_header = (
+            False  # the upstream's own `Server` and `Date` fields pass; uvicorn must not add its own
+        )
+        super().__init__(config)
+        self._proxy = proxy
+        self._drain_seconds = drain_seconds
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to drain at the first signal, end at the second."""
+        if self.should_exit:
+            self.force_exit = True
+        if sig == signal.SIGINT:
+            self._drain_seconds = min(self._drain_seconds, INTERRUPT_SECONDS)
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting connections, and wait for those that are in use."""
+        drain = asyncio.ensure_future(self._proxy.drain(self._drain_seconds))
+        try:
+            await super().shutdown(sockets)
+        finally:
+            drain.cancel()
+
+
+def _http_protocol() -> Any:
+    """Return uvicorn's own choice of a protocol; with httptools, which has no bound, one that has."""
+    if find_spec("httptools") is None:
+        return "auto"
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+    class BoundedHttpToolsProtocol(HttpToolsProtocol):
+        """Refuses a request whose head does not end."""
+
+        _head_size: int | None = None
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self._head_size is not None:
+                self._head_size += len(data)
+                if self._head_size > HEADER_BUFFER and not self.transport.is_closing():
+                    self.transport.write(_TOO_LARGE)
+                    self.transport.close()
+
+        def on_message_begin(self) -> None:
+            self._head_size = 0
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            self._head_size = None
+            super().on_headers_complete()
+
+    return BoundedHttpToolsProtocol
+
+
+def _is_not_cancellation(record: logging.LogRecord) -> bool:
+    """Filter out the tracebacks of responses that were cancelled because the proxy was stopped."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)

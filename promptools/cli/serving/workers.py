@@ -1,0 +1,106 @@
+"""Several processes that serve one proxy: they share a listening socket, and one that dies is replaced.
+
+The parent process only watches. Each worker is a fresh interpreter (no fork of a process with threads), gets the
+arguments of the command through a pipe, where nobody else can read the keys in them, and builds its own proxy. The
+supervisor of uvicorn is not used: it restarts the workers on SIGHUP, and cannot end a drain at the second signal.
+
+Signals: SIGTERM and SIGINT go on to the workers, which drain; so do the second ones, which end them at once. SIGHUP
+goes on to them too. Each worker has a session of its own, so that an interrupt from the keyboard reaches them only
+once. A worker whose parent is gone drains and ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from multiprocessing.context import SpawnProcess
+
+log = logging.getLogger("promptools")
+_RESTART_SECONDS = 1.0
+"""Least time between two starts of one worker: one that cannot start must not be started over and over."""
+_FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+_ENDING = {signal.SIGTERM, signal.SIGINT}
+
+
+class Supervisor:
+    """Runs `serve(arguments, listener)` in `count` processes until a signal ends them."""
+
+    def __init__(
+        self, serve: Callable[[Any, socket.socket], None], arguments: Any, listener: socket.socket, count: int
+    ) -> None:
+        self._serve = serve
+        self._arguments = arguments
+        self._listener = listener
+        self._context = multiprocessing.get_context("spawn")
+        self._started: dict[SpawnProcess, float] = {}
+        self._count = count
+        self._ended_by: int | None = None
+
+    def run(self) -> None:
+        """Run until the workers have ended after a signal, and end with the same signal."""
+        handlers = {number: signal.signal(number, self._forward) for number in _FORWARDED}
+        try:
+            self._watch()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        if self._ended_by is not None:
+            signal.raise_signal(self._ended_by)
+
+    def _watch(self) -> None:
+        for _ in range(self._count):
+            self._start()
+        while self._started:
+            # signals are handled between two waits at the latest
+            ended = set(wait([process.sentinel for process in self._started], timeout=0.5))
+            for process in [process for process in self._started if process.sentinel in ended]:
+                process.join()
+                started = self._started.pop(process)
+                if self._ended_by is None:
+                    log.warning("promptools: worker %s ended (%s); it is replaced", process.pid, process.exitcode)
+                    time.sleep(max(0.0, started + _RESTART_SECONDS - time.monotonic()))
+                    self._start()
+
+    def _start(self) -> None:
+        process = self._context.Process(target=_work, args=(self._serve, self._arguments, self._listener))
+        process.start()
+        self._started[process] = time.monotonic()
+        if self._ended_by is not None:  # the signal came while it was started
+            process.terminate()
+
+    def _forward(self, number: int, _frame: object) -> None:
+        if number in _ENDING:
+            self._ended_by = number
+            self._listener.close()
+        for process in tuple(self._started):
+            if process.pid is not None and process.is_alive():
+                os.kill(process.pid, number)
+
+
+def _work(serve: Callable[[Any, socket.socket], None], arguments: Any, listener: socket.socket) -> None:
+    """Serve, in a worker."""
+    if hasattr(os, "setsid"):
+        os.setsid()
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(KeyboardInterrupt):
+        serve(arguments, listener)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker has a parent"
+    wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,141 @@
+"""Admission: how many requests per minute, and how many at a time, all clients together and each named key may make.
+
+A request is checked against the rates before its body is read, and takes its slots when it is ready to be sent. Where
+no slot is free it waits in line, up to a number of requests and of seconds; what is too much is refused: with 429 what
+is too much of one key or too many per minute, with 503 what is too much for the proxy at the moment. A key's slot is
+taken before the proxy's, so that a key at its limit keeps nobody else waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+
+from promptools.proxy.admission.token_bucket import TokenBucket
+from promptools.proxy.asgi import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from promptools.proxy.admission.limits import Limits
+
+RETRY_SECONDS = 1.0
+"""When a client may retry that found no slot: one may become free at any time."""
+_ALL = ""
+"""The name under which all requests count, those without a named key too."""
+
+
+class SharedCounts(Protocol):
+    """Counts requests together with other proxies; where that is not possible at the moment, each counts its own."""
+
+    async def take(self, rates: Mapping[str, int]) -> list[float] | None:
+        """Take a token for each name, or for none; return the seconds to wait for each, None if not possible."""
+        ...
+
+    async def acquire(self, name: str, concurrency: int) -> str | None:
+        """Wait for a slot, and return its lease; None if not possible."""
+        ...
+
+    def release(self, name: str, lease: str) -> None:
+        """Release a slot."""
+        ...
+
+
+class Admission:
+    """Applies the limits of the proxy and of the named keys."""
+
+    def __init__(self, limits: Limits, keys: Mapping[str, Limits], shared: SharedCounts | None = None) -> None:
+        named = {**keys, _ALL: limits}
+        now = time.monotonic()
+        self._rates = {name: limit.requests_per_minute for name, limit in named.items() if limit.requests_per_minute}
+        self._buckets = {name: TokenBucket(rate, now) for name, rate in self._rates.items()}
+        self._slots = {name: Slots(name, limit) for name, limit in named.items() if limit.concurrency}
+        self.has_keys = len(named) > 1
+        """Whether keys have limits of their own."""
+        self.has_limits = bool(self._buckets or self._slots)
+        self.shared = shared
+        """Counts together with other proxies, if they share their state."""
+
+    async def check_rate(self, key: str) -> None:
+        """Count a request with the key of this name; raise `RefusedError` if there were too many."""
+        names = [name for name in dict.fromkeys((key, _ALL)) if name in self._buckets]
+        if not names:
+            return
+        wait = None if self.shared is None else await self.shared.take({name: self._rates[name] for name in names})
+        waits = dict(zip(names, wait or self._take(names), strict=True))
+        late = max(names, key=lambda name: waits[name])
+        if waits[late] > 0:
+            whose = f"the key {late!r}" if late else "this proxy"
+            raise RefusedError(
+                429,
+                f"{whose} may make {self._rates[late]} requests a minute; the next one in {waits[late]:.1f} s",
+                kind="requests",
+                code="rate_limit_exceeded",
+                retry_after=waits[late],
+            )
+
+    def _take(self, names: Sequence[str]) -> list[float]:
+        """Take a token of each bucket, or of none; return the seconds to wait for each."""
+        now = time.monotonic()
+        waits = [self._buckets[name].wait(now) for name in names]
+        if not any(waits):
+            for name in names:
+                self._buckets[name].take()
+        return waits
+
+    @asynccontextmanager
+    async def slot(self, key: str) -> AsyncGenerator[None]:
+        """Hold a slot of the key and one of the proxy; raise `RefusedError` if there is none in time."""
+        slots = [self._slots[name] for name in dict.fromkeys((key, _ALL)) if name in self._slots]
+        async with AsyncExitStack() as stack:
+            for one in slots:
+                await stack.enter_async_context(one.hold(self.shared))
+            yield
+
+
+class Slots:
+    """A number of requests that may be in progress, and a line of those that wait for one to end."""
+
+    def __init__(self, name: str, limits: Limits) -> None:
+        self._name = name
+        self._limits = limits
+        self._concurrency = limits.concurrency or 1
+        self._limiter = anyio.CapacityLimiter(self._concurrency)
+
+    @asynccontextmanager
+    async def hold(self, shared: SharedCounts | None) -> AsyncGenerator[None]:
+        """Hold a slot, once there is one."""
+        statistics = self._limiter.statistics()
+        if statistics.borrowed_tokens >= self._concurrency and statistics.tasks_waiting >= self._limits.queue:
+            raise self._refusal(f"{statistics.tasks_waiting} more are waiting")
+        borrower = object()
+        lease: str | None = None
+        with anyio.move_on_after(self._limits.queue_timeout) as scope:
+            await self._limiter.acquire_on_behalf_of(borrower)
+        if scope.cancelled_caught:
+            raise self._refusal(f"none ended within {self._limits.queue_timeout:g} s")
+        try:
+            if shared is not None:
+                lease = await self._lease(shared)
+            yield
+        finally:
+            self._limiter.release_on_behalf_of(borrower)
+            if shared is not None and lease is not None:
+                shared.release(self._name, lease)
+
+    async def _lease(self, shared: SharedCounts) -> str | None:
+        """Take one of the slots that all proxies have together."""
+        with anyio.move_on_after(self._limits.queue_timeout):
+            return await shared.acquire(self._name, self._concurrency)
+        raise self._refusal(f"none ended within {self._limits.queue_timeout:g} s")
+
+    def _refusal(self, why: str) -> RefusedError:
+        if self._name:
+            message = f"the key {self._name!r} may have {self._concurrency} requests in progress, and {why}"
+            return RefusedError(429, message, kind="requests", code="rate_limit_exceeded", retry_after=RETRY_SECONDS)
+        message = f"this proxy has {self._concurrency} requests in progress, as many as it may, and {why}"
+        return RefusedError(503, message, kind="server_error", code="overloaded", retry_after=RETRY_SECONDS)

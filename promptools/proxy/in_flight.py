@@ -1,0 +1,120 @@
+"""The requests in flight, which a proxy that shuts down lets finish for a while, and then ends with an error.
+
+An error is well-formed in the client's API wherever that is possible: as an HTTP 503 if nothing was sent yet, and in a
+stream as its last event, if what was sent ends with a complete event. Otherwise the connection is closed in the middle
+of the response, which every client takes for a failure: half a response never looks like a whole one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
+from promptools.exchange.downstream.responses.responses_api import RESPONSES_API
+from promptools.proxy.asgi import JSON_CONTENT_TYPE, retry_fields, send_response
+
+if TYPE_CHECKING:
+    from promptools.proxy.asgi import Message, Send
+
+CUT_MESSAGE = "the proxy is shutting down, and this request was not complete in time; send it again"
+CUT_CODE = "shutting_down"
+RETRY_SECONDS = 1.0
+SEND_SECONDS = 1.0
+"""Seconds for which the error is offered to a client that reads slowly."""
+_STREAM_ENDS = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}
+"""What an event, or a line, ends with."""
+_SEQUENCE_NUMBER = re.compile(rb'"sequence_number": ?(\d+)')
+
+
+class RequestInFlight:
+    """One request, and what was sent of its response."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.api: ClientApi = CHAT_API
+        self.cancel: Callable[[], None] | None = None
+        """Cancel the work on the request."""
+        self._media_type = b""
+        self._last_piece = b""
+        self._begun = False
+        self._complete = False
+        self.is_cut = False
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the response."""
+        if message["type"] == "http.response.start":
+            self._begun = True
+            fields = dict(message["headers"])
+            self._media_type = fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        else:
+            self._last_piece = message.get("body", b"") or self._last_piece
+            self._complete = not message.get("more_body", False)
+        await self._send(message)
+
+    def cut(self) -> None:
+        """End the request."""
+        self.is_cut = True
+        if self.cancel is not None:
+            self.cancel()
+
+    async def finish(self) -> None:
+        """Send an error if the request was cut."""
+        if self._complete or not self.is_cut:
+            return
+        with anyio.move_on_after(SEND_SECONDS, shield=True):
+            error = self.api.encode_error(CUT_MESSAGE, kind="server_error", code=CUT_CODE)
+            if not self._begun:
+                await send_response(self._send, 503, [JSON_CONTENT_TYPE, *retry_fields(RETRY_SECONDS)], error)
+                return
+            end = _STREAM_ENDS.get(self._media_type)
+            if end is not None and (self._last_piece or end).endswith(end):
+                event = self._encode_event(error)
+                await self._send({"type": "http.response.body", "body": event})
+
+    def _encode_event(self, error: bytes) -> bytes:
+        if self.api is not RESPONSES_API:
+            return self.api.encode_stream_error(error)
+        numbers = _SEQUENCE_NUMBER.findall(self._last_piece)
+        number = int(numbers[-1]) + 1 if numbers else 0
+        event = {"type": "error", "code": CUT_CODE, "message": CUT_MESSAGE, "param": None, "sequence_number": number}
+        return b"event: error\ndata: %b\n\n" % json.dumps(event).encode()
+
+
+class RequestsInFlight:
+    """All requests in flight."""
+
+    def __init__(self) -> None:
+        self._requests: set[RequestInFlight] = set()
+        self._idle = anyio.Event()
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @contextmanager
+    def tracking(self, request: RequestInFlight) -> Generator[None]:
+        """Count a request as in flight."""
+        self._requests.add(request)
+        try:
+            yield
+        finally:
+            self._requests.discard(request)
+            if not self._requests:
+                self._idle.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until there is none, or the time is up."""
+        with anyio.move_on_after(seconds):
+            while self._requests:
+                self._idle = anyio.Event()
+                await self._idle.wait()
+
+    def cut(self) -> None:
+        """End all of them."""
+        for request in tuple(self._requests):
+            request.cut()

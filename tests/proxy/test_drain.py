@@ -1,0 +1,217 @@
+"""The end of a proxy: what is in flight may finish, the rest ends with an error in its API; clients that leave."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from serving import HTTP, request, serving
+from upstream import Answer, chunk, running, sse
+
+from promptools.profiles import Config
+from promptools.proxy import Extension, Proxy
+
+CHAT = "/v1/chat/completions"
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+MESSAGES = [{"role": "user", "content": "hi"}]
+STREAMS = {
+    CHAT: {"model": "m", "messages": MESSAGES},
+    f"{CHAT}?tools": {"model": "m", "messages": MESSAGES, "tools": TOOLS},
+    "/v1/responses": {"model": "m", "input": "hi"},
+    "/v1/messages": {"model": "m", "messages": MESSAGES, "max_tokens": 9},
+    "/v1/completions": {"model": "m", "prompt": "hi"},
+}
+
+
+@pytest.fixture
+def server():
+    with running() as upstream:
+        yield upstream
+
+
+@contextmanager
+def serve(server, *arguments):
+    """`promptools serve` as a process."""
+    command = [sys.executable, "-m", "promptools", "serve", "--port", "0", "--no-detect", "--base-url", server.url]
+    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        url = next(line.split()[1] for line in process.stdout if line.startswith("listening "))
+        try:
+            yield process, url
+        finally:
+            process.kill()
+
+
+class Loop(Extension):
+    """Drains the proxy on its own event loop."""
+
+    async def start(self, proxy):
+        self._proxy, self._loop = proxy, asyncio.get_running_loop()
+
+    def drain(self, seconds):
+        asyncio.run_coroutine_threadsafe(self._proxy.drain(seconds), self._loop).result(20)
+
+
+def draining(server):
+    loop = Loop()
+    return Proxy(base_url=server.url, config=Config(), detect=False, extensions=[loop]), loop
+
+
+def begun(stream):
+    """Read a stream until it has content; returns the pieces, and what was read."""
+    pieces, head = stream.iter_raw(), b""
+    while b"word" not in head:
+        head += next(pieces)
+    return pieces, head
+
+
+def refused(url):
+    """Wait until the proxy accepts no more connections."""
+    address = httpx.URL(url)
+    while True:
+        try:
+            socket.create_connection((address.host, address.port), 5).close()
+        except ConnectionError:  # those in the backlog are reset
+            return
+
+
+def test_what_is_in_flight_finishes_after_a_sigterm(server):
+    stopped = threading.Event()
+    server.play(
+        sse(chunk({"content": "a word, "}), chunk({"content": "more"}, "stop"), between=lambda: stopped.wait(20))
+    )
+    body = {**STREAMS[CHAT], "stream": True}
+    with serve(server) as (process, url), httpx.Client(timeout=20) as http:
+        with http.stream("POST", f"{url}/chat/completions", json=body) as stream:
+            pieces, _ = begun(stream)
+            process.send_signal(signal.SIGTERM)
+            refused(url)
+            stopped.set()
+            rest = b"".join(pieces)
+        assert process.wait(20) == -signal.SIGTERM
+        assert process.stderr.read() == ""
+    assert b"more" in rest
+    assert rest.endswith(b"data: [DONE]\n\n")
+
+
+def test_a_second_signal_ends_it_at_once(server):
+    server.play(sse(chunk({"content": "a word"}), done=False, then="hang"))
+    body = {**STREAMS[CHAT], "stream": True}
+    with (
+        serve(server) as (process, url),
+        httpx.Client(timeout=20) as http,
+        http.stream("POST", f"{url}/chat/completions", json=body) as stream,
+    ):
+        pieces, _ = begun(stream)
+        process.send_signal(signal.SIGTERM)
+        refused(url)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == -signal.SIGTERM
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(pieces)
+
+
+@pytest.mark.parametrize("path", STREAMS)
+def test_a_stream_that_is_cut_ends_with_an_error_in_its_api(server, path):
+    server.play(sse(chunk({"content": "a word, "}), chunk({"content": "and "}), done=False, then="hang"))
+    app, loop = draining(server)
+    with serving(app) as port, httpx.Client(timeout=20, base_url=f"http://127.0.0.1:{port}") as http:
+        with http.stream("POST", path, json={**STREAMS[path], "stream": True}) as stream:
+            pieces, text = begun(stream)
+            assert len(app.in_flight) == 1
+            loop.drain(0)
+            text += b"".join(pieces)
+        assert server.gone.wait(20)
+    last = text.decode().rstrip("\n").rpartition("\n\n")[2]
+    assert last.startswith("event: error\ndata: {")
+    error = json.loads(last.partition("data: ")[2])
+    if path == "/v1/messages":
+        assert (error["type"], error["error"]["type"]) == ("error", "overloaded_error")
+    elif path == "/v1/responses":
+        before = [json.loads(line[6:]) for line in text.decode().split("\n") if line.startswith("data: {")]
+        assert [event["sequence_number"] for event in before] == list(range(len(before)))
+        assert (error["type"], error["code"]) == ("error", "shutting_down")
+    else:
+        assert error["error"]["code"] == "shutting_down"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("path", STREAMS)
+def test_what_was_not_answered_yet_is_a_503_that_may_be_sent_again(server, path, streamed):
+    began, free = threading.Event(), threading.Event()
+    server.play(Answer(pieces=(b"{}",), first=lambda: began.set() or free.wait(20)))
+    app, loop = draining(server)
+    answers = []
+    with serving(app) as port:
+        body = {**STREAMS[path], "stream": streamed}
+        client = threading.Thread(
+            target=lambda: answers.append(httpx.post(f"http://127.0.0.1:{port}{path}", json=body, timeout=20))
+        )
+        client.start()
+        assert began.wait(20)
+        loop.drain(0)
+        client.join(20)
+        free.set()
+        assert app.draining
+    assert answers[0].status_code == 503
+    assert answers[0].headers["retry-after"] == "1"
+    assert answers[0].headers["x-should-retry"] == "true"
+    assert "overloaded_error" in answers[0].text or '"shutting_down"' in answers[0].text
+
+
+def test_a_stream_that_is_cut_inside_an_event_is_no_whole_one(server):
+    half = b'data: {"choices": [{"index": 0, "text": "a word'
+    server.play(Answer(pieces=(half,), type="text/event-stream", then="hang"))
+    app, loop = draining(server)
+    with serving(app) as port, httpx.Client(timeout=20, base_url=f"http://127.0.0.1:{port}") as http:
+        path = "/v1/completions"
+        with http.stream("POST", path, json={**STREAMS[path], "stream": True}) as stream:
+            pieces, _ = begun(stream)
+            loop.drain(0)
+            with pytest.raises(httpx.RemoteProtocolError):
+                list(pieces)
+
+
+@pytest.mark.parametrize("kind", HTTP)
+@pytest.mark.parametrize("path", STREAMS)
+def test_a_client_that_leaves_ends_the_request_to_the_server(server, path, kind):
+    server.play(sse(chunk({"content": "a word, "}), chunk({"content": "and "}), done=False, then="hang"))
+    app, _ = draining(server)
+    with serving(app, kind) as port:
+        body = json.dumps({**STREAMS[path], "stream": True}).encode()
+        with socket.create_connection(("127.0.0.1", port), 20) as client:
+            client.sendall(request(f"POST {path} HTTP/1.1", "Host: localhost", body=body))
+            text = b""
+            while b"word" not in text:
+                text += client.recv(65536)
+            assert not server.gone.is_set()
+            left = time.perf_counter()
+        assert server.gone.wait(20)
+        print(f"the server saw it {(time.perf_counter() - left) * 1000:.0f} ms later")
+
+
+@pytest.mark.parametrize("path", [CHAT, f"{CHAT}?tools", "/v1/completions"])
+def test_a_slow_reader_holds_the_server_back(server, path):
+    piece = sse(chunk({"content": "a word " * 4000}), done=False).pieces[0]
+    count = 4000
+    server.play(Answer(pieces=(piece,) * count, type="text/event-stream", then="cut"))
+    app, _ = draining(server)
+    with serving(app) as port, socket.create_connection(("127.0.0.1", port), 20) as client:
+        body = json.dumps({**STREAMS[path], "stream": True}).encode()
+        client.sendall(request(f"POST {path} HTTP/1.1", "Host: localhost", body=body))
+        client.recv(65536)
+        sent = -1
+        while sent < server.sent:  # until it sends no more
+            sent = server.sent
+            server.gone.wait(0.3)
+        assert 0 < sent * len(piece) < 32 * 2**20 < count * len(piece)
+        before, read = sent, 0
+        while server.sent <= before + 10:  # what is read makes room for more
+            read += len(client.recv(1 << 20))
+        assert read

@@ -1,0 +1,135 @@
+"""`promptools serve --workers`: processes that share one socket, are replaced, and drain together."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from upstream import Answer, completion, running
+
+pytestmark = [
+    pytest.mark.exhaustive,
+    pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found in /proc"),
+]
+
+ASK = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+KEY = "s3cret-key-1234"
+
+
+@contextmanager
+def serve(server, *arguments):
+    command = [sys.executable, "-m", "promptools", "serve", "--port", "0", "--no-detect", "--base-url", server.url]
+    environment = {**os.environ, "PROMPTOOLS_API_KEY": KEY}
+    with subprocess.Popen(
+        [*command, "--workers", "2", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        url = next(line.split()[1] for line in process.stdout if line.startswith("listening "))
+        try:
+            yield process, url
+        finally:
+            process.kill()
+
+
+def workers(process):
+    """The ids of the worker processes that are alive."""
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    ids = [int(number) for number in path.read_text().split()]
+    return {number for number in ids if b"spawn_main" in _command(number)}
+
+
+def _command(number):
+    try:
+        return Path(f"/proc/{number}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def ask(url):
+    with httpx.Client(timeout=30, headers={"x-api-key": KEY}) as http:
+        return http.post(f"{url}/chat/completions", json=ASK)
+
+
+def until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def server():
+    with running() as upstream:
+        yield upstream
+
+
+def test_a_worker_that_dies_is_replaced_and_all_drain_together(server):
+    server.play(completion())
+    with serve(server) as (process, url):
+        assert ask(url).status_code == 200
+        until(lambda: len(workers(process)) == 2)
+        before = workers(process)
+        victim = min(before)
+        assert KEY.encode() not in _command(victim)
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: len(workers(process) - before) == 1)
+        assert ask(url).status_code == 200
+
+        began, free = threading.Event(), threading.Event()
+        server.play(Answer(pieces=(b"{}",), first=lambda: began.set() or free.wait(20)))
+        answers = []
+        client = threading.Thread(target=lambda: answers.append(ask(url)))
+        client.start()
+        assert began.wait(20)
+        process.send_signal(signal.SIGTERM)
+        until(lambda: len(workers(process)) == 1)  # the idle one has ended
+        free.set()
+        client.join(20)
+        assert answers[0].status_code == 200
+        assert process.wait(20) == -signal.SIGTERM
+        errors = process.stderr.read()
+    assert f"worker {victim} ended (-9); it is replaced" in errors
+    assert "Traceback" not in errors
+
+
+def test_workers_end_with_their_parent(server):
+    server.play(completion())
+    with serve(server) as (process, url):
+        assert ask(url).status_code == 200
+        until(lambda: len(workers(process)) == 2)
+        alive = workers(process)
+        process.kill()
+        process.wait(20)
+        until(lambda: not any(b"spawn_main" in _command(number) for number in alive))
+
+
+def test_a_second_signal_ends_all_at_once(server):
+    began, free = threading.Event(), threading.Event()
+    server.play(Answer(pieces=(b"{}",), first=lambda: began.set() or free.wait(20)))
+    with serve(server) as (process, url):
+        failed = threading.Event()
+
+        def fail():
+            with pytest.raises(httpx.HTTPError):
+                ask(url)
+            failed.set()
+
+        client = threading.Thread(target=fail)
+        client.start()
+        assert began.wait(20)
+        process.send_signal(signal.SIGTERM)
+        until(lambda: len(workers(process)) == 1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == -signal.SIGTERM
+        assert failed.wait(20)
+        free.set()
+        assert "Traceback" not in process.stderr.read()
