@@ -3,6 +3,7 @@
 from promptools.exchange.context import ClientRequest, Context, Route, Router
 from promptools.exchange.effects import (
     Abandon,
+    Body,
     Compute,
     Computed,
     Done,
@@ -18,6 +19,7 @@ from promptools.exchange.effects import (
     Probe,
     Probed,
     Read,
+    ReadBody,
     Request,
     Send,
     Tick,
@@ -29,6 +31,7 @@ from promptools.exchange.upstream.detection import DetectionCache
 
 __all__ = [
     "Abandon",
+    "Body",
     "ClientRequest",
     "Compute",
     "Computed",
@@ -52,6 +55,7 @@ __all__ = [
     "Probe",
     "Probed",
     "Read",
+    "ReadBody",
     "Request",
     "Route",
     "Router",

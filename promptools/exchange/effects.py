@@ -9,6 +9,7 @@ back one result:
     Abandon()       -> Done                close the open upstream request, read or not
     Wait(seconds)   -> Done                sleep
     Compute(work)   -> Computed            call a function that only computes, and may take long
+    ReadBody()      -> Body                read the body of a client request that was begun without it
     Emit(head)      -> Done                the status and headers for the client; once, before any bytes
     Emit(bytes)     -> Done                bytes of the body for the client
 
@@ -96,7 +97,12 @@ class Compute:
     work: Callable[[], Any]
 
 
-Effect: TypeAlias = Probe | Send | Read | Abandon | Wait | Emit | Compute
+@dataclass(frozen=True, slots=True)
+class ReadBody:
+    """Read the body of the client's request, of an endpoint whose exchange begins without it."""
+
+
+Effect: TypeAlias = Probe | Send | Read | Abandon | Wait | Emit | Compute | ReadBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +167,18 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
+class Body:
+    """The body of the client's request."""
+
+    data: bytes = field(repr=False)
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed, and the effect is still pending."""
 
     at: float
 
 
-EffectResult: TypeAlias = Probed | Opened | Piece | Ended | Failed | Done | Computed | Tick
+EffectResult: TypeAlias = Probed | Opened | Piece | Ended | Failed | Done | Computed | Body | Tick

@@ -100,6 +100,8 @@ class ExchangeState:
         self.seen: ServerInfo | None = None
         """What probing the server found, if it was probed."""
         self._started_at = self._attempt_started_at = self._last_emit_at = client.at
+        self._reply_began_at: float | None = None
+        """When the first byte of the last response's body arrived."""
         self._head: Head | None = None
         self._first_byte_at: float | None = None
         self._attempt_ends: list[tuple[int, Reply | None]] = []
@@ -117,6 +119,11 @@ class ExchangeState:
     def seconds(self) -> float:
         """The seconds that the request has taken so far."""
         return self.now - self._started_at
+
+    def phases(self, *, whole: bool) -> tuple[float, float]:
+        """Return the seconds until the first byte of the last reply, and from then on; all of one that came `whole`."""
+        first = self._attempt_started_at if whole or self._reply_began_at is None else self._reply_began_at
+        return first - self._attempt_started_at, self.now - first
 
     # -- effects
 
@@ -162,6 +169,7 @@ class ExchangeState:
         return data
 
     def _open(self, request: Request) -> Steps[Opened | Failed]:
+        self._reply_began_at = None
         result = yield from self._perform(Send(request, self._send_timeout()))
         if self.opened is not None and isinstance(result, Failed) and result.kind == "closed":
             # uvicorn closes the connection after an HTTP 500 without announcing it: the next request on it fails
@@ -190,6 +198,8 @@ class ExchangeState:
         if isinstance(result, (Piece, Ended, Failed)):
             self._observe_received(result)
         if isinstance(result, Piece):
+            if self._reply_began_at is None:
+                self._reply_began_at = self.now
             return result.data
         return result if isinstance(result, Failed) else None
 

@@ -62,6 +62,7 @@ OLLAMA_EMULATORS = frozenset(("docker", "koboldcpp", "lemonade", "llama-swap"))
 
 _NUMBERED = re.compile(r"[0-9]+\.[0-9]")
 _BUILD = re.compile(r"b([0-9]+)")
+_STATUS = re.compile(r"HTTP ([0-9]+)")
 _TRANSIENT_STATUSES = frozenset((401, 403, 408, 429))
 NOT_IMPLEMENTED = 501
 """Means what a 404 means, and is permanent."""
@@ -222,6 +223,18 @@ def read_model(
         return seen
     capabilities = tuple(name for name in listed if isinstance(name, str))
     return replace(seen, capabilities=capabilities, context=_context(table.get("model_info")))
+
+
+def may_serve_ollama(seen: ServerInfo) -> bool:
+    """Whether a server of no known kind may have Ollama's own routes.
+
+    It answers one of them as Ollama does, or what it said to it may be different next time.
+    """
+    outcome = dict(seen.asked).get(f"GET {PROBE_PATHS[0]}", _NO_RESPONSE)
+    status = _STATUS.fullmatch(outcome)
+    if status is None:
+        return outcome == _NO_RESPONSE
+    return status[1] == "200" or int(status[1]) in _TRANSIENT_STATUSES or _is_down(int(status[1]))
 
 
 def detected_facts(seen: ServerInfo, modes: Sequence[str]) -> Iterator[tuple[str, Any, str]]:

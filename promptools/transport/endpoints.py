@@ -8,13 +8,14 @@ from typing import TypeAlias
 
 from promptools.exchange import ClientRequest, Context, Exchange, run
 from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API, ClientApi
-from promptools.exchange.downstream.ollama_routes import LIST_ROUTE, serve_ollama_route
+from promptools.exchange.downstream.ollama.ollama_routes import serve_ollama_chat, serve_ollama_route, serve_root
 from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
 from promptools.exchange.downstream.responses.stored_responses import STORED_ROUTE, serve_stored_response
 from promptools.exchange.messages_requests import count_message_tokens, serve_message
 
 BeginExchange: TypeAlias = Callable[[ClientRequest, Context], Exchange]
 """Begins the exchange of a client's request."""
+ROOT_PATH = "/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +24,30 @@ class Endpoint:
 
     method: str
     path: str
-    """The end of the request's path; if it ends with `/` or `_`, anything may follow."""
+    """The end of the request's path; if it ends with `/` or `_`, anything may follow. `/` alone is the root."""
     api: ClientApi = CHAT_API
     """The client API that the requests use."""
     begin: BeginExchange = run
 
     @property
     def may_decline(self) -> bool:
-        """Whether the exchange may end without a response, which leaves the request, body unread, to the server."""
+        """Whether the exchange may end without a response, which leaves the request to the server.
+
+        Such an exchange begins without the request's body, and reads it only if it responds.
+        """
         return self.begin is serve_ollama_route
 
     def matches(self, method: str, path: str) -> bool:
         """Whether a request matches this endpoint."""
         if method != self.method:
             return False
+        if self.path == ROOT_PATH:
+            return path == ROOT_PATH
         return self.path in path if self.path.endswith(("/", "_")) else path.rstrip("/").endswith(self.path)
 
 
 CHAT_ENDPOINT = Endpoint("POST", "/chat/completions")
-OLLAMA_CHAT_ENDPOINT = Endpoint("POST", "/api/chat", OLLAMA_API)
+OLLAMA_CHAT_ENDPOINT = Endpoint("POST", "/api/chat", OLLAMA_API, serve_ollama_chat)
 
 RESPONSES_ENDPOINTS = (
     Endpoint("POST", "/responses", RESPONSES_API, serve_response),
@@ -54,13 +60,11 @@ MESSAGES_ENDPOINTS = (
 )
 
 OPENAI_ENDPOINTS = (CHAT_ENDPOINT, *RESPONSES_ENDPOINTS)
-PROXY_ENDPOINTS = (*OPENAI_ENDPOINTS, *MESSAGES_ENDPOINTS)
 _OPENAI_HOSTS = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
 """The ends of the names of OpenAI's own hosts: their Responses API does more than Chat Completions can express."""
 OLLAMA_ENDPOINTS = (
     OLLAMA_CHAT_ENDPOINT,
-    Endpoint("GET", f"/api/{LIST_ROUTE}", OLLAMA_API, serve_ollama_route),
-    Endpoint("GET", "/api/ps", OLLAMA_API, serve_ollama_route),
+    *(Endpoint("GET", f"/api/{name}", OLLAMA_API, serve_ollama_route) for name in ("tags", "ps", "version")),
     Endpoint("DELETE", "/api/delete", OLLAMA_API, serve_ollama_route),
     Endpoint("POST", "/api/blobs/", OLLAMA_API, serve_ollama_route),
     *(
@@ -70,21 +74,8 @@ OLLAMA_ENDPOINTS = (
 )
 """What the ollama package requests: chat is always intercepted, the rest only if the server is no Ollama."""
 
-_UNREAD_API_WARNINGS = {
-    OLLAMA_CHAT_ENDPOINT.path: (
-        "a request to Ollama's own API (/api/chat) passes as it came, and so do its tool calls: promptools reads it in"
-        " Python apps, by promptools.ollama; here, have the client use Chat Completions (/v1/chat/completions)"
-    ),
-}
-"""Warnings for APIs with tool calls that promptools does not read, by the end of their path."""
-
-
-def unread_api_warning(method: str, path: str) -> str | None:
-    """Return the warning for a request to an API whose tool calls are not read; None for any other."""
-    return next(
-        (text for end, text in _UNREAD_API_WARNINGS.items() if method == "POST" and path.rstrip("/").endswith(end)),
-        None,
-    )
+ROOT_ENDPOINTS = tuple(Endpoint(method, ROOT_PATH, OLLAMA_API, serve_root) for method in ("GET", "HEAD"))
+PROXY_ENDPOINTS = (*OPENAI_ENDPOINTS, *MESSAGES_ENDPOINTS, *OLLAMA_ENDPOINTS, *ROOT_ENDPOINTS)
 
 
 def find_endpoint(endpoints: tuple[Endpoint, ...], method: str, path: str, host: str) -> Endpoint | None:

@@ -20,7 +20,6 @@ from promptools.transport.driver.http_library import HttpLibrary, decode_headers
 from promptools.transport.driver.sync_driver import SyncDriver
 from promptools.transport.endpoints import OPENAI_ENDPOINTS, Endpoint, find_endpoint
 from promptools.transport.error_boundary import with_error_boundary
-from promptools.transport.session import Session
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -48,10 +47,7 @@ class InterceptingTransport:
 
     def find_endpoint(self, request: Any) -> Endpoint | None:
         """Return the endpoint that a request matches; None if it is not intercepted."""
-        endpoint = find_endpoint(self.endpoints, request.method, request.url.path, request.url.host)
-        if endpoint is None and isinstance(self.start, Session):
-            self.start.warn_if_unread(request.method, request.url.path)
-        return endpoint
+        return find_endpoint(self.endpoints, request.method, request.url.path, request.url.host)
 
     def check_open(self) -> None:
         """Raise as httpx does if the original client has been closed."""
@@ -83,7 +79,7 @@ class SyncInterceptingTransport(InterceptingTransport):
             return self.inner.handle_request(request)
         if not endpoint.may_decline:
             request.read()
-        driver = SyncDriver(send=self.send, **self.driver_arguments(request, endpoint))
+        driver = SyncDriver(send=self.send, read_body=request.read, **self.driver_arguments(request, endpoint))
         head = driver.head()
         if head is None:
             return self.inner.handle_request(request)
@@ -124,7 +120,7 @@ class AsyncInterceptingTransport(InterceptingTransport):
             return await self.inner.handle_async_request(request)
         if not endpoint.may_decline:
             await request.aread()
-        driver = AsyncDriver(send=self.send, **self.driver_arguments(request, endpoint))
+        driver = AsyncDriver(send=self.send, read_body=request.aread, **self.driver_arguments(request, endpoint))
         head = await driver.head()
         if head is None:
             return await self.inner.handle_async_request(request)

@@ -29,7 +29,7 @@ from promptools.parsing.reply_record import ID_LENGTH
 from promptools.profiles import Config, Target, api_key, find_config, load_config, resolve
 from promptools.profiles.facts import kind_of
 from promptools.transport.credentials import split_credentials
-from promptools.transport.endpoints import CHAT_ENDPOINT, Endpoint, unread_api_warning
+from promptools.transport.endpoints import CHAT_ENDPOINT, Endpoint
 from promptools.transport.observers import as_observers, guard_observers
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ def new_call_id() -> str:
 class Session:
     """Starts exchanges: calling it with a client's request returns one.
 
-    The copies of a client share its breaker, what was detected of servers, the context sizes that were raised, the
-    stored responses, and the warnings that are logged only once.
+    The copies of a client share its breaker, what was detected of servers, the context sizes that were raised, and the
+    stored responses.
     """
 
     def __init__(
@@ -127,7 +127,6 @@ class Session:
         settings: Mapping[str, Any],
         detections: DetectionCache | None = None,
         context_sizes: ContextSizes | None = None,
-        warned: set[str] | None = None,
         response_store: ResponseStore | None = None,
     ) -> None:
         """Check the settings, find and read the config; raise `UsageError` for anything invalid."""
@@ -162,7 +161,6 @@ class Session:
             log=log.warning,
         )
         self.settings = {**settings, "config": self.config, "breaker": self.context.breaker}
-        self._warned: set[str] = set() if warned is None else warned
         self._targets: dict[tuple[str | None, str | None, str | None, ServerInfo | None], Target] = {}
 
     def with_settings(self, settings: Mapping[str, Any]) -> Session:
@@ -172,16 +170,8 @@ class Session:
             {**self.settings, **settings},
             shared.detection_cache,
             shared.context_sizes,
-            self._warned,
             shared.response_store,
         )
-
-    def warn_if_unread(self, method: str, path: str) -> None:
-        """Log a warning, once for each API, if a request that passes unread may have tool calls."""
-        api = unread_api_warning(method, path)
-        if api and api not in self._warned:
-            self._warned.add(api)
-            log.warning("promptools: %s", api)
 
     def __call__(
         self,

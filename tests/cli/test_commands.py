@@ -246,6 +246,10 @@ def test_without_a_config_there_is_still_what_ships(capsys, tmp_path, monkeypatc
         (["providers", "--config", "there-is-none.toml"], "no config file"),
         (["serve", "--provider", "nope"], "neither a provider"),
         (
+            ["serve", "--base-url", "http://127.0.0.1:1/v1", "--inspect", "--workers", "2"],
+            "--inspect needs --workers 1",
+        ),
+        (
             ["serve", "--provider", "llamacpp", "--host", "203.0.113.1", "--no-api-key"],
             "cannot listen on 203.0.113.1:8100",
         ),

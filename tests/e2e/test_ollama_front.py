@@ -7,6 +7,7 @@ from functools import partial
 import asking_ollama
 import ollama as package
 import pytest
+from asking import Proxies
 from asking_ollama import WAYS, Said
 from rig_ollama import BEFORE, KINDS, cue
 from scenes import ANSWER, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
@@ -158,7 +159,7 @@ def test_an_unknown_model_is_the_servers_own_error(ollama: Server, way: str, too
         lambda client: list(client.pull("nope.invalid/me/nope", stream=True)),
     ],
 )
-def test_every_other_route_is_ollamas_own(ollama: Server, asked: object) -> None:
+def test_every_other_route_is_ollamas_own(ollama: Server, proxies: Proxies, asked: object) -> None:
     def outcome(client: package.Client) -> object:
         try:
             got = asked(client)
@@ -166,8 +167,22 @@ def test_every_other_route_is_ollamas_own(ollama: Server, asked: object) -> None
             return error.error, error.status_code
         return {**got.model_dump(), **OF_THE_MOMENT} if isinstance(got, package.ChatResponse) else got
 
-    with package.Client(ollama.url) as theirs, Client(ollama.url, **NAMED) as ours:
-        assert outcome(ours) == outcome(theirs)
+    proxy = proxies.before(ollama.base_url, "ollama").removesuffix("/v1")
+    with package.Client(ollama.url) as theirs, Client(ollama.url, **NAMED) as ours, package.Client(proxy) as before:
+        assert outcome(ours) == outcome(before) == outcome(theirs)
+
+
+@pytest.mark.parametrize("kind", ["go", "think", "notools"])
+def test_a_whole_conversation_through_the_proxy(ollama: Server, proxies: Proxies, kind: str) -> None:
+    """An Ollama that fails, or whose model knows no tools, as an app in any language sees it."""
+    proxy = proxies.before(ollama.base_url, "ollama").removesuffix("/v1")
+    question = {"role": "user", "content": cue("broken") if kind == "go" else QUESTION}
+    with package.Client(proxy) as client:
+        first = client.chat(kind, [question], tools=[get_weather])
+        (call,) = first.message.tool_calls
+        assert (call.function.name, call.function.arguments) == CALL
+        told = {"role": "tool", "tool_name": call.function.name, "content": RESULT}
+        assert client.chat(kind, [question, first.message, told], tools=[get_weather]).message.content == ANSWER
 
 
 OF_THE_MOMENT = {"created_at": "", "total_duration": 0, "load_duration": 0}

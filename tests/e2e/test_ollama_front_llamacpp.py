@@ -143,13 +143,8 @@ def test_the_list_of_models(hermes_server: Server) -> None:
         ("pull", lambda client: list(client.pull("qwen3", stream=True))),
         ("push", lambda client: client.push("me/mine")),
         ("create", lambda client: client.create("mine", from_="qwen3")),
-        ("generate", lambda client: client.generate("m", "Say words")),
-        ("show", lambda client: client.show("m")),
-        ("embed", lambda client: client.embed("m", "words")),
-        ("embeddings", lambda client: client.embeddings("m", "words")),
         ("delete", lambda client: client.delete("m")),
         ("copy", lambda client: client.copy("m", "n")),
-        ("ps", lambda client: client.ps()),
         ("create_blob", lambda client: client.create_blob(__file__)),
     ],
 )
@@ -168,12 +163,20 @@ def test_a_conversation_that_does_not_fit(plain_server: Server, way: str) -> Non
     assert raised.value.status_code == 400
 
 
-def test_an_empty_chat_loads_a_model_on_ollama_only(hermes_server: Server) -> None:
-    with (
-        ollama.Client(hermes_server.url, **NAMED) as client,
-        pytest.raises(package.ResponseError, match="send a message"),
-    ):
-        client.chat("m")
+def test_an_empty_chat_finds_the_model_loaded(hermes_server: Server) -> None:
+    with ollama.Client(hermes_server.url, **NAMED) as client:
+        assert client.chat("m").done_reason == client.generate("m").done_reason == "load"
+
+
+def test_what_other_routes_answer(hermes_server: Server) -> None:
+    with ollama.Client(hermes_server.url, **NAMED) as client:
+        assert client.generate("m", "Say words").response == WORDS
+        assert "".join(part.response for part in client.generate("m", "Say words", stream=True)) == WORDS
+        assert client.generate("m", "Say words", raw=True, options={"num_predict": 500}).response == WORDS
+        assert "tools" in client.show("m").capabilities
+        assert [model.model for model in client.ps().models] == [hermes_server.name]
+        with pytest.raises(package.ResponseError, match="does not support embeddings"):
+            client.embed("m", "words")
 
 
 def test_nobody_there_is_the_packages_own_error() -> None:
@@ -200,8 +203,7 @@ def test_the_functions_of_the_module(hermes_server: Server, monkeypatch: pytest.
         assert FENCED_CALL not in "".join(part.message.content or "" for part in parts)
         (model,) = ollama.list().models
         assert model.model == hermes_server.name
-        with pytest.raises(package.ResponseError, match="needs an Ollama server"):
-            ollama.show("m")
+        assert "tools" in ollama.show("m").capabilities
     finally:
         ollama._default()._client.close()
         ollama._default.cache_clear()

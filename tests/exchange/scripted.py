@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from promptools.errors import UsageError
 from promptools.exchange import (
     Abandon,
+    Body,
     ClientRequest,
     Compute,
     Computed,
@@ -26,6 +27,7 @@ from promptools.exchange import (
     Probe,
     Probed,
     Read,
+    ReadBody,
     Request,
     Route,
     Send,
@@ -311,6 +313,8 @@ def play(
                     told = Computed(work(), None, now)
                 except UsageError as error:
                     told = Computed(None, error, now)
+            case ReadBody():
+                told = Body(data, now)
             case Emit(what):
                 told = emit(what)
 

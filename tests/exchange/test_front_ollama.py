@@ -7,9 +7,9 @@ from scripted import JSON, NOW, SSE, URL, WEATHER, Answer, chunk, error, reply, 
 from scripted import play as play_chat
 
 from promptools.errors import UsageError
-from promptools.exchange import Failed
+from promptools.exchange import Failed, Route
 from promptools.exchange.downstream.client_api import OLLAMA_API
-from promptools.exchange.downstream.ollama_routes import serve_ollama_route
+from promptools.exchange.downstream.ollama.ollama_routes import serve_ollama_route
 from promptools.exchange.exchange_state import api_base, route_url
 
 CHAT = "http://server/api/chat"
@@ -342,7 +342,7 @@ def test_a_list_that_nobody_answers():
     seen = play_other("tags", [Answer(0, broken=Failed("connect", "refused", 0))], target=target(kind="vllm"))
     assert (seen.head.status, seen.json) == (
         502,
-        {"error": "the server's models could not be listed (connect: refused)"},
+        {"error": "no answer from the server (connect: refused)"},
     )
     assert [(each.method, each.url) for each in seen.sent] == [("GET", "http://server/v1/models")]
 
@@ -350,6 +350,46 @@ def test_a_list_that_nobody_answers():
 @pytest.mark.parametrize("facts", [{"kind": "ollama"}, {"provider": None}])
 def test_what_an_ollama_may_answer_is_left_to_it(facts):
     assert play_other("pull", target=target(**facts)).head is None
+
+
+@pytest.mark.parametrize(
+    ("version", "left"),
+    [
+        ({"version": "0.1"}, True),  # another server that emulates Ollama: its list of models is its own
+        ((200, b"<html>"), False),
+        ({"version": "0.32.15", "served_by": "promptools"}, True),  # another proxy, which answers by itself
+        ((404, b""), False),
+        ((501, b""), False),
+        ((401, b"{}"), True),
+        ((503, b""), True),
+        (None, True),
+    ],
+)
+@pytest.mark.parametrize("provider", [None, "box"])
+def test_a_server_of_no_known_kind_answers_by_itself_only_where_it_may_be_able_to(version, left, provider):
+    looked = {"/api/version": version, "/v1/models": {"data": [{"id": "m", "owned_by": "docker"}]}}
+    place = target(provider=provider)
+    route = Route(place, resolve=lambda seen: place)
+    seen = play_other("ps", [] if left else [listed("m")], route=lambda model, name: route, looked=looked)
+    assert (seen.head is None) is left
+
+
+def listed(*names):
+    return Answer(body=json.dumps({"object": "list", "data": [{"id": name} for name in names]}).encode())
+
+
+def test_the_body_is_read_only_where_a_route_is_answered():
+    generate = {"model": "m", "prompt": "Weather?", "stream": False}
+    for kind, asked in (("ollama", 0), ("vllm", 1)):
+        seen = play(
+            generate,
+            [reply("Cold.")] * asked,
+            url="http://server/api/generate",
+            begin=serve_ollama_route,
+            target=target(kind=kind),
+        )
+        assert len(seen.sent) == asked
+    assert seen.json["response"] == "Cold."
 
 
 # --- places

@@ -16,7 +16,8 @@ from upstream import Upstream, chunk, few_certificates, sse, unary
 
 from promptools.client import OpenAI
 from promptools.profiles import Config
-from promptools.proxy import Proxy, relay
+from promptools.proxy import Proxy
+from promptools.proxy.requests import relay
 from promptools.transport import installed_library
 
 PARIS = {"messages": [{"role": "user", "content": "Weather in Paris?"}], "model": "m"}

@@ -369,12 +369,3 @@ def test_very_many_tools_are_refused_where_the_operator_does_not_take_them(serve
     assert len(server.seen) == (status == 200)
     if status == 400:
         assert "at most 4096" in answer.json()["error"]["message"]
-
-
-@pytest.mark.parametrize(("path", "name"), [("/api/chat", "Ollama's own API")])
-def test_an_api_that_passes_with_its_calls_unread_is_in_the_log_once(server, http, caplog, path, name):
-    with serving(Proxy(base_url=server.url, config=Config())) as url:
-        for _ in range(2):
-            server.play(Answer(pieces=(b"{}",)))
-            assert http.post(f"{url}{path}", json={"model": "m"}).content == b"{}"
-    assert [record.getMessage().count(name) for record in caplog.records] == [1]

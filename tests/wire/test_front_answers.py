@@ -80,7 +80,7 @@ def test_log_probabilities_are_the_list_alone():
 def test_figures_of_an_ollama_go_on():
     extra = {"total_duration": 5, "load_duration": 3, "prompt_eval_duration": 1, "eval_duration": 2, "other": 9}
     usage = {"prompt_tokens": 10, "completion_tokens": 9, "total_tokens": 19}
-    assert encode_usage(usage, extra, 1.5) == {
+    assert encode_usage(usage, extra, 1.5, (0.5, 1.0)) == {
         "total_duration": 1_500_000_000,
         "load_duration": 3,
         "prompt_eval_duration": 1,
@@ -92,7 +92,7 @@ def test_figures_of_an_ollama_go_on():
 
 def test_figures_of_a_llamacpp_are_turned_into_nanoseconds():
     extra = {"timings": {"prompt_ms": 1.5, "predicted_ms": 2, "prompt_n": 3}}
-    assert encode_usage(None, extra, 0) == {
+    assert encode_usage(None, extra, 0, (0.5, 1.0)) == {
         "total_duration": 0,
         "prompt_eval_duration": 1_500_000,
         "eval_duration": 2000000,
@@ -100,13 +100,23 @@ def test_figures_of_a_llamacpp_are_turned_into_nanoseconds():
 
 
 def test_what_nobody_told_is_left_out():
-    assert encode_usage({"prompt_tokens": None}, {"timings": {"prompt_ms": None}}, 0) == {"total_duration": 0}
+    unknown = encode_usage({"prompt_tokens": None}, {"timings": {"prompt_ms": None}}, 0, (0, 0))
+    assert unknown == {"total_duration": 0}
+
+
+def test_what_is_measured_counts_where_the_server_tells_nothing():
+    assert encode_usage({"completion_tokens": 6}, {}, 4, (0.5, 3)) == {
+        "total_duration": 4_000_000_000,
+        "prompt_eval_duration": 500_000_000,
+        "eval_duration": 3_000_000_000,
+        "eval_count": 6,
+    }
 
 
 def test_the_package_reads_it():
     reply = Reply(calls=(PARIS,), content="Hi", reasoning="Hm.", finish_reason="tool_calls")
     body = mark_done(encode_line(ENVELOPE, encode_message(reply.content, reply.reasoning, reply.calls)), reply)
-    read = ollama.ChatResponse(**body, **encode_usage({"prompt_tokens": 1, "completion_tokens": 2}, {}, 0.1))
+    read = ollama.ChatResponse(**body, **encode_usage({"prompt_tokens": 1, "completion_tokens": 2}, {}, 0.1, (0, 0.1)))
     assert (read.message.content, read.message.thinking, read.done_reason) == ("Hi", "Hm.", "stop")
     assert read.message.tool_calls[0].function.arguments == {"city": "Zürich"}
     assert (read.prompt_eval_count, read.eval_count, read.total_duration) == (1, 2, 100_000_000)

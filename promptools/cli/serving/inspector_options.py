@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from promptools.cli.terminal_output import print_progress
+from promptools.errors import UsageError
 
 if TYPE_CHECKING:
     from promptools.proxy import Extension, Proxy
@@ -24,6 +25,8 @@ def extensions(arguments: argparse.Namespace) -> list[Extension]:
     """Return the inspector, if it is asked for."""
     if not arguments.inspect:
         return []
+    if arguments.workers > 1:
+        raise UsageError("--inspect needs --workers 1: each worker would show the exchanges of its own only")
     from promptools.proxy.inspector import Inspector
 
     return [Inspector()]

@@ -42,7 +42,7 @@ def extensions(arguments: argparse.Namespace) -> list[Extension]:
         if arguments.record_messages or arguments.record_limit or arguments.redact:
             raise UsageError("--record-messages, --record-limit and --redact belong to a recording: add --record DIR")
         return []
-    from promptools.proxy.recording_extension import RecordingExtension
+    from promptools.proxy.operations.recording import RecordingExtension
 
     limit = arguments.record_limit or DEFAULT_LIMIT
     return [

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any, Protocol
 
 from promptools.exchange.downstream.messages_response import MessagesJsonWriter, MessagesSseWriter
-from promptools.exchange.downstream.ollama_response import NdjsonWriter, OllamaJsonWriter
+from promptools.exchange.downstream.ollama.ollama_response import NdjsonWriter, OllamaJsonWriter
 from promptools.exchange.downstream.response_writer import JsonWriter, ResponseWriter, SseWriter, encode_json
 from promptools.exchange.upstream.failure import OLLAMA_APIS
 from promptools.wire.chat_encoder import error_body

@@ -40,6 +40,8 @@ class Summary(NamedTuple):
     """A comment, for APIs that have comments."""
     seconds: float
     """How long the request took."""
+    phases: tuple[float, float]
+    """The seconds of the last request until the first byte of its reply, and from then on."""
 
 
 class ResponseWriter(Protocol):

@@ -79,7 +79,8 @@ class RetryLoop:
         sends = len(self._state.attempts)
         report = _trace_report(self.traced_replies()) if request.options.trace else None
         comment = f"promptools mode={self.mode} attempts={sends}"
-        data = self._writer.end(Summary(self._state.usage, report, comment, self._state.seconds))
+        phases = self._state.phases(whole=not request.stream)
+        data = self._writer.end(Summary(self._state.usage, report, comment, self._state.seconds, phases))
         yield from self._state.emit(data, self._attempt.head)
 
     def serve(self, plan: AttemptPlan, indices: Sequence[int], failure: Failure | None = None) -> Steps[Failure | None]:

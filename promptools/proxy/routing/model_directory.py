@@ -20,10 +20,12 @@ import anyio
 from promptools.errors import clip
 from promptools.exchange import Probe, Probed, Request
 from promptools.exchange.downstream.response_writer import encode_json
+from promptools.profiles.facts import family_of
 from promptools.proxy.asgi import send_response
 from promptools.transport.session import CREDENTIAL_FIELDS
 from promptools.wire.chat_encoder import error_body
 from promptools.wire.json_types import as_list, as_object, as_text
+from promptools.wire.ollama.encode_models import ListedModel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -42,6 +44,7 @@ LIST_TIMEOUT = 5.0
 """Seconds that a list of models waits for the servers."""
 _MODELS_PATH = "/models"
 _LIST_PATH = "/v1/models"
+_OLLAMA_LISTS = {"/api/tags": ListedModel.encode_listed, "/api/ps": ListedModel.encode_running}
 _PROBE_FIELDS: Headers = (("accept", "application/json"), ("user-agent", "promptools"))
 
 RunExchange: TypeAlias = "Callable[[Exchange], Awaitable[None]]"
@@ -79,8 +82,14 @@ class ModelDirectory:
 
     async def _response(self, path: str, client: Headers) -> tuple[int, bytes]:
         entries = await self.list_models(client)
+        ollama = path in _OLLAMA_LISTS
         if not entries:
-            return 502, encode_json(error_body("no provider listed its models", kind="UpstreamError", code="no_answer"))
+            message = "no provider listed its models"
+            error = {"error": message} if ollama else error_body(message, kind="UpstreamError", code="no_answer")
+            return 502, encode_json(error)
+        if ollama:
+            models = [ListedModel(entry, family_of(name) or "") for name, entry in entries.items()]
+            return 200, encode_json({"models": [_OLLAMA_LISTS[path](model) for model in models]})
         name = unquote(path.rstrip("/").removeprefix(_LIST_PATH).lstrip("/"))
         if not name:
             return 200, encode_json({"object": "list", "data": list(entries.values())})
@@ -160,8 +169,8 @@ class ModelDirectory:
 
 
 def is_model_list(method: str, path: str) -> bool:
-    """Whether a request is for the models, or for one of them."""
-    return method == "GET" and (path == _LIST_PATH or path.startswith(f"{_LIST_PATH}/"))
+    """Whether a request is for the models, or for one of them; in Ollama's API too."""
+    return method == "GET" and (path in {_LIST_PATH, *_OLLAMA_LISTS} or path.startswith(f"{_LIST_PATH}/"))
 
 
 def _models_request(routed: RoutedProvider, client: Headers) -> Request:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from anyio.lowlevel import checkpoint
 
-from promptools.proxy.request_body import STREAMED_BODY
+from promptools.proxy.requests.request_body import STREAMED_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

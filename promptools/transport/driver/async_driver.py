@@ -9,6 +9,7 @@ import anyio
 
 from promptools.exchange import (
     Abandon,
+    Body,
     Compute,
     Done,
     EffectResult,
@@ -16,6 +17,7 @@ from promptools.exchange import (
     Head,
     Probe,
     Read,
+    ReadBody,
     Send,
     Wait,
 )
@@ -79,7 +81,7 @@ class AsyncDriver(ExchangeDriver):
                     self.running = False
                     yield item
                     self.running = True
-                self.waiting = not isinstance(effect, Compute)
+                self.waiting = not isinstance(effect, (Compute, ReadBody))
                 match effect:
                     case Probe():
                         outcome = await probe_async(self, effect)
@@ -94,8 +96,8 @@ class AsyncDriver(ExchangeDriver):
                     case Abandon():
                         await self._release()
                         outcome = Done(self.clock())
-                    case Wait() | Compute():
-                        outcome = await self._wait_or_compute(effect)
+                    case Wait() | Compute() | ReadBody():
+                        outcome = await self._without_server(effect)
                     case _:
                         assert_never(effect)
                 self.waiting = False
@@ -109,7 +111,10 @@ class AsyncDriver(ExchangeDriver):
             self.exchange.close()
             await self._release()
 
-    async def _wait_or_compute(self, effect: Wait | Compute) -> EffectResult:
+    async def _without_server(self, effect: Wait | Compute | ReadBody) -> EffectResult:
+        if isinstance(effect, ReadBody):
+            assert self.read_body is not None, "the exchange began without the body"
+            return Body(await self.read_body(), self.clock())
         if isinstance(effect, Compute):
             return await in_thread(self.compute_outcome, effect.work)
         await anyio.sleep(effect.seconds)

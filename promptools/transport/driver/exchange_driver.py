@@ -41,6 +41,7 @@ from promptools.exchange import (
     Piece,
     Probe,
     Read,
+    ReadBody,
     Send,
     Tick,
     Wait,
@@ -78,7 +79,15 @@ FRAMING_FIELDS = frozenset({"content-length", "transfer-encoding"})
 class ExchangeDriver:
     """What the sync and async drivers share: the exchange, the open reply, the clock."""
 
-    def __init__(self, exchange: Exchange, library: HttpLibrary, *, extensions: Any = None, url: Any = None) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        library: HttpLibrary,
+        *,
+        extensions: Any = None,
+        url: Any = None,
+        read_body: Callable[[], Any] | None = None,
+    ) -> None:
         self.exchange = exchange
         self.library = library
         self.extensions: dict[str, Any] = dict(extensions or {})
@@ -86,6 +95,8 @@ class ExchangeDriver:
         """The URL of the HTTP client's own request, for which the client follows redirects itself; None without one."""
         self._client_address = None if url is None else str(url)
         self.host: str | None = url and url.host
+        self.read_body = read_body
+        """Reads the body of the client's request, for an exchange that begins without it."""
         self.response: Any = None
         self.response_extensions: dict[str, Any] = {}
         self.deadline: float | None = None
@@ -104,7 +115,7 @@ class ExchangeDriver:
         self.clock = time.monotonic
         self.library_error: type[Exception] = library.module.RequestError
 
-    def step(self, outcome: EffectResult | None) -> Probe | Send | Read | Abandon | Wait | Compute | None:
+    def step(self, outcome: EffectResult | None) -> Probe | Send | Read | Abandon | Wait | Compute | ReadBody | None:
         """Resume the exchange with an outcome; return its next effect, or None when it has ended or failed.
 
         What it emits on the way is appended to `pending_output`.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from promptools.exchange import (
     Abandon,
+    Body,
     Compute,
     Done,
     EffectResult,
@@ -15,6 +16,7 @@ from promptools.exchange import (
     Head,
     Probe,
     Read,
+    ReadBody,
     Send,
     Wait,
 )
@@ -84,8 +86,8 @@ class SyncDriver(ExchangeDriver):
                     case Abandon():
                         self._release()
                         outcome = Done(self.clock())
-                    case Wait() | Compute():
-                        outcome = self._wait_or_compute(effect)
+                    case Wait() | Compute() | ReadBody():
+                        outcome = self._without_server(effect)
                     case _:
                         assert_never(effect)
             self.running = False
@@ -98,7 +100,10 @@ class SyncDriver(ExchangeDriver):
             self.exchange.close()
             self._release()
 
-    def _wait_or_compute(self, effect: Wait | Compute) -> EffectResult:
+    def _without_server(self, effect: Wait | Compute | ReadBody) -> EffectResult:
+        if isinstance(effect, ReadBody):
+            assert self.read_body is not None, "the exchange began without the body"
+            return Body(self.read_body(), self.clock())
         if isinstance(effect, Compute):
             return self.compute_outcome(effect.work)
         time.sleep(effect.seconds)

@@ -46,7 +46,7 @@ def decode_chat_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict
     else:
         if not data.get("messages"):
             raise UsageError("'messages' is empty, which loads a model on Ollama; this server is none: send a message")
-        body |= _decode_options(as_object(data.get("options")), profile, notes)
+        body |= decode_options(as_object(data.get("options")), profile, notes)
         body |= _decode_think(data.get("think"), profile, notes)
         notes += [f"not sent: {key}; only Ollama knows it" for key in _OLLAMA_ONLY[2:] if data.get(key) is not None]
     return body | _decode_format(data.get("format"), profile), tuple(notes)
@@ -102,7 +102,7 @@ def _normalize_types(value: Any) -> Any:
 # --- parameters ------------------------------------------------------------------------------------------------------
 
 
-def _decode_options(options: Mapping[str, Any], profile: Profile, notes: list[str]) -> dict[str, Any]:
+def decode_options(options: Mapping[str, Any], profile: Profile, notes: list[str]) -> dict[str, Any]:
     """Decode `options` to parameters; those that OpenAI's API lacks are sent only to servers known to accept them."""
     parameters: dict[str, Any] = {}
     dropped: list[str] = []

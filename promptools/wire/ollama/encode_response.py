@@ -57,15 +57,33 @@ def encode_line(envelope: Envelope, message: Mapping[str, Any], *, logprobs: Any
     return body | {"logprobs": tokens} if tokens else body
 
 
+def encode_generated(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Encode a line, or a whole response, in the form of `/api/generate`: the text is no message there."""
+    body = {key: value for key, value in line.items() if key != "message"}
+    message = as_object(line.get("message"))
+    thinking = {"thinking": message["thinking"]} if message.get("thinking") else {}
+    at = {"model": body.pop("model", ""), "created_at": body.pop("created_at", "")}
+    return {**at, "response": message.get("content", ""), **thinking, **body}
+
+
 def mark_done(body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
     """Copy a line with `done` and its reason."""
     reason = finish_reason(reply)
     return {**body, "done": True, "done_reason": "stop" if reason == "tool_calls" else reason}
 
 
-def encode_usage(usage: Mapping[str, Any] | None, extra: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Encode the usage: tokens, and nanoseconds as far as the server sent them; `seconds` is the total time."""
+def encode_usage(
+    usage: Mapping[str, Any] | None, extra: Mapping[str, Any], seconds: float, phases: tuple[float, float]
+) -> dict[str, Any]:
+    """Encode the usage: tokens and nanoseconds, those of the server where it states them.
+
+    `seconds` is the total time, `phases` are the times until the first byte of the last reply and from then on: apps
+    compute tokens per second from it.
+    """
     encoded: dict[str, Any] = {"total_duration": int(seconds * 1e9)}
+    for key, measured in zip(_TIMINGS, phases, strict=True):
+        if measured:
+            encoded[key] = int(measured * 1e9)
     timings = as_object(extra.get("timings"))
     for key, name in _TIMINGS.items():
         if (milliseconds := as_number(timings.get(name))) is not None:

@@ -44,6 +44,7 @@ class RequestBody:
         self._declared = chunked or bool(lengths)
         self._expects_continue = any(name.lower() == b"expect" for name, _ in fields)
         self._first_piece = b""
+        self._whole: bytes | None = None
         self._reading_started = False
         self._complete = False
         self._completed: anyio.Event | None = None
@@ -62,10 +63,12 @@ class RequestBody:
         return (self._first_piece or None) if self._complete else self
 
     async def read(self, limit: int) -> bytes:
-        """Read the whole body; raise `DisconnectedError` if the client disconnects first.
+        """Read the whole body, which is kept; raise `DisconnectedError` if the client disconnects first.
 
         Raises `RefusedError` as soon as the body is known to be longer than `limit` bytes.
         """
+        if self._whole is not None:
+            return self._whole
         _check_size(self.length or 0, limit)
         pieces: list[bytes] = []
         size = 0
@@ -73,7 +76,8 @@ class RequestBody:
             size += len(piece)
             _check_size(size, limit)
             pieces.append(piece)
-        return b"".join(pieces)
+        self._whole = b"".join(pieces)
+        return self._whole
 
     async def peek(self, limit: int) -> bytes | None:
         """Read the whole body and keep it for the next reader; None if it is longer than `limit` bytes."""

@@ -27,11 +27,15 @@ class NdjsonWriter(SseWriter):
     def end(self, summary: Summary) -> bytes:
         """Return the last line, with token counts and durations."""
         last = self._held_chunk or {}
-        figures = encode_response.encode_usage(summary.usage, self._last_extra, summary.seconds)
+        figures = encode_response.encode_usage(summary.usage, self._last_extra, summary.seconds, summary.phases)
         return self._encode([_with_report(last | figures, summary)])
 
     def _encode(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
-        return b"".join(b"%b\n" % encode_json(body) for body in bodies)
+        return b"".join(b"%b\n" % encode_json(self._shape(body)) for body in bodies)
+
+    def _shape(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the form of a line in the client's route."""
+        return body
 
     def _make_writer(self, index: int, envelope: Envelope) -> ChoiceWriter:  # noqa: ARG002 one signature for all writers
         return encode_response.LineWriter(envelope)
@@ -53,8 +57,26 @@ class OllamaJsonWriter(JsonWriter):
         """Return the whole response, with token counts and durations."""
         extra = self._envelope.extra if self._envelope else {}
         choice = self._choices.get(0, {})
-        body = {**choice, **encode_response.encode_usage(summary.usage, extra, summary.seconds)}
-        return encode_json(_with_report(body, summary))
+        body = {**choice, **encode_response.encode_usage(summary.usage, extra, summary.seconds, summary.phases)}
+        return encode_json(_with_report(self._shape(body), summary))
+
+    def _shape(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the form of the response in the client's route."""
+        return body
+
+
+class GenerateNdjsonWriter(NdjsonWriter):
+    """Writes the lines of `/api/generate`."""
+
+    def _shape(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        return encode_response.encode_generated(body)
+
+
+class GenerateJsonWriter(OllamaJsonWriter):
+    """Writes the whole response of `/api/generate`."""
+
+    def _shape(self, body: dict[str, Any]) -> dict[str, Any]:
+        return encode_response.encode_generated(body)
 
 
 def _with_report(body: dict[str, Any], summary: Summary) -> dict[str, Any]:

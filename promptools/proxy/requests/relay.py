@@ -33,6 +33,8 @@ class ExchangeRelay:
         self._writing: anyio.Event | None = None
         self.has_ended = False
         """Whether the last message of the response has been sent."""
+        self.has_begun = False
+        """Whether anything was written."""
 
     async def run(self) -> bool:
         """Run the exchange, and write what it emits; False if its head is rejected, and nothing was written."""
@@ -70,6 +72,7 @@ class ExchangeRelay:
         return self._candidates.rejects(item.status, item.headers)
 
     async def _write(self, item: Head | bytes) -> None:
+        self.has_begun = True
         if isinstance(item, Head):
             await send_head(self._send, item.status, encode_headers(item.headers))
         else:

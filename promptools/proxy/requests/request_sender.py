@@ -1,0 +1,174 @@
+"""Send a client's request on, by an exchange or unchanged, and relay the response."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from promptools.errors import without_credentials
+from promptools.exchange import Request
+from promptools.exchange.downstream.responses.response_store import owner_of
+from promptools.proxy.asgi import (
+    JSON_CONTENT_TYPE,
+    RefusedError,
+    end_to_end_fields,
+    retry_fields,
+    send_head,
+    send_refusal,
+    send_response,
+)
+from promptools.proxy.requests import relay
+from promptools.proxy.requests.request_body import streaming_body
+from promptools.proxy.upstream.forwarded_fields import (
+    ACCEPT_ENCODING,
+    client_authorization,
+    decode_fields,
+    forwarded_fields,
+    replace_fields,
+)
+from promptools.transport import with_error_boundary
+from promptools.transport.endpoints import RESPONSES_ENDPOINTS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from promptools.exchange.downstream.client_api import ClientApi
+    from promptools.proxy.asgi import Send
+    from promptools.proxy.requests.incoming_request import IncomingRequest
+    from promptools.proxy.requests.request_tasks import RequestTasks
+    from promptools.proxy.shared_state.shared_state import SharedState
+    from promptools.proxy.upstream.upstream_client import UpstreamClient
+    from promptools.transport.endpoints import Endpoint
+
+log = logging.getLogger("promptools")
+RETRY_SECONDS = 1.0
+"""Seconds after which a client may send a request again that took too long."""
+
+
+class RequestSender:
+    """Sends clients' requests on, and writes the responses."""
+
+    def __init__(self, client: UpstreamClient, shared: SharedState | None) -> None:
+        self._client = client
+        self._shared = shared
+
+    async def send(
+        self, incoming: IncomingRequest, endpoint: Endpoint | None, api: ClientApi, tasks: RequestTasks, send: Send
+    ) -> None:
+        """Send a request on, by an exchange if it has an endpoint; in `api` are the proxy's own errors."""
+        work = partial(self._forward, incoming)
+        if endpoint is not None:
+            work = partial(self._run_exchange, incoming, endpoint, tasks)
+        await self._with_error_responses(work, incoming, api, send)
+
+    async def _with_error_responses(
+        self, work: Callable[[Send], Awaitable[None]], incoming: IncomingRequest, api: ClientApi, send: Send
+    ) -> None:
+        """Run `work`; if the server cannot be reached and nothing was sent yet, respond with 502, 504 or 414."""
+        begun = False
+
+        async def watched(message: Any) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+            if message.get("more_body", False):
+                await checkpoint()  # pieces that arrived together: the client may disconnect between two of them
+
+        module = self._client.library.module
+        try:
+            await work(watched)
+        except module.RequestError as error:
+            reason = without_credentials(str(error)) or type(error).__name__
+            if begun:
+                log.warning("promptools: the answer from %s broke off: %s", incoming.base_url, reason)
+                raise
+            status = 504 if isinstance(error, module.TimeoutException) else 502
+            message = f"no answer from {incoming.base_url}: {reason}"
+            answer = api.encode_error(message, kind="UpstreamError", code="no_answer")
+            retry = retry_fields(RETRY_SECONDS) if status == 504 else []
+            await send_response(send, status, [JSON_CONTENT_TYPE, *retry], answer)
+        except module.InvalidURL as error:  # an ASGI server accepts longer targets than the HTTP library
+            refusal = RefusedError(414, f"the request target is refused: {error}", code="bad_target")
+            await send_refusal(send, refusal, api)
+
+    async def _run_exchange(
+        self, incoming: IncomingRequest, endpoint: Endpoint, tasks: RequestTasks, send: Send
+    ) -> None:
+        """Run an exchange and relay what it emits; its clock ticks in another task.
+
+        One that may decline begins without the body, unless the model's name in it decides where the request goes. If
+        it declines, the request is forwarded.
+        """
+        served, router = incoming.served, incoming.router
+        fields = [pair for pair in forwarded_fields(served, incoming.scope) if pair[0].lower() != ACCEPT_ENCODING]
+        authorization = client_authorization(served, fields)
+        read_body = partial(incoming.body.read, served.max_body)
+        content = ((router and await incoming.peek()) or b"") if endpoint.may_decline else await read_body()
+        request = Request(incoming.method, incoming.url, decode_fields(fields), content)
+        route = None if router is None else partial(router.exchange_route, request, endpoint)
+        candidates = None if router is None else router.candidates
+        at = None if candidates is None else candidates.started_at
+        owner = owner_of(decode_fields(incoming.scope["headers"])) if endpoint in RESPONSES_ENDPOINTS else ""
+        if owner and self._shared is not None:
+            await self._shared.responses.fetch(owner, request.url.partition("?")[0], content)
+            send = self._shared.responses.writing(send)
+        begun = ended = False
+
+        async def attempt() -> bool:
+            nonlocal begun, ended
+            exchange = served.session(request, endpoint, route, at, owner)
+            exchange = with_error_boundary(exchange, endpoint.api, may_decline=endpoint.may_decline)
+            driver = self._client.driver(exchange, authorization, read_body=read_body)
+            writer = relay.ExchangeRelay(driver, send, candidates)
+            tasks.start(writer.tick, after=relay.TICK_SECONDS)
+            try:
+                return await writer.run()
+            finally:
+                await driver.close()
+                begun, ended = writer.has_begun, writer.has_ended
+
+        await (attempt() if router is None else router.run(attempt, self._client.library.module))
+        if not begun:
+            await self._forward(incoming, send)
+        elif not ended:
+            await send({"type": "http.response.body", "body": b""})
+
+    async def _forward(self, incoming: IncomingRequest, send: Send) -> None:
+        """Forward a request unchanged."""
+        body, router = incoming.body, incoming.router
+        if router is None:
+            await self._pass_through(incoming, incoming.url, await body.for_http_library(), send)
+            return
+        content = await incoming.peek() or await body.for_http_library()
+        work = partial(self._pass_through, incoming)
+        await router.pass_through(incoming.method, content, work, self._client.library.module, send)
+
+    async def _pass_through(self, incoming: IncomingRequest, url: str, content: Any, send: Send) -> bool:
+        """Forward a request and its response byte for byte, both bodies streamed; False if the router rejects it."""
+        body, router = incoming.body, incoming.router
+        fields = client_fields = forwarded_fields(incoming.served, incoming.scope)
+        if router is not None:
+            fields = replace_fields(fields, router.credentials(decode_fields(fields)))
+        if body.length is not None and not isinstance(content, bytes):
+            fields.append((b"content-length", str(body.length).encode()))
+        request = self._client.library.module.Request(
+            incoming.method, url, headers=fields, content=content, extensions=self._client.extensions
+        )
+        authorization = client_authorization(incoming.served, client_fields)
+        with streaming_body(body):
+            response = await self._client.send(request, client_authorization=authorization)
+        try:
+            if router is not None and router.candidates.rejects(response.status_code, ()):
+                return False
+            await send_head(send, response.status_code, end_to_end_fields(response.headers.raw))
+            async for piece in response.aiter_raw():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        finally:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+        await send({"type": "http.response.body", "body": b""})
+        return True
