@@ -7,13 +7,15 @@
 #   make test-all the whole suite: every row in every way, all examples of the property tests
 #   make e2e      the tests against real servers that are installed apart: needs Go and a C compiler for Ollama,
 #                 and 6 GB of disk and npm for vLLM
-#   make frameworks  the examples of docs/tasks/frameworks.md, with the real frameworks of Python, Node and Go
+#   make integrations  real clients and coding agents before the proxy, and the examples of docs/tasks/frameworks.md;
+#                 needs npm, and Go for its SDK
 #   make deploy-lint  the files of deploy/, by hadolint, Kustomize, Helm and the schemas of Kubernetes and Compose
 #   make models   real models, small ones, on a real llama.cpp: a dozen questions; MODELS names others than qwen-0.5b
 #   make fuzz     the tests that go by the clock; damaged replies of every dialect for SECONDS (600), one process a
 #                 core; and then text that may cost too much; SEED and DIALECT choose
 #   make soak     500 streams at once for SECONDS (300) through the proxy, a fifth of them with faults; STREAMS
 #   make results  docs/reference/results.md, from what the real servers that are installed do now
+#   make results-integrations  docs/reference/integrations.md, from what real clients get now
 #   make results-models  docs/reference/real-models.md: all questions in every way, which takes hours; ARGS choose
 #   make dialects docs/reference/dialects, from the tables of tests/cases
 #   make docs     the documentation site, in .site
@@ -27,10 +29,10 @@ PYTEST ?=
 # Bytecode is kept, whatever the environment says: else each of the tests' many processes compiles all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.venv/.pycache
-# the examples of docs/tasks/frameworks.md that are run everywhere, by the environments that they need
-FRAMEWORKS := frameworks-openai-3 frameworks-openai-2 frameworks-node
+# real clients, by the environments that they need
+INTEGRATIONS := frameworks-openai-3 frameworks-openai-2 frameworks-node frameworks-go opencode codex claude-code
 
-.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm frameworks deploy-lint models fuzz soak results results-models dialects docs screenshots bench clean
+.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm integrations deploy-lint models fuzz soak results results-integrations results-models dialects docs screenshots bench clean
 .DEFAULT_GOAL := test
 
 # not taken from the environment variable of that name
@@ -60,7 +62,7 @@ types: .venv/.dev
 # SAMPLE=10: one in ten of the rows that are read in many ways, and of the examples of the property tests
 SAMPLE ?= 10
 # markers of tests that need what is installed apart
-APART := ollama vllm redis templates chromium frameworks deploy-lint models
+APART := ollama vllm redis templates chromium integrations deploy-lint models
 # a path is always given: without one, syrupy takes the snapshots of what a sample leaves out for unused
 PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
 suite: .venv/.dev
@@ -75,8 +77,8 @@ test-all:
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
 e2e: .venv/.dev
-	@echo '== pytest, real Ollama, real vLLM, Redis, openai-harmony, templates, Chromium, frameworks, linters'
-	@$(BIN)/python tools/stage.py vllm ollama redis o200k templates chromium deploy-lint $(FRAMEWORKS) $(PYTEST)
+	@echo '== pytest, real Ollama, real vLLM, Redis, openai-harmony, templates, Chromium, linters'
+	@$(BIN)/python tools/stage.py vllm ollama redis o200k templates chromium deploy-lint $(PYTEST)
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'
@@ -99,10 +101,10 @@ e2e-vllm: .venv/.dev
 	@echo '== pytest, real vLLM'
 	@$(BIN)/python tools/stage.py vllm $(PYTEST)
 
-# those that are not light: Go is compiled for minutes, opencode takes 0.4 GB
-frameworks: .venv/.dev
-	@echo '== pytest, the frameworks of docs/tasks/frameworks.md'
-	@$(BIN)/python tools/stage.py $(FRAMEWORKS) frameworks-go opencode $(PYTEST)
+# Go is compiled for minutes, and each agent takes 0.4 GB
+integrations: .venv/.dev
+	@echo '== pytest, real clients before the proxy, frameworks'
+	@$(BIN)/python tools/stage.py $(INTEGRATIONS) $(PYTEST)
 
 deploy-lint: .venv/.dev
 	@echo '== pytest, the files of deploy/'
@@ -133,6 +135,11 @@ soak: .venv/.dev
 results: .venv/.dev
 	@seen="$$(mktemp)" && PROMPTOOLS_RESULTS="$$seen" $(BIN)/pytest -q tests/e2e/test_results.py $(PYTEST) \
 		&& $(BIN)/python tools/results.py "$$seen" && rm "$$seen"
+
+# A client that cannot be installed keeps its rows.
+results-integrations: .venv/.dev
+	@seen="$$(mktemp)" && PROMPTOOLS_RESULTS="$$seen" $(BIN)/pytest -q tests/integrations/test_clients.py $(PYTEST) \
+		&& $(BIN)/python tools/integration_results.py "$$seen" && rm "$$seen"
 
 results-models: .venv/.dev
 	@PYTHONPATH=. $(BIN)/python -m benchmarks.models $(ARGS)

@@ -59,7 +59,11 @@ class PromptoolsError(Exception):
 
 
 class UsageError(PromptoolsError):
-    """The caller passed something invalid: the message says what, where and what to do."""
+    """The caller passed something invalid: the message says what, where and what to do. `code` is that of the API."""
+
+    def __init__(self, message: str, *, code: str = "usage") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class ModelError(PromptoolsError):

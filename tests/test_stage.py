@@ -99,8 +99,8 @@ def test_every_example_of_the_page_on_frameworks_is_run():
     page = stage.ROOT / "docs" / "tasks" / "frameworks.md"
     makefile = (stage.ROOT / "Makefile").read_text("utf-8")
     examples = [block for block in blocks(page) if block.marks[0] in {"python", "js", "go"} and not block.saved]
-    used = {block.marks[1] for block in examples} | {"opencode"}
-    assert used == {name for name in environments.ENVIRONMENTS if stage.folder(name) == stage.FRAMEWORKS}
+    used = {block.marks[1] for block in examples} | {*stage.AGENTS}
+    assert used == {name for name in environments.ENVIRONMENTS if stage.folder(name) == stage.INTEGRATIONS}
     assert [name for name in used if name not in makefile] == []
 
 
@@ -118,4 +118,4 @@ def test_ci_makes_only_what_there_is_to_make():
     (phony,) = re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
     scripts = [*(stage.ROOT / ".github" / "workflows").glob("*.yml"), stage.ROOT / ".ci" / "run"]
     made = {target for path in scripts for target in re.findall(r"\bmake ([a-z0-9-]+)", path.read_text("utf-8"))}
-    assert {"test-all", "docs", "e2e", "models"} <= made <= set(phony.split())
+    assert {"test-all", "docs", "e2e", "integrations", "models"} <= made <= set(phony.split())

@@ -83,12 +83,14 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "chromium": CHROMIUM,
     # real models, small enough for a CPU
     **{f"model-{name}": recipe for name, recipe in models.MODELS.items()},
-    # for the examples of docs/tasks/frameworks.md
+    # clients of the proxy, and what the examples of docs/tasks/frameworks.md need
     "frameworks-openai-3": Recipe((*frameworks.OPENAI_3, *CORE)),
     "frameworks-openai-2": Recipe((*frameworks.OPENAI_2, *CORE)),
     "frameworks-node": frameworks.NODE,
     "frameworks-go": frameworks.GO,
     "opencode": frameworks.OPENCODE,
+    "codex": frameworks.CODEX,
+    "claude-code": frameworks.CLAUDE_CODE,
     # the linters of deploy/
     "deploy-lint": DEPLOY_LINT,
 }

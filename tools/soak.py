@@ -17,12 +17,13 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from zlib import crc32
 
 FAULTS = ("killed", "half_line", "error_event", "http_500", "page", "early_end", "stall", "client_leaves")
@@ -110,6 +111,9 @@ class Upstream:
             return True
         length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
         body = json.loads(await reader.readexactly(length))
+        if "messages" not in body:  # a request of raw mode
+            write_whole(writer, 404, b'{"error": {"message": "there is no such route"}}')
+            return True
         number = int(next(m["content"] for m in body["messages"] if m["role"] == "user").split()[-1])
         fault = fault_of(number)
         if fault and self.attempts[number] and not is_lasting(number):
@@ -324,8 +328,8 @@ def resident(pid: int) -> int:
 
 
 @contextmanager
-def process(*command: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as running:
+def process(*command: str, errors: IO[str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as running:
         try:
             yield running
         finally:
@@ -337,8 +341,8 @@ def first_line(running: subprocess.Popen[str], start: str = "") -> str:
     return next(line for line in running.stdout if line.startswith(start)).removeprefix(start).strip()
 
 
-def report(outcomes: Counter[str], memory: list[int], seconds: float, still_open: int) -> bool:
-    """Print the figures; return whether all is well."""
+def report(outcomes: Counter[str], memory: list[int], seconds: float, still_open: int, errors: str = "") -> bool:
+    """Print the figures; return whether all is well. `errors` is what the proxy wrote to stderr."""
     total = sum(outcomes.values())
     print(f"{total} streams in {seconds:.0f} s")
     for outcome, count in sorted(outcomes.items()):
@@ -351,7 +355,10 @@ def report(outcomes: Counter[str], memory: list[int], seconds: float, still_open
     print(f"streams that the server still answers at the end: {still_open}")
     flat = end <= begin * GROWTH or seconds < MIN_SECONDS_FOR_MEMORY
     print(f"wrong or lost: {bad}; memory {'flat' if flat else 'GROWS'}")
-    return not bad and flat and total > 0 and not still_open
+    at = errors.find("Traceback")
+    if at >= 0:
+        print(f"the proxy raised {errors.count('Traceback')} errors, first:\n{errors[at : at + 4000]}")
+    return not bad and flat and total > 0 and not still_open and at < 0
 
 
 async def count_open(port: int) -> int:
@@ -385,13 +392,17 @@ def main() -> int:
         server = int(first_line(upstream))
         serve = (sys.executable, "-m", "promptools", "serve", "--port", "0", "--no-detect")
         options = ("--base-url", f"http://127.0.0.1:{server}/v1", "--deadline", arguments.deadline)
-        with process(*serve, *options) as proxy:
+        with (
+            tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
+            process(*serve, *options, errors=errors) as proxy,
+        ):
             port = int(first_line(proxy, "listening ").rsplit(":", 1)[1].removesuffix("/v1"))
             began = time.monotonic()
             outcomes, memory = asyncio.run(soak(port, arguments.streams, arguments.seconds, proxy.pid))
             took = time.monotonic() - began
             still_open = asyncio.run(count_open(server))
-            return 0 if report(outcomes, memory, took, still_open) else 1
+            errors.seek(0)
+            return 0 if report(outcomes, memory, took, still_open, errors.read()) else 1
 
 
 if __name__ == "__main__":

@@ -34,8 +34,10 @@ MODELS = "tests/models"
 """Tests with real models."""
 DEPLOY = "tests/deploy"
 """Tests of the files in deploy/."""
-FRAMEWORKS = "tests/frameworks"
-"""Tests of the examples in docs/tasks/frameworks.md, marked by the environment that they need."""
+INTEGRATIONS = "tests/integrations"
+"""Tests with real clients and frameworks, marked by the environment that they need."""
+AGENTS = ("opencode", "codex", "claude-code")
+"""Environments of coding agents."""
 
 
 PAGES = "tests/proxy"
@@ -77,7 +79,7 @@ def folder(name: str) -> str:
         return MODELS
     if name == "deploy-lint":
         return DEPLOY
-    return FRAMEWORKS if name.startswith("frameworks-") or name == "opencode" else SERVERS
+    return INTEGRATIONS if name.startswith("frameworks-") or name in AGENTS else SERVERS
 
 
 def mark(name: str) -> str:

@@ -31,8 +31,8 @@ class ModelVocabulary:
 def make_vocabulary(script: Sequence[TokenizedReply], special: SpecialTokens = _NO_SPECIAL_TOKENS) -> ModelVocabulary:
     """Collect the tokens that `script` needs.
 
-    Cues, settings and markers are user-defined tokens: the server's tokenizer finds them anywhere in a prompt, longest
-    first. Everything else in a prompt is single bytes; pieces are only generated, never read.
+    Cues, settings, markers and words are user-defined tokens: the server's tokenizer finds them anywhere in a prompt,
+    longest first. Everything else in a prompt is single bytes; pieces are only generated, never read.
     """
     texts: list[str] = []
     kinds: list[TokenKind] = []
@@ -46,7 +46,7 @@ def make_vocabulary(script: Sequence[TokenizedReply], special: SpecialTokens = _
         add(_BYTE_LETTERS[byte], "normal")
     add(_to_letters(b"  "), "normal")  # the result of the one merge rule: a tokenizer of this type needs at least one
     controls = {text: add(text, "control") for text in dict.fromkeys((*_CONTROL, *special.all))}
-    for text in MARKERS:
+    for text in (*MARKERS, *special.words):
         if text not in controls:
             add(text, "marker")
     cue_ids = {text: add(text, "marker") for text in cues(script)}

@@ -37,6 +37,8 @@ class SpecialTokens:
     """The one before every prompt, which the server adds."""
     eos: str = ENDS[0]
     """The one that ends a turn."""
+    words: tuple[str, ...] = ()
+    """Each is one token in a prompt, without a meaning: long prompts get shorter. In a reply they come in pieces."""
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -89,19 +91,21 @@ def read_script(
         seen.add(key)
         end = next((token for token in ENDS if line.says.endswith(token)), special.eos)
         text = line.says.removesuffix(end)
-        spoken.append(TokenizedReply(line, _cut_reply(text, special.all), end))
+        spoken.append(TokenizedReply(line, _cut_reply(text, special), end))
     if not spoken:
         raise UsageError("the script has no lines: give at least one")
     return tuple(spoken)
 
 
-def _cut_reply(text: str, tokens: Sequence[str]) -> tuple[bytes, ...]:
-    """Cut a reply at `tokens`, which are pieces of their own, and what is between them."""
+def _cut_reply(text: str, special: SpecialTokens) -> tuple[bytes, ...]:
+    """Cut a reply at the special tokens, which are pieces of their own, and what is between them."""
+    tokens = special.all
+    words = [word.encode() for word in special.words]
     if not tokens:
-        return cut_pieces(text.encode())
+        return cut_pieces(text.encode(), used=words)
     pieces: list[bytes] = []
     for part in re.split(f"({'|'.join(map(re.escape, tokens))})", text):
-        pieces += [part.encode()] if part in tokens else cut_pieces(part.encode(), used=pieces)
+        pieces += [part.encode()] if part in tokens else cut_pieces(part.encode(), used=[*words, *pieces])
     if len(set(pieces)) != len(pieces):
         raise UsageError(f"a special token is twice in the reply {text!r}, whose place is known by its last token")
     return tuple(pieces)

@@ -209,6 +209,7 @@ class Proxy(ServedProperties):
             endpoint = find_endpoint(PROXY_ENDPOINTS, method, path, served.host)
             router = await open_router(served.table, served.session, served.directory, path, query)
             incoming = IncomingRequest(served, scope, path, query, body, router)
+            await incoming.read_ahead(endpoint)  # a slow upload keeps nobody else waiting
             async with admission.slot(key):
                 if served.directory is not None and is_model_list(method, path):
                     await served.directory.respond(path, decode_fields(forwarded_fields(served, scope)), send)

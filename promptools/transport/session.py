@@ -8,7 +8,7 @@ import os
 import random
 import string
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from functools import cache, partial
 from importlib.util import find_spec
@@ -160,6 +160,8 @@ class Session:
             vocabulary=local_vocabulary,
             log=log.warning,
         )
+        # `dataclasses.replace` takes several times as long, for each request
+        self._shared: list[Any] = [getattr(self.context, entry.name) for entry in fields(Context)[1:]]
         self.settings = {**settings, "config": self.config, "breaker": self.context.breaker}
         self._targets: dict[tuple[str | None, str | None, str | None, ServerInfo | None], Target] = {}
 
@@ -189,7 +191,7 @@ class Session:
         """
         router = router or self._own_router(request, endpoint)
         client_request = ClientRequest(request, time.monotonic() if at is None else at, endpoint.api, owner)
-        return endpoint.begin(client_request, replace(self.context, route=router))
+        return endpoint.begin(client_request, Context(router, *self._shared))
 
     def _own_router(self, request: Request, endpoint: Endpoint) -> Router:
         """Return the router of a request that goes to its own URL, unless it names another provider."""

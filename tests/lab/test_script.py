@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptools.errors import UsageError
+from promptools.lab.model_vocabulary import make_vocabulary
 from promptools.lab.script import ScriptedReply, SpecialTokens, cues, cut_pieces, read_script, settings
 
 
@@ -66,3 +67,13 @@ def test_special_tokens_are_pieces_of_their_own():
 def test_a_special_token_that_comes_twice_is_refused():
     with pytest.raises(UsageError, match="twice in the reply"):
         read_script([ScriptedReply("a", "[CALL]one[CALL]two")], SpecialTokens(("[CALL]",)))
+
+
+def test_words_are_tokens_of_a_prompt_and_of_no_reply():
+    said = "It is sunny in Paris, and it rains in Rome."
+    words = tuple(piece.decode() for piece in cut_pieces(said.encode())[:3])
+    special = SpecialTokens(words=words)
+    vocabulary = make_vocabulary(read_script([ScriptedReply(None, said)], special), special)
+    kinds = dict(zip(vocabulary.texts, vocabulary.kinds, strict=True))
+    assert {kinds[word] for word in words} == {"marker"}
+    assert not {word.encode() for word in words} & {*vocabulary.pieces}

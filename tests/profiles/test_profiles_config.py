@@ -94,6 +94,25 @@ def test_a_byte_order_mark_is_no_part_of_the_text(write):
         ("providers.x.base_ulr = ''", r": providers\.x\.base_ulr: unknown key; did you mean 'base_url'\?"),
         ("providers.x.api_key = 'k'", r": providers\.x\.api_key: unknown key; did you mean 'api_key_env'\?"),
         ("providers.x.base_url = true", r": providers\.x\.base_url: a string is wanted, not True"),
+        ("providers.x.base_url = ['http://a', 3]", r': providers\.x\.base_url\."1": a string is wanted, not 3'),
+        ("providers.x.base_url = ['http://a', 'http://a']", r": providers\.x\.base_url: an entry occurs twice"),
+        ("providers.x.failover = 'x'", r": providers\.x\.failover: an array is wanted, not 'x'"),
+        (
+            "providers.laptop.kind = 'ollama'\nproviders.x.failover = ['lap/m']",
+            r": providers\.x\.failover: 'lap/m' does not begin with a provider of this file; did you mean 'laptop'\?",
+        ),
+        ("providers.x.failover = ['x']", r": providers\.x\.failover: 'x' does not begin with a provider of"),
+        (
+            "providers.x.kind = 'vllm'\nproviders.y.failover = ['x/']",
+            r"y\.failover: 'x/' names no model; write",
+        ),
+        (
+            "providers.x.kind = 'vllm'\nproxy.models.m = 'x'",
+            r": proxy\.models\.m: 'x' names no model",
+        ),
+        ("providers.x.kind = 'vllm'\nproxy.models.m = 'y/m'", r": proxy\.models\.m: 'y/m' does not begin with a provi"),
+        ("proxy.models.m = []", r": proxy\.models\.m: an empty array; name a model as PROVIDER/MODEL"),
+        ("proxy.models.m = 1", r": proxy\.models\.m: a string is wanted, not 1"),
         ("providers.x.kind = 'vlm'", r": providers\.x\.kind: 'vlm' is no kind of server; did you mean 'vllm'\?"),
         ("providers.x.models = 3", r": providers\.x\.models: a table is wanted, not 3"),
         ("providers.x.models = [3]", r': providers\.x\.models\."0": a string is wanted, not 3'),
@@ -129,6 +148,31 @@ def test_every_mistake_names_the_file_and_the_key(write, text, message):
     with pytest.raises(UsageError, match=message) as caught:
         load_config(path)
     assert str(caught.value).startswith(str(path))
+
+
+def test_addresses_failover_and_models_of_the_proxy(write):
+    config = load_config(
+        write("""
+        [providers."a/b"]
+        base_url = ["http://one/v1", "http://two/v1"]
+        failover = ["c", "c/m", "a/c/m"]
+        [providers.c]
+        base_url = ""
+        kind = "vllm"
+        [providers."a/c"]
+        kind = "ollama"
+        [proxy.models]
+        one = "a/b/m"
+        more = ["c/m", "a/b/x/y"]
+        """)
+    )
+    provider = config.providers["a/b"]
+    assert (provider.base_url, provider.replicas) == ("http://one/v1", ("http://two/v1",))
+    assert provider.failover == ("c", "c/m", "a/c/m")
+    assert config.providers["c"].base_url is None
+    assert config.proxy.models == {"one": ("a/b/m",), "more": ("c/m", "a/b/x/y")}
+    assert resolve("m", base_url="http://two/v1/", config=config).provider == "a/b"
+    assert "two" not in repr(provider)  # it may hold a password
 
 
 def test_a_file_that_cannot_be_read(tmp_path):

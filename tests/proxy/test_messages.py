@@ -118,6 +118,26 @@ def test_a_round_trip_with_a_tool(server, client):
     assert (assistant["content"], tool["content"]) == ("Look:", "sunny")
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_the_runner_of_tools(server, client, stream):
+    """It continues threads, which are not held here, and sends the whole conversation once it is told."""
+
+    @anthropic.beta_tool
+    def get_weather(city: str) -> str:
+        """Get the weather."""
+        return f"{city}: sunny"
+
+    call, answer = completion(None, [("get_weather", '{"city": "Paris"}')]), completion("Sunny.")
+    if stream:
+        call, answer = (sse(chunk(body["choices"][0]["message"]), chunk({}, finish="stop")) for body in (call, answer))
+    server.play(call, answer)
+    runner = client.beta.messages.tool_runner(**HELLO, tools=[get_weather], stream=stream)
+    last = [turn.get_final_message() if stream else turn for turn in runner][-1]
+    assert last.content[0].text == "Sunny."
+    assert [message["role"] for message in server.seen[1].json["messages"]] == ["user", "assistant", "tool"]
+    assert server.seen[1].json["messages"][2]["content"] == "Paris: sunny"
+
+
 def test_a_stream(server, client):
     server.play(
         sse(

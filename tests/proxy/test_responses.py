@@ -116,6 +116,9 @@ def test_errors_of_ours(server, client):
         client.responses.create(model="m", input="hi", background=True)
     with pytest.raises(openai.BadRequestError, match="'file_search'"):
         client.responses.create(model="m", input="hi", tools=[{"type": "file_search", "vector_store_ids": []}])
+    with pytest.raises(openai.BadRequestError) as error:
+        client.responses.create(model="m", input="hi", previous_response_id="resp_lost")
+    assert error.value.code == "previous_response_not_found"
     assert server.seen == []
 
 

@@ -1,5 +1,6 @@
 """Several servers at once: which one a request goes to, whose key it gets, and where it goes on to after a failure."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -9,10 +10,12 @@ from serving import serving
 from upstream import Answer, chunk, completion, running, sse
 
 from promptools.errors import UsageError
+from promptools.exchange import Head
 from promptools.fallback.breaker import BreakerKey
 from promptools.profiles import Config, Model, Provider, ProxyOptions
-from promptools.proxy import Proxy
+from promptools.proxy import Proxy, relay
 from promptools.proxy.routing import model_directory
+from promptools.proxy.routing.candidates import Candidates
 from promptools.transport import installed_library
 from promptools.types import ServerInfo
 
@@ -310,14 +313,14 @@ def test_the_last_failure_is_what_the_client_sees(gpu, laptop, http):
             assert f"no answer from {DEAD}" in answer.text
 
 
-@pytest.mark.parametrize("tools", [{}, {"tools": TOOLS}], ids=["plain", "tools"])
-def test_nothing_fails_over_once_the_client_has_got_a_byte(gpu, laptop, http, tools):
+@pytest.mark.parametrize(("path", "tools"), [(CHAT, {}), (CHAT, {"tools": TOOLS}), ("/v1/completions", {})])
+def test_nothing_fails_over_once_the_client_has_got_a_byte(gpu, laptop, http, path, tools):
     gpu.play(sse(chunk({"content": "half a "}), chunk({"content": "sentence"}), done=False, then="cut"))
     with serving(Proxy(config=config(gpu, laptop, failover=("laptop",)), detect=False)) as port:
         body = {"model": "m", "stream": True, "messages": [], **tools}
         received = b""
         try:
-            with http.stream("POST", f"http://127.0.0.1:{port}{CHAT}", json=body) as answer:
+            with http.stream("POST", f"http://127.0.0.1:{port}{path}", json=body) as answer:
                 for piece in answer.iter_raw():
                     received += piece
         except installed_library().module.RemoteProtocolError:
@@ -340,6 +343,33 @@ def test_a_heartbeats_head_is_a_head(gpu, laptop, http):
     assert received.startswith(": ")
     assert "event: error" in received
     assert not laptop.seen
+
+
+def test_once_a_heartbeat_is_sent_there_is_no_other_candidate(gpu, laptop, monkeypatch):
+    monkeypatch.setattr(relay, "TICK_SECONDS", 0)
+    candidates = Candidates()
+    candidates.choose(Proxy(config=config(gpu, laptop, failover=("laptop",))).served.table.find("m"))
+    sent = []
+
+    class Driver:
+        finished = False
+
+        def tick(self):
+            return [Head(200, ()), b": keep-alive"]
+
+    async def send(message):
+        sent.append(message)
+        if len(sent) == 2:
+            raise ConnectionError  # which ends the clock
+
+    asyncio.run(relay.ExchangeRelay(Driver(), send, candidates).tick())
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    assert not candidates.rejects(503, ())
+    assert not candidates.recovers(ConnectionError(), unreachable=True)
+    assert candidates.base_url == gpu.url
+    candidates.committed = False
+    assert candidates.rejects(503, ())
+    assert candidates.base_url == laptop.url
 
 
 def test_a_deadline_bounds_all_candidates_together(gpu, laptop, http):
@@ -409,6 +439,16 @@ def test_a_request_that_may_have_changed_something_is_not_sent_twice(gpu, laptop
     assert len(laptop.seen) == (method == "GET")
 
 
+def test_a_body_that_is_streamed_is_sent_once(gpu, laptop, http):
+    provider = Provider("gpu", kind="vllm", base_url=DEAD, replicas=(gpu.url,))
+    with serving(Proxy(config=Config(providers={"gpu": provider}), detect=False)) as port:
+        url = f"http://127.0.0.1:{port}/v1/files"
+        assert http.post(url, content=b"x" * 100_000).status_code == 502
+        assert not gpu.seen
+        assert http.post(url, content=b"x" * 100_000).status_code == 200  # to the one that can be reached
+    assert gpu.seen[0].body == b"x" * 100_000
+
+
 # -- the list of models
 
 
@@ -469,7 +509,8 @@ def test_a_reload_replaces_the_routes_and_a_bad_config_changes_nothing(gpu, lapt
         app.reload(config(gpu, laptop, models={"fast": ("laptop/small",)}))
         assert text(ask(http, port, "fast")) == "of laptop"
         assert app.served.table.providers["laptop"].replicas[0] is replica
-        for bad in ("providers = 1", '[providers.a]\nbase_ulr = "x"', '[providers.a]\nkind = "vllm"\nbase_url = "x"'):
+        url = f'base_url = ["{gpu.url}", "{gpu.url}/chat/completions"]'
+        for bad in ("providers = 1", '[providers.a]\nbase_ulr = "x"', f'[providers.a]\nkind = "vllm"\n{url}'):
             path.write_text(bad)
             with pytest.raises(UsageError, match=r"promptools\.toml"):
                 app.reload(path)

@@ -160,8 +160,10 @@ def test_a_directory_that_cannot_be(tmp_path):
 def test_the_proxy_records_to_the_end(server, tmp_path):
     pytest.importorskip("uvicorn")
     server.play(CALL)
-    command = [sys.executable, "-m", "promptools", "serve", "--port", "0", "--base-url", server.url, "--no-detect"]
-    command += ["--record", str(tmp_path), "--redact", "Par.s"]
+    config = tmp_path / "promptools.toml"
+    config.write_text(f'[providers.one]\nbase_url = "{server.url}"\n[proxy]\nredact = ["Par.s"]\n')
+    command = [sys.executable, "-m", "promptools", "serve", "--port", "0", "--config", str(config), "--no-detect"]
+    command += ["--record", str(tmp_path / "rows"), "--redact", "get_w[a-z]*"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         url = next(line.split()[1] for line in process.stdout if line.startswith("listening "))
         with OpenAI(base_url=url, api_key="sk-0123456789abcdef") as client:
@@ -169,8 +171,9 @@ def test_the_proxy_records_to_the_end(server, tmp_path):
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=10)
     assert json.loads(done.choices[0].message.tool_calls[0].function.arguments) == {"city": "Paris"}
-    (row,) = read_rows(tmp_path)
-    assert row.expected[0]["calls"][0]["arguments"] == {"city": "[redacted]"}
+    (row,) = read_rows(tmp_path / "rows")
+    (call,) = row.expected[0]["calls"]
+    assert (call["name"], call["arguments"]) == ("[redacted]", {"city": "[redacted]"})
     assert "sk-0123456789abcdef" not in json.dumps(row.data)
 
 

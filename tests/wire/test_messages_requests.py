@@ -347,8 +347,9 @@ def test_more_tokens_than_the_context_holds_are_not_asked_for():
     ],
 )
 def test_what_only_anthropics_servers_do_is_refused(key, value):
-    with pytest.raises(UsageError, match=f"'{key}' needs Anthropic's own servers"):
+    with pytest.raises(UsageError, match=f"'{key}' needs Anthropic's own servers") as refused:
         read(tools=[TOOL], **{key: value})
+    assert refused.value.code == ("thread_not_found" if key == "thread" else "usage")
     assert body_of(**{key: None}) == body_of(thread={"type": "create"}) == {}
 
 

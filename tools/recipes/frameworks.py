@@ -1,4 +1,4 @@
-"""The frameworks of docs/tasks/frameworks.md, in the newest compatible versions: two sets for Python, Node's, Go's."""
+"""Clients of the proxy and frameworks, in the newest compatible versions: two sets for Python, Node's, Go's, agents."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from pathlib import Path
 from recipes.recipe import Recipe, need, run
 
 OPENAI_3 = (
+    "anthropic==2.12.0",
     "autogen-agentchat==0.7.5",
     "autogen-ext[openai]==0.7.5",
     "langchain==1.4.7",
+    "langchain-anthropic==1.7.7",
+    "langchain-ollama==1.1.0",
     "langchain-openai==1.7.3",
     "langgraph==1.2.22",
     "openai==3.54.0",
     "openai-agents==0.24.0",
-    "pydantic-ai-slim[openai]==2.68.0",
+    "pydantic-ai-slim[anthropic,openai]==2.68.0",
     "smolagents==1.26.0",
 )
 OPENAI_2 = (
@@ -28,8 +31,17 @@ OPENAI_2 = (
     "openai==2.54.0",
 )
 
-_NODE = {"@ai-sdk/openai-compatible": "3.0.92", "ai": "7.0.173", "zod": "4.6.7"}
-_OPENCODE = {"opencode-ai": "1.18.33"}
+NODE_PACKAGES = {
+    "@ai-sdk/anthropic": "4.0.105",
+    "@ai-sdk/openai": "4.0.118",
+    "@ai-sdk/openai-compatible": "3.0.92",
+    "ai": "7.0.173",
+    "openai": "7.57.0",
+    "zod": "4.6.7",
+}
+OPENCODE_PACKAGE = {"opencode-ai": "1.18.33"}
+CODEX_PACKAGE = {"@openai/codex": "0.169.0"}
+CLAUDE_CODE_PACKAGE = {"@anthropic-ai/claude-code": "2.1.330"}
 _GO = "github.com/openai/openai-go/v3@v3.96.0"
 
 
@@ -40,12 +52,7 @@ def _npm(folder: Path, packages: dict[str, str]) -> None:
 
 
 def _finish_node(folder: Path) -> None:
-    _npm(folder, _NODE)
-
-
-def _finish_opencode(folder: Path) -> None:
-    _npm(folder, _OPENCODE)
-    run([folder / "node_modules" / ".bin" / "opencode", "--version"])
+    _npm(folder, NODE_PACKAGES)
 
 
 def _finish_go(folder: Path) -> None:
@@ -58,7 +65,7 @@ def _finish_go(folder: Path) -> None:
 
 
 def _check_npm() -> None:
-    need("node", "the Vercel AI SDK runs on it: https://nodejs.org")
+    need("node", "JavaScript's clients run on it: https://nodejs.org")
     need("npm", "it comes with Node")
 
 
@@ -66,15 +73,21 @@ def _check_go() -> None:
     need("go", "OpenAI's SDK for Go is compiled: https://go.dev/dl")
 
 
-NODE = Recipe((), check=_check_npm, finish=_finish_node, gives="node_modules", marks=(json.dumps(_NODE),))
-OPENCODE = Recipe(
-    (),
-    check=_check_npm,
-    finish=_finish_opencode,
-    gives="node_modules/.bin/opencode",
-    marks=(json.dumps(_OPENCODE),),
-    takes="0.4 GB",
-)
+def _agent(program: str, packages: dict[str, str]) -> Recipe:
+    """Return the recipe of a coding agent, a program for this machine in an npm package."""
+    gives = f"node_modules/.bin/{program}"
+
+    def finish(folder: Path) -> None:
+        _npm(folder, packages)
+        run([folder / gives, "--version"])
+
+    return Recipe((), check=_check_npm, finish=finish, gives=gives, marks=(json.dumps(packages),), takes="0.4 GB")
+
+
+NODE = Recipe((), check=_check_npm, finish=_finish_node, gives="node_modules", marks=(json.dumps(NODE_PACKAGES),))
+OPENCODE = _agent("opencode", OPENCODE_PACKAGE)
+CODEX = _agent("codex", CODEX_PACKAGE)
+CLAUDE_CODE = _agent("claude", CLAUDE_CODE_PACKAGE)
 GO = Recipe(
     (),
     check=_check_go,

@@ -191,7 +191,7 @@ def build_proxy(arguments: argparse.Namespace) -> Proxy:
         **limit_options.settings(arguments, config),
         extensions=(
             *report_options.extensions(arguments),
-            *record_options.extensions(arguments),
+            *record_options.extensions(arguments, config),
             *inspector_options.extensions(arguments),
             *hangup_reload.extensions(arguments, config),
         ),

@@ -10,6 +10,7 @@ from promptools.errors import UsageError
 from promptools.recording.recorder import DEFAULT_LIMIT, MIN_LIMIT, Recorder
 
 if TYPE_CHECKING:
+    from promptools.profiles import Config
     from promptools.proxy import Extension
 
 
@@ -36,8 +37,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def extensions(arguments: argparse.Namespace) -> list[Extension]:
-    """Return the extension, if replies are to be recorded."""
+def extensions(arguments: argparse.Namespace, config: Config) -> list[Extension]:
+    """Return the extension, if replies are to be recorded; the config's patterns are added to those of the command."""
     if arguments.record is None:
         if arguments.record_messages or arguments.record_limit or arguments.redact:
             raise UsageError("--record-messages, --record-limit and --redact belong to a recording: add --record DIR")
@@ -45,8 +46,7 @@ def extensions(arguments: argparse.Namespace) -> list[Extension]:
     from promptools.proxy.operations.recording import RecordingExtension
 
     limit = arguments.record_limit or DEFAULT_LIMIT
+    patterns = (*config.proxy.redact, *arguments.redact)
     return [
-        RecordingExtension(
-            Recorder(arguments.record, redact=arguments.redact, messages=arguments.record_messages, limit=limit)
-        )
+        RecordingExtension(Recorder(arguments.record, redact=patterns, messages=arguments.record_messages, limit=limit))
     ]

@@ -149,7 +149,7 @@ class MessagesApi:
         """Encode the message, with the API's type for the error; Claude Code compacts a prompt that is "too long"."""
         if code == "context_length_exceeded":
             message = f"prompt is too long: {message}"
-        return encode_json(message_body.encode_error(message, message_body.own_error_type(kind, code)))
+        return encode_json(message_body.encode_error(message, message_body.own_error_type(kind, code), code))
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:
         """Encode an `error` event after a comment; it is the last event."""

@@ -24,7 +24,7 @@ LONGER_CONTEXT_HINT = (
 def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
     """Respond to an invalid request with HTTP 400, and tell the SDK not to retry it."""
     state.error_kind = "usage"
-    body = state.client_api.encode_error(str(error), kind="UsageError", code="usage")
+    body = state.client_api.encode_error(str(error), kind="UsageError", code=error.code)
     head = Head(400, (("content-type", _JSON), ("x-should-retry", "false")))
     yield from state.emit(state.client_api.encode_stream_error(body) if state.head_sent else body, lambda: head)
 

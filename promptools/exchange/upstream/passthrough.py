@@ -16,6 +16,7 @@ smaller.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -130,6 +131,8 @@ class PassthroughMonitor:
 
     def end(self) -> bytes:
         """Parse what is held at the end of the reply; unless there is a `failure`, the `held` may be forwarded."""
+        if not self._decoder.streamed and _is_plain_answer(self._held):
+            self.has_content = True
         if not self.has_content:
             held = self._buffer if self._decoder.streamed else self._held
             self._inspect([*self._decoder.feed(bytes(held)), *self._decoder.close()])
@@ -173,6 +176,19 @@ class PassthroughMonitor:
             return False
         spent = as_int((self._decoder.usage or {}).get("completion_tokens"))
         return self._has_reasoning or (spent is not None and spent > MAX_EMPTY_TOKENS)
+
+
+def _is_plain_answer(body: bytearray) -> bool:
+    """Whether a whole reply is certainly one choice with content, as most are; False says nothing."""
+    if b'"error"' in body:
+        return False
+    try:
+        data = json.loads(body)
+        (choice,) = data["choices"]
+        content = choice["message"]["content"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False
+    return isinstance(content, str) and bool(content.strip())
 
 
 def forward(state: ExchangeState, body: bytes, monitor: PassthroughMonitor) -> Steps[Failure | None]:

@@ -126,6 +126,8 @@ class ProxyOptions:
     redis_url: str | None = field(default=None, repr=False)
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Names of models of its own; each is one `PROVIDER/MODEL`, or several in the order of failover."""
+    redact: tuple[str, ...] = ()
+    """Regular expressions of what is not recorded."""
 
 
 @dataclass(frozen=True, slots=True)

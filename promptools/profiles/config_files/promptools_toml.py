@@ -83,6 +83,7 @@ class ProxyTable(Table):
     cors_origins: Strings = ()
     redis_url: str | None = None
     models: dict[str, OneOrMore] = Field(default_factory=dict)
+    redact: Strings = ()
 
 
 class FileTable(Table):
@@ -171,6 +172,8 @@ def _check_destinations(file: FileTable, location: Location) -> None:
 def _check_destination(entry: str, providers: set[str], location: Location, *, needs_model: bool) -> None:
     provider, model = split_provider(entry, providers)
     if not provider:
-        raise location.error(f"{entry!r} does not begin with a provider of this file; {suggest(entry, providers)}")
+        raise location.error(
+            f"{entry!r} does not begin with a provider of this file; {suggest(entry.partition('/')[0], providers)}"
+        )
     if (needs_model or entry != provider) and not model:
         raise location.error(f"{entry!r} names no model; write it as {provider}/MODEL")

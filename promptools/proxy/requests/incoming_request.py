@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from promptools.proxy.requests.request_body import RequestBody
     from promptools.proxy.routing.request_router import RequestRouter
     from promptools.proxy.served_config import ServedConfig
+    from promptools.transport.endpoints import Endpoint
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +43,14 @@ class IncomingRequest:
         """The base URL of the server that it was sent to last, or is to be sent to."""
         return (self.router and self.router.candidates.base_url) or self.served.upstream.base_url
 
+    async def read_ahead(self, endpoint: Endpoint | None) -> None:
+        """Read the body, and keep it, if it is needed before the request can be sent on."""
+        if endpoint is not None and not endpoint.may_decline:
+            await self.body.read(self.served.max_body)
+        else:
+            await self.peek()
+
     async def peek(self) -> bytes | None:
-        """Read the body ahead; None if it is no JSON, or too long."""
-        return await self.body.peek(self.served.max_body) if has_json_body(self.scope) else None
+        """Return a body in which the model's name decides where the request goes; None for others, or too long ones."""
+        routed = self.router is not None and has_json_body(self.scope)
+        return await self.body.peek(self.served.max_body) if routed else None

@@ -107,7 +107,7 @@ class RequestSender:
         fields = [pair for pair in forwarded_fields(served, incoming.scope) if pair[0].lower() != ACCEPT_ENCODING]
         authorization = client_authorization(served, fields)
         read_body = partial(incoming.body.read, served.max_body)
-        content = ((router and await incoming.peek()) or b"") if endpoint.may_decline else await read_body()
+        content = (await incoming.peek() or b"") if endpoint.may_decline else await read_body()
         request = Request(incoming.method, incoming.url, decode_fields(fields), content)
         route = None if router is None else partial(router.exchange_route, request, endpoint)
         candidates = None if router is None else router.candidates

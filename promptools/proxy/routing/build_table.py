@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
 from promptools.profiles import Provider
+from promptools.profiles.tables import Location
 from promptools.proxy.routing.replica import Replica, RoutedProvider
 from promptools.proxy.routing.route_table import RouteTable
 from promptools.proxy.upstream.upstream_url import parse_base_url
@@ -66,7 +67,11 @@ def _route_provider(
     key = session.find_key(target)
     replicas: list[Replica] = []
     for base_url in (target.base_url, *provider.replicas):
-        address = parse_base_url(base_url, http)
+        try:
+            address = parse_base_url(base_url, http)
+        except UsageError as error:
+            location = Location(session.config.file) / "providers" / provider.name / "base_url"
+            raise location.error(str(error)) from None
         authorization = address.authorization or (f"Bearer {key}" if key else None)
         replicas.append(known.get((address, authorization)) or Replica(address, authorization))
     return RoutedProvider(provider, tuple(replicas), is_default)

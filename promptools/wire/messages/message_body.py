@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SIGNATURE = "promptools"
 """The signature of reasoning; it is not checked."""
+THREAD_NOT_FOUND = "thread_not_found"
+"""Code of a thread that is to be continued: Anthropic's SDKs then send the whole conversation, or use no threads."""
 _STOP_REASONS = {"tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
 _ERROR_TYPES = {
     401: "authentication_error",
@@ -94,9 +96,10 @@ def encode_usage(usage: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def encode_error(message: str, kind: str) -> dict[str, Any]:
-    """Encode an error of the API's type `kind`."""
-    return {"type": "error", "error": {"type": kind, "message": message}}
+def encode_error(message: str, kind: str, code: str = "") -> dict[str, Any]:
+    """Encode an error of the API's type `kind`; its details have the `code`, if the SDKs know it."""
+    details = {"details": {"error_code": code}} if code == THREAD_NOT_FOUND else {}
+    return {"type": "error", "error": {"type": kind, "message": message, **details}}
 
 
 def error_type(status: int) -> str:

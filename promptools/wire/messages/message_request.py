@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from promptools.errors import UsageError, clip
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.json_types import as_int, as_list, as_object, as_text
+from promptools.wire.messages import message_body
 from promptools.wire.messages.content_blocks import BLANK_LINE, decode_messages, join_texts
 from promptools.wire.parameters import PARAMETERS
 
@@ -74,7 +75,8 @@ def _refuse_services(data: Mapping[str, Any]) -> None:
     }
     for key, instead in advice.items():
         if data.get(key) and not (key == "thread" and as_object(data[key]).get("type") == "create"):
-            raise UsageError(f"{key!r} needs Anthropic's own servers, and this is none: {instead}")
+            code = message_body.THREAD_NOT_FOUND if key == "thread" else "usage"
+            raise UsageError(f"{key!r} needs Anthropic's own servers, and this is none: {instead}", code=code)
 
 
 def _decode_system(system: Any, profile: Profile) -> list[dict[str, Any]]:

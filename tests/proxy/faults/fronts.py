@@ -6,11 +6,14 @@ import json
 from dataclasses import dataclass, field
 
 import anthropic
+import ollama
 import openai
+
+from promptools.transport.endpoints import PROXY_ENDPOINTS, find_endpoint
 
 KEY = "client-key-0123456789"
 TIMEOUT = 20
-ERRORS = (openai.OpenAIError, anthropic.AnthropicError)
+ERRORS = (openai.OpenAIError, anthropic.AnthropicError, ollama.ResponseError)
 QUESTION = [{"role": "user", "content": "Weather in Paris?"}]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
@@ -28,6 +31,8 @@ class Outcome:
     @property
     def failed_well(self):
         """Whether it got an error in the API's own form, and not a broken connection or a time-out."""
+        if isinstance(self.error, ollama.ResponseError):
+            return bool(self.error.error)
         broken = (openai.APIConnectionError, anthropic.APIConnectionError)
         if not isinstance(self.error, (openai.APIError, anthropic.APIError)) or isinstance(self.error, broken):
             return False
@@ -40,7 +45,14 @@ def tool_names(count):
     return ["get_weather", *(f"tool_{number}" for number in range(1, count))]
 
 
-class Chat:
+class Front:
+    """One API; `ask` returns what its SDK made of the answer."""
+
+    def close(self):
+        self.client.close()
+
+
+class Chat(Front):
     def __init__(self, port):
         self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, max_retries=0, timeout=TIMEOUT)
 
@@ -79,7 +91,7 @@ class Chat:
         outcome.calls = [tuple(call) for call in calls.values()]
 
 
-class Responses:
+class Responses(Front):
     def __init__(self, port):
         self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, max_retries=0, timeout=TIMEOUT)
 
@@ -113,7 +125,7 @@ class Responses:
         return final
 
 
-class Messages:
+class Messages(Front):
     def __init__(self, port):
         self.client = anthropic.Anthropic(
             base_url=f"http://127.0.0.1:{port}", api_key=KEY, max_retries=0, timeout=TIMEOUT
@@ -142,4 +154,31 @@ class Messages:
         return outcome
 
 
+class Ollama(Front):
+    def __init__(self, port):
+        headers = {"Authorization": f"Bearer {KEY}"}
+        self.client = ollama.Client(f"http://127.0.0.1:{port}", headers=headers, timeout=TIMEOUT)
+
+    def ask(self, *, stream, tools=1):
+        body = {"model": "m", "messages": QUESTION}
+        if tools:
+            body["tools"] = [
+                {"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in tool_names(tools)
+            ]
+        outcome = Outcome()
+        try:
+            parts = list(self.client.chat(**body, stream=True)) if stream else [self.client.chat(**body)]
+        except ERRORS as error:
+            outcome.error = error
+            return outcome
+        assert parts[-1].done, "the stream ended without its last line"
+        outcome.cut = parts[-1].done_reason == "length"
+        outcome.text = "".join(part.message.content or "" for part in parts)
+        calls = (call.function for part in parts for call in part.message.tool_calls or ())
+        outcome.calls = [(call.name, json.dumps(dict(call.arguments))) for call in calls]
+        return outcome
+
+
 FRONTS = {"chat": Chat, "responses": Responses, "messages": Messages}
+if find_endpoint(PROXY_ENDPOINTS, "POST", "/api/chat", "localhost") is not None:
+    FRONTS["ollama"] = Ollama

@@ -202,7 +202,7 @@ def clients(server):
         made = {name: front(port) for name, front in FRONTS.items()}
         yield made
         for one in made.values():
-            one.client.close()
+            one.close()
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def hasty(server):
         made = {name: front(port) for name, front in FRONTS.items()}
         yield made
         for one in made.values():
-            one.client.close()
+            one.close()
 
 
 ASKED = pytest.mark.parametrize("front", FRONTS)
@@ -245,7 +245,7 @@ def test_a_fault(server, clients, fault, front, stream, tools):
 def bare(server):
     client = Chat(server.port)
     yield client
-    client.client.close()
+    client.close()
 
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault not in CUT], ids=lambda fault: fault.__name__)
@@ -336,7 +336,7 @@ def patient(server):
         made = {name: front(port) for name, front in FRONTS.items()}
         yield made
         for one in made.values():
-            one.client.close()
+            one.close()
 
 
 @ASKED

@@ -51,4 +51,5 @@ def test_memory_that_grows_is_a_failure(capsys):
     assert not soak.report(outcomes, growing, 100, 0)
     assert not soak.report(outcomes, flat, 100, 1)
     assert not soak.report(soak.Counter({"a fault: lost: OSError": 1}), flat, 100, 0)
+    assert not soak.report(outcomes, flat, 100, 0, "Traceback (most recent call last):")
     assert "memory GROWS" in capsys.readouterr().out

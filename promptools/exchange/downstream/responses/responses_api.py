@@ -96,7 +96,8 @@ class ResponsesApi:
         if previous is None:
             raise UsageError(
                 f"previous_response_id {clip(repr(response_id))}: no response with this id is stored here; it was never"
-                " stored, deleted, or made room for newer ones. Send the whole conversation in 'input'"
+                " stored, deleted, or made room for newer ones. Send the whole conversation in 'input'",
+                code="previous_response_not_found",
             )
         return previous
 

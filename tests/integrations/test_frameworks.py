@@ -1,16 +1,13 @@
 """The examples of docs/tasks/frameworks.md, run by the real frameworks before a real llama.cpp.
 
-The second word behind a block's language names the environment that it runs in (tools/environments.py). What it prints
+The second word after a block's language names the environment that it runs in (tools/environments.py). What it prints
 is the `output` block that follows, or the page's first. The answer is said only to who has called the tool, and the
 server reads none of the calls: `test_alone` has it.
 """
 
 import ast
-import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,24 +17,21 @@ import environments
 import models
 import openai
 import pytest
+from coding_agents import PAGE, PROXY
 from pages import ADDRESS, Block, blocks
+from programs import ROOT, proxy_before, run
 
 from promptools.lab import weather
 from promptools.lab.llamacpp_server import can_serve, serve
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "tasks" / "frameworks.md"
 STREAMED = Path(__file__).with_name("streamed")
 PLAY = Path(__file__).with_name("play.py")
-PROXY = "http://127.0.0.1:8100/v1"
-"""Where the page has its proxy."""
 PYTHON = ("frameworks-openai-3", "frameworks-openai-2")
 LARGE, SMALL = "gpt-oss-20b", "qwen3-8b"
 FORCED = {"instructor", "smolagents"}
 """Those that demand a call: under the grammar that llama.cpp then has, the small model can only speak nonsense."""
-SECONDS = 180
 
-pytestmark = pytest.mark.frameworks
+pytestmark = pytest.mark.integrations
 
 
 @dataclass(frozen=True)
@@ -88,28 +82,8 @@ def addresses() -> Iterator[list[str]]:
 @pytest.fixture(scope="session")
 def proxy(addresses: list[str]) -> Iterator[str]:
     """The address of a proxy before gpt-oss."""
-    command = [sys.executable, "-m", "promptools", "serve", "--base-url", addresses[0], "--port", "0"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield next(line.split()[1] for line in process.stdout if line.startswith("listening "))
-        process.terminate()
-
-
-def run(command: list[str | Path], folder: Path, **variables: str) -> str:
-    """Run a command, and return what it prints; how it fails is shown."""
-    env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "COV_", "OPENAI_"))}
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=env | variables,
-        check=False,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-5000:]
-    return done.stdout
+    with proxy_before(addresses[0]) as address:
+        yield f"{address}/v1"
 
 
 def save_files(folder: Path, address: str) -> None:
@@ -160,27 +134,6 @@ def test_go(example: Example, proxy: str, tmp_path: Path) -> None:
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "main.go").write_text(example.text.replace(PROXY, proxy), encoding="utf-8")
     assert run(["go", "run", "."], tmp_path, GOFLAGS="-mod=mod", GOWORK="off").strip() == example.output
-
-
-@pytest.mark.parametrize("example", chosen("opencode"))
-def test_opencode(example: Example, proxy: str, tmp_path: Path) -> None:
-    """With one tool and a short prompt: the scripted model counts a token for each few letters."""
-    save_files(tmp_path, proxy)
-    (tmp_path / "fruit.txt").write_text("quince\n", encoding="utf-8")
-    program = environments.path_of(example.environment)
-    only = {"*": False, "read": True}
-    short = {"tools": only, "agent": {"build": {"prompt": "Answer the question.", "tools": only}}}
-    variables = {
-        "HOME": str(tmp_path),
-        "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
-        "OPENCODE_CONFIG_CONTENT": json.dumps(short),
-        "OPENCODE_DISABLE_AUTOUPDATE": "1",
-        "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
-        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-        "OPENCODE_DISABLE_MODELS_FETCH": "1",
-    }
-    printed = run(["sh", "-c", example.text], tmp_path, **variables)
-    assert printed.strip().splitlines()[-1] == example.output
 
 
 @pytest.mark.parametrize("at", [0, 1], ids=["gpt-oss", "small"])

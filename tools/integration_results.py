@@ -1,0 +1,187 @@
+"""Write docs/reference/integrations.md from the results of the tests with real clients: `make results-integrations`.
+
+    python tools/integration_results.py [FILE...]
+
+A file has one JSON object per line, each a `Row`. They are merged into tests/integrations/results.jsonl, from which the
+page is generated: a client that is in none of the files keeps its rows.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+
+from environments import CORE
+from recipes import frameworks
+
+HEAD = """# Real clients, alone and through promptools
+
+<!-- made by `make results-integrations`; `make integrations` compares this page with what it sees -->
+
+Each client does a whole round trip with a tool, by its own means: it offers the tool, the model calls it, the client
+runs it and sends the result, and the final answer arrives. The servers are real, llama.cpp on scripted models whose
+calls it does not read: with one its parser fails, as with gpt-oss when it writes junk into a header, and with the other
+the call leaks into the text, as with Qwen3-Coder when it leaves out a tag. "Alone" is the client straight at the
+server: llama.cpp serves Chat Completions, Responses and Messages by itself, and of Ollama's API nothing. Through
+promptools, the base URL is that of `promptools serve`, and all else is the same.
+[Use a framework](../tasks/frameworks.md) shows how to configure them.
+"""
+NOTES = """
+In one piece and streamed the result is the same unless a row tells them apart. An SDK's default API is in bold. Coding
+agents always stream, and run before the first server only; opencode alone would try again for minutes. instructor and
+smolagents demand a call: llama.cpp's grammar then enforces the form of its own, so that nothing leaks.
+
+OpenAI's SDK for Go and the examples of [the page on frameworks](../tasks/frameworks.md) run in the same suite.
+"""
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reference" / "integrations.md"
+KEPT = ROOT / "tests" / "integrations" / "results.jsonl"
+WORKS = "works"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A program of tests/integrations/clients, or a coding agent."""
+
+    program: str
+    kind: str
+    """Python, Node or agent."""
+    environment: str
+    packages: dict[str, str]
+    """The package of each API; the first is the client's default, if it has one."""
+    has_default: bool = False
+    forced: bool = False
+    """Whether it demands a call."""
+    retries: bool = False
+    """Whether it asks a broken server again for minutes, and is not run before one alone."""
+
+
+_SAME = ("chat", "responses")
+CLIENTS = (
+    Client("openai_sdk", "Python", "frameworks-openai-3", dict.fromkeys(_SAME, "openai")),
+    Client("anthropic_sdk", "Python", "frameworks-openai-3", {"messages": "anthropic"}),
+    Client("ollama_sdk", "Python", "frameworks-openai-3", {"ollama": "ollama"}),
+    Client(
+        "langchain_clients",
+        "Python",
+        "frameworks-openai-3",
+        {
+            **dict.fromkeys(_SAME, "langchain-openai"),
+            "messages": "langchain-anthropic",
+            "ollama": "langchain-ollama",
+        },
+    ),
+    Client(
+        "pydantic_ai_models", "Python", "frameworks-openai-3", dict.fromkeys((*_SAME, "messages"), "pydantic-ai-slim")
+    ),
+    Client(
+        "openai_agents_sdk",
+        "Python",
+        "frameworks-openai-3",
+        dict.fromkeys(("responses", "chat"), "openai-agents"),
+        True,
+    ),
+    Client("smolagents_model", "Python", "frameworks-openai-3", {"chat": "smolagents"}, forced=True),
+    Client("autogen_model", "Python", "frameworks-openai-3", {"chat": "autogen-ext"}),
+    Client("instructor_client", "Python", "frameworks-openai-2", dict.fromkeys(_SAME, "instructor"), forced=True),
+    Client("litellm_sdk", "Python", "frameworks-openai-2", dict.fromkeys((*_SAME, "messages", "ollama"), "litellm")),
+    Client("openai_node", "Node", "frameworks-node", dict.fromkeys(_SAME, "openai")),
+    Client(
+        "vercel_ai",
+        "Node",
+        "frameworks-node",
+        {"responses": "@ai-sdk/openai", "chat": "@ai-sdk/openai-compatible", "messages": "@ai-sdk/anthropic"},
+        True,
+    ),
+    Client("codex", "agent", "codex", {"responses": "@openai/codex"}),
+    Client("claude-code", "agent", "claude-code", {"messages": "@anthropic-ai/claude-code"}),
+    Client("opencode", "agent", "opencode", {"chat": "opencode-ai"}, retries=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The result of one client in one API and form."""
+
+    client: str
+    kind: str
+    api: str
+    form: str
+    """`whole` or `streamed`."""
+    breaking: str
+    """What came of it straight at the server whose parser fails."""
+    leaking: str
+    """The same at the server that takes the call for text; empty if it was not tried."""
+    through: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+def versions() -> dict[tuple[str, str], str]:
+    """Return the version of each package, by the kind of client and its name."""
+    pins = [pin.partition("==") for pin in (*frameworks.OPENAI_2, *frameworks.OPENAI_3, *CORE)]
+    python = {("Python", name.partition("[")[0]): version for name, _, version in pins}
+    node = {("Node", name): version for name, version in frameworks.NODE_PACKAGES.items()}
+    programs = {**frameworks.CODEX_PACKAGE, **frameworks.CLAUDE_CODE_PACKAGE, **frameworks.OPENCODE_PACKAGE}
+    return python | node | {("agent", name): version for name, version in programs.items()}
+
+
+def read(file: Path) -> list[Row]:
+    """Read the rows of a file; none if there is no such file."""
+    if not file.exists():
+        return []
+    return [Row(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def merge(kept: Iterable[Row], new: Iterable[Row]) -> list[Row]:
+    """Replace the rows that are new, drop those of clients that are gone; return them in the order of `CLIENTS`."""
+    rows = {(row.kind, row.client, row.api, row.form): row for row in (*kept, *new)}
+    order = [
+        (client.kind, package, api, form)
+        for client in CLIENTS
+        for api, package in client.packages.items()
+        for form in ("whole", "streamed")
+    ]
+    return [rows[key] for key in order if key in rows]
+
+
+def page(rows: Iterable[Row]) -> str:
+    """Return the page for rows that are in order."""
+    of_package = versions()
+    default = {(client.kind, *next(iter(client.packages.items()))) for client in CLIENTS if client.has_default}
+    lines = [
+        "| client | version | API | alone, where the parser fails | alone, where the call leaks | through promptools |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for (kind, client, api), group in groupby(rows, key=lambda row: (row.kind, row.client, row.api)):
+        forms = list(group)
+        name = f"{client} (Node)" if kind == "Node" and not client.startswith("@") else client
+        shown = f"**{api}**" if (kind, api, client) in default else api
+        cells = [_both(forms, column) for column in ("breaking", "leaking", "through")]
+        lines.append(f"| {' | '.join([name, of_package[kind, client], shown, *cells])} |")
+    return "\n".join([HEAD, *lines]) + f"\n{NOTES}"
+
+
+def _both(rows: list[Row], column: str) -> str:
+    """Return what all rows tell, or what each does."""
+    told = {row.form: getattr(row, column) or "not tried" for row in rows}
+    if len({*told.values()}) == 1:
+        return next(iter(told.values()))
+    return "; ".join(f"{form}: {text}" for form, text in told.items())
+
+
+def main(files: Iterable[str]) -> None:
+    new = [row for file in files for row in read(Path(file))]
+    rows = merge(read(KEPT), new)
+    KEPT.write_text("".join(f"{row.to_json()}\n" for row in rows), encoding="utf-8")
+    PAGE.write_text(page(rows), encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)}: {len(rows)} rows, {len(set(new))} of them new", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
