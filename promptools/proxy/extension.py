@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from promptools.errors import UsageError
+from promptools.exchange.downstream.client_api import CHAT_API
+from promptools.proxy.asgi import RefusedError, send_refusal
+from promptools.proxy.upstream.upstream_url import route_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from promptools.exchange import Observer
-    from promptools.proxy.asgi import Receive, Send
+    from promptools.proxy.admission.access import AccessControl
+    from promptools.proxy.asgi import Receive, Scope, Send
     from promptools.proxy.proxy_app import Proxy
 
 
@@ -60,6 +64,16 @@ class ExtensionRoutes:
     def is_public(self, path: str) -> bool:
         """Whether a request to this path needs no API key."""
         return path in self._public
+
+    async def serve(self, access: AccessControl, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a page of an extension, to those who may use the proxy."""
+        try:
+            if not self.is_public(route_path(scope)):
+                access.check(scope)
+        except RefusedError as error:
+            await send_refusal(send, error, CHAT_API)
+            return
+        await self.app(scope, receive, send)
 
     @property
     def app(self) -> Starlette:

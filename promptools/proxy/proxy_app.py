@@ -134,7 +134,7 @@ class Proxy(ServedProperties):
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if self._extension_routes.match(route_path(scope)):
-            await self._serve_extension(scope, receive, send)
+            await self._extension_routes.serve(self.access, scope, receive, send)
         else:
             await self._handle_request(scope, receive, send)
 
@@ -164,16 +164,6 @@ class Proxy(ServedProperties):
         for extension in self.extensions:
             await extension.stop()
         await self.aclose()
-
-    async def _serve_extension(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a page of an extension, to those who may use the proxy."""
-        try:
-            if not self._extension_routes.is_public(route_path(scope)):
-                self.access.check(scope)
-        except RefusedError as error:
-            await send_refusal(send, error, CHAT_API)
-            return
-        await self._extension_routes.app(scope, receive, send)
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, and close its upstream at once when the client disconnects."""

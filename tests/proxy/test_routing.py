@@ -13,7 +13,8 @@ from promptools.errors import UsageError
 from promptools.exchange import Head
 from promptools.fallback.breaker import BreakerKey
 from promptools.profiles import Config, Model, Provider, ProxyOptions
-from promptools.proxy import Proxy, relay
+from promptools.proxy import Proxy
+from promptools.proxy.requests import relay
 from promptools.proxy.routing import model_directory
 from promptools.proxy.routing.candidates import Candidates
 from promptools.transport import installed_library
