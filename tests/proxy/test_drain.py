@@ -141,6 +141,19 @@ def test_a_stream_that_is_cut_ends_with_an_error_in_its_api(server, path):
         assert error["error"]["code"] == "shutting_down"
 
 
+def test_a_line_of_ollamas_api_is_the_error_of_a_stream_that_is_cut(server):
+    server.play(sse(chunk({"content": "a word, "}), chunk({"content": "and "}), done=False, then="hang"))
+    app, loop = draining(server)
+    body = {"model": "m", "messages": MESSAGES}
+    with serving(app) as port, httpx.stream("POST", f"http://127.0.0.1:{port}/api/chat", json=body) as stream:
+        pieces, text = begun(stream)
+        loop.drain(0)
+        text += b"".join(pieces)
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert "shutting down" in lines[-1]["error"]
+    assert not any(line.get("done") for line in lines)
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("path", STREAMS)
 def test_what_was_not_answered_yet_is_a_503_that_may_be_sent_again(server, path, streamed):
