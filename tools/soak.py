@@ -256,8 +256,9 @@ def judge(number: int, status: int, body: bytes) -> str:
     if not body.endswith(b"\n\n"):
         return "wrong: the last event is not complete"
     events = [json.loads(line[6:]) for line in body.split(b"\n") if line.startswith(b"data: {")]
-    if any("error" in event for event in events):
-        return "failed well" if fault and events[-1].get("error", {}).get("message") else "wrong: an error"
+    error = next((event["error"] for event in events if "error" in event), None)
+    if error is not None:
+        return "failed well" if fault and "error" in events[-1] and error.get("message") else f"wrong: {error}"
     text, calls, finish = join(events)
     if (text.strip(), calls) == expected(number) and finish and body.endswith(b"data: [DONE]\n\n"):
         return "right"
