@@ -151,3 +151,18 @@ def test_a_second_signal_ends_all_at_once(server):
         assert failed.wait(20)
         free.set()
         assert "Traceback" not in process.stderr.read()
+
+
+def test_the_workers_count_together(tmp_path, monkeypatch):
+    monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with running() as server, serve(server) as (process, url):
+        server.play(*[completion("hi")] * 8)
+        assert [ask(url).status_code for _ in range(8)] == [200] * 8
+        page = httpx.get(f"{url.removesuffix('/v1')}/metrics", headers={"x-api-key": KEY}).text
+        counts = [line for line in page.splitlines() if line.startswith("promptools_requests_total{")]
+        assert sum(float(line.rpartition(" ")[2]) for line in counts) == 8
+        assert [*tmp_path.glob("promptools-metrics-*")]
+        process.terminate()
+        assert process.wait(30) == -signal.SIGTERM
+    assert not [*tmp_path.glob("promptools-metrics-*")]

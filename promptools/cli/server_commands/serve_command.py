@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
+import signal
 import socket
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -156,14 +157,22 @@ def run(arguments: argparse.Namespace) -> int:
     inspector_options.print_address(arguments, proxy, address)
     print(f"listening {address}/v1", flush=True)
     if arguments.workers > 1:
-        from promptools.cli.serving.workers import Supervisor
-
         if proxy.admission.has_limits and proxy.admission.shared is None:
             print_progress("warning: the limits count in each worker; with --redis-url they count in all together")
-        Supervisor(_serve_worker, arguments, listener, arguments.workers).run()
+        _run_workers(arguments, listener)
     else:
         _serve(proxy, listener, verbose=arguments.verbose, drain_seconds=arguments.drain_seconds)
     return 0
+
+
+def _run_workers(arguments: argparse.Namespace, listener: socket.socket) -> None:
+    """Run the workers until a signal ends them, and end with the same signal."""
+    from promptools.cli.serving.workers import Supervisor
+
+    with report_options.shared_counts():
+        signal_number = Supervisor(_serve_worker, arguments, listener, arguments.workers).run()
+    if signal_number is not None:
+        signal.raise_signal(signal_number)
 
 
 def _serve_worker(arguments: argparse.Namespace, listener: socket.socket) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from promptools.telemetry.metrics import MULTIPROCESS_VARIABLE
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Generator
 
     from promptools.proxy import Extension
 
@@ -37,3 +43,20 @@ def extensions(arguments: argparse.Namespace) -> list[Extension]:
     if arguments.log_format != "none":
         extensions.append(LoggedExchanges(arguments.log_format))
     return extensions
+
+
+@contextmanager
+def shared_counts() -> Generator[None]:
+    """Let the worker processes that are started here count together, in files of a temporary folder.
+
+    A folder that the environment names is left as it is.
+    """
+    if os.environ.get(MULTIPROCESS_VARIABLE):
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="promptools-metrics-") as folder:
+        os.environ[MULTIPROCESS_VARIABLE] = folder
+        try:
+            yield
+        finally:
+            del os.environ[MULTIPROCESS_VARIABLE]

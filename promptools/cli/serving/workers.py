@@ -47,16 +47,15 @@ class Supervisor:
         self._count = count
         self._ended_by: int | None = None
 
-    def run(self) -> None:
-        """Run until the workers have ended after a signal, and end with the same signal."""
+    def run(self) -> int | None:
+        """Run until the workers have ended after a signal; return the signal that this process is to end with."""
         handlers = {number: signal.signal(number, self._forward) for number in _FORWARDED}
         try:
             self._watch()
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-        if self._ended_by is not None:
-            signal.raise_signal(self._ended_by)
+        return self._ended_by
 
     def _watch(self) -> None:
         for _ in range(self._count):
