@@ -80,16 +80,7 @@ def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bo
         for index, choice in sorted(deltas.items())
     ]
     row = {
-        "format": FORMAT,
-        "promptools": promptools.__version__,
-        "time": attempt.at.astimezone(UTC).isoformat(timespec="milliseconds"),
-        "exchange": attempt.exchange.id,
-        "attempt": sent.number,
-        "provider": without_credentials(attempt.provider),
-        "model": attempt.model,
-        "family": request.profile.family,
-        "mode": sent.mode,
-        "status": attempt.opened.status if attempt.opened else None,
+        **_encode_origin(attempt, request),
         **_optional(failed=_failure(attempt, decoder)),
         "ended": decoder.ended,
         "request": _encode_request(request, messages=messages),
@@ -106,6 +97,22 @@ def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bo
         row = _with_quotes(row, request.messages)
     row["expected"] = read_row(row)
     return row
+
+
+def _encode_origin(attempt: CapturedAttempt, request: ToolRequest) -> dict[str, Any]:
+    """Return where a row comes from."""
+    return {
+        "format": FORMAT,
+        "promptools": promptools.__version__,
+        "time": attempt.at.astimezone(UTC).isoformat(timespec="milliseconds"),
+        "exchange": attempt.exchange.id,
+        "attempt": attempt.sent.number,
+        "provider": without_credentials(attempt.provider),
+        "model": attempt.model,
+        "family": request.profile.family,
+        "mode": attempt.sent.mode,
+        "status": attempt.opened.status if attempt.opened else None,
+    }
 
 
 def _decode(attempt: CapturedAttempt) -> tuple[ReplyDecoder, dict[int, list[Delta]]]:

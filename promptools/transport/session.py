@@ -130,9 +130,7 @@ class Session:
         response_store: ResponseStore | None = None,
     ) -> None:
         """Check the settings, find and read the config; raise `UsageError` for anything invalid."""
-        unknown = settings.keys() - SETTING_NAMES
-        if unknown:
-            raise UsageError(f"unknown settings {sorted(unknown)}; promptools takes {sorted(SETTING_NAMES)}")
+        _check_names(settings)
         self.config = resolve_config(settings.get("config"))
         self.provider: str | None = settings.get("provider")
         self.overrides: Mapping[str, Any] | None = settings.get("overrides")
@@ -341,6 +339,12 @@ def _default_options(settings: Mapping[str, Any]) -> Options:
     if options.get("dialect") is not None:
         dialects.get(options["dialect"])
     return Options().override(options, "promptools")
+
+
+def _check_names(settings: Mapping[str, Any]) -> None:
+    unknown = settings.keys() - SETTING_NAMES
+    if unknown:
+        raise UsageError(f"unknown settings {sorted(unknown)}; promptools takes {sorted(SETTING_NAMES)}")
 
 
 def _check_max_reply(value: object) -> int:

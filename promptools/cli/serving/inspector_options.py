@@ -1,4 +1,4 @@
-"""The inspector of `promptools serve`: its flag, and the extension that it stands for."""
+"""The inspector of `promptools serve`: its flag, and its extension."""
 
 from __future__ import annotations
 

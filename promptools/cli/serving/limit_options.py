@@ -37,6 +37,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="longest that one request to the server may take, with its reply",
     )
+    _add_sharing(parser)
+
+
+def _add_sharing(parser: argparse.ArgumentParser) -> None:
+    """Add the options of who else may use the proxy, and of processes that share work and state."""
     parser.add_argument(
         "--cors-origin",
         metavar="ORIGIN",

@@ -47,7 +47,7 @@ def extensions(arguments: argparse.Namespace) -> list[Extension]:
 
 @contextmanager
 def shared_counts() -> Generator[None]:
-    """Let the worker processes that are started here count together, in files of a temporary folder.
+    """Have the worker processes that are started here count together, in files of a temporary folder.
 
     A folder that the environment names is left as it is.
     """

@@ -110,8 +110,7 @@ class RequestSender:
         content = (await incoming.peek() or b"") if endpoint.may_decline else await read_body()
         request = Request(incoming.method, incoming.url, decode_fields(fields), content)
         route = None if router is None else partial(router.exchange_route, request, endpoint)
-        candidates = None if router is None else router.candidates
-        at = None if candidates is None else candidates.started_at
+        candidates, at = (None, None) if router is None else (router.candidates, router.candidates.started_at)
         owner = owner_of(decode_fields(incoming.scope["headers"])) if endpoint in RESPONSES_ENDPOINTS else ""
         if owner and self._shared is not None:
             await self._shared.responses.fetch(owner, request.url.partition("?")[0], content)
@@ -120,8 +119,8 @@ class RequestSender:
 
         async def attempt() -> bool:
             nonlocal begun, ended
-            exchange = served.session(request, endpoint, route, at, owner)
-            exchange = with_error_boundary(exchange, endpoint.api, may_decline=endpoint.may_decline)
+            started = served.session(request, endpoint, route, at, owner)
+            exchange = with_error_boundary(started, endpoint.api, may_decline=endpoint.may_decline)
             driver = self._client.driver(exchange, authorization, read_body=read_body)
             writer = relay.ExchangeRelay(driver, send, candidates)
             tasks.start(writer.tick, after=relay.TICK_SECONDS)
@@ -132,10 +131,8 @@ class RequestSender:
                 begun, ended = writer.has_begun, writer.has_ended
 
         await (attempt() if router is None else router.run(attempt, self._client.library.module))
-        if not begun:
-            await self._forward(incoming, send)
-        elif not ended:
-            await send({"type": "http.response.body", "body": b""})
+        if not (begun and ended):
+            await (send({"type": "http.response.body", "body": b""}) if begun else self._forward(incoming, send))
 
     async def _forward(self, incoming: IncomingRequest, send: Send) -> None:
         """Forward a request unchanged."""

@@ -72,7 +72,7 @@ class DirectLibrary(HttpLibrary):
 
 
 @dataclass(slots=True, eq=False)
-class _Server:
+class _UpstreamServer:
     """A server and its idle connections, the one that was used last at the end."""
 
     scheme: str
@@ -87,7 +87,7 @@ class _Server:
 class _Target:
     """Where a URL leads, and what goes into the head of its requests."""
 
-    server: _Server
+    server: _UpstreamServer
     path: bytes
     host_field: bytes
 
@@ -100,7 +100,7 @@ class DirectClient:
         self.library = DirectLibrary(library.name, library.module)
         self._http = http
         self._targets: dict[str, _Target] = {}
-        self._servers: dict[tuple[str, str, int], _Server] = {}
+        self._servers: dict[tuple[str, str, int], _UpstreamServer] = {}
         self._tls: ssl.SSLContext | None = None
 
     async def send(self, request: Any) -> Any:
@@ -142,7 +142,7 @@ class DirectClient:
         server = self._servers.get(key)
         if server is None:
             direct = self._http._transport_for_url(url) is self._http.__dict__["_transport"]  # noqa: SLF001 - as in the interceptor
-            server = self._servers[key] = _Server(*key, via_proxy=not direct)
+            server = self._servers[key] = _UpstreamServer(*key, via_proxy=not direct)
         target = _Target(server, url.raw_path, url.netloc)
         if len(address) <= MAX_CACHED_URL_LENGTH:
             if len(self._targets) >= MAX_CACHED_URLS:
@@ -163,7 +163,7 @@ class DirectClient:
         head += b"\r\n\r\n"
         return [head, body] if len(body) > LARGE_BODY else [head + body]
 
-    def _idle_connection(self, server: _Server) -> Http1Connection | None:
+    def _idle_connection(self, server: _UpstreamServer) -> Http1Connection | None:
         """Return the connection that was used last, if it is still usable; close those that have been idle too long."""
         loop = asyncio.get_running_loop()
         until = loop.time() - KEEP_ALIVE_SECONDS
@@ -178,7 +178,7 @@ class DirectClient:
             connection.close()
         return None
 
-    async def _connect(self, server: _Server, timeout: float | None) -> Http1Connection:
+    async def _connect(self, server: _UpstreamServer, timeout: float | None) -> Http1Connection:
         from promptools.proxy.upstream.http1_connection import Http1Connection
 
         module, loop = self.library.module, asyncio.get_running_loop()
