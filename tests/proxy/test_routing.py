@@ -16,7 +16,7 @@ from promptools.profiles import Config, Model, Provider, ProxyOptions
 from promptools.proxy import Proxy
 from promptools.proxy.requests import relay
 from promptools.proxy.routing import model_directory
-from promptools.proxy.routing.candidates import Candidates
+from promptools.proxy.routing.failover import Failover
 from promptools.transport import installed_library
 from promptools.types import ServerInfo
 
@@ -346,10 +346,10 @@ def test_a_heartbeats_head_is_a_head(gpu, laptop, http):
     assert not laptop.seen
 
 
-def test_once_a_heartbeat_is_sent_there_is_no_other_candidate(gpu, laptop, monkeypatch):
+def test_once_a_heartbeat_is_sent_there_is_no_other_server(gpu, laptop, monkeypatch):
     monkeypatch.setattr(relay, "TICK_SECONDS", 0)
-    candidates = Candidates()
-    candidates.choose(Proxy(config=config(gpu, laptop, failover=("laptop",))).served.table.find("m"))
+    failover = Failover()
+    failover.choose(Proxy(config=config(gpu, laptop, failover=("laptop",))).served.table.find("m"))
     sent = []
 
     class Driver:
@@ -363,14 +363,14 @@ def test_once_a_heartbeat_is_sent_there_is_no_other_candidate(gpu, laptop, monke
         if len(sent) == 2:
             raise ConnectionError  # which ends the clock
 
-    asyncio.run(relay.ExchangeRelay(Driver(), send, candidates).tick())
+    asyncio.run(relay.ExchangeRelay(Driver(), send, failover).tick())
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
-    assert not candidates.rejects(503, ())
-    assert not candidates.recovers(ConnectionError(), unreachable=True)
-    assert candidates.base_url == gpu.url
-    candidates.committed = False
-    assert candidates.rejects(503, ())
-    assert candidates.base_url == laptop.url
+    assert not failover.rejects(503, ())
+    assert not failover.recovers(ConnectionError(), unreachable=True)
+    assert failover.base_url == gpu.url
+    failover.committed = False
+    assert failover.rejects(503, ())
+    assert failover.base_url == laptop.url
 
 
 def test_a_deadline_bounds_all_candidates_together(gpu, laptop, http):

@@ -41,7 +41,7 @@ class IncomingRequest:
     @property
     def base_url(self) -> str:
         """The base URL of the server that it was sent to last, or is to be sent to."""
-        return (self.router and self.router.candidates.base_url) or self.served.upstream.base_url
+        return (self.router and self.router.failover.base_url) or self.served.upstream.base_url
 
     async def read_ahead(self, endpoint: Endpoint | None) -> None:
         """Read the body, and keep it, if it is needed before the request can be sent on."""

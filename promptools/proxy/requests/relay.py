@@ -12,7 +12,7 @@ from promptools.transport.driver.http_library import encode_headers
 
 if TYPE_CHECKING:
     from promptools.proxy.asgi import Send
-    from promptools.proxy.routing.candidates import Candidates
+    from promptools.proxy.routing.failover import Failover
     from promptools.transport import AsyncDriver
 
 TICK_SECONDS = 1.0
@@ -26,10 +26,10 @@ class ExchangeRelay:
     emits after that is written once the tick's bytes are out.
     """
 
-    def __init__(self, driver: AsyncDriver, send: Send, candidates: Candidates | None = None) -> None:
+    def __init__(self, driver: AsyncDriver, send: Send, failover: Failover | None = None) -> None:
         self._driver = driver
         self._send = send
-        self._candidates = candidates
+        self._failover = failover
         self._writing: anyio.Event | None = None
         self.has_ended = False
         """Whether the last message of the response has been sent."""
@@ -56,8 +56,8 @@ class ExchangeRelay:
             self._writing = anyio.Event()
             try:
                 for item in ready:
-                    if isinstance(item, Head) and self._candidates is not None:
-                        self._candidates.committed = True
+                    if isinstance(item, Head) and self._failover is not None:
+                        self._failover.committed = True
                     await self._write(item)
             except Exception:  # noqa: BLE001 - what is wrong with the client is seen by the other task too
                 return
@@ -66,10 +66,10 @@ class ExchangeRelay:
                 self._writing = None
 
     def _is_rejected(self, item: Head | bytes) -> bool:
-        """Whether the response of another candidate is sent in place of this one."""
-        if self._candidates is None or not isinstance(item, Head):
+        """Whether the response of another server is sent in place of this one."""
+        if self._failover is None or not isinstance(item, Head):
             return False
-        return self._candidates.rejects(item.status, item.headers)
+        return self._failover.rejects(item.status, item.headers)
 
     async def _write(self, item: Head | bytes) -> None:
         self.has_begun = True

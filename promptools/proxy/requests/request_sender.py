@@ -110,7 +110,7 @@ class RequestSender:
         content = (await incoming.peek() or b"") if endpoint.may_decline else await read_body()
         request = Request(incoming.method, incoming.url, decode_fields(fields), content)
         route = None if router is None else partial(router.exchange_route, request, endpoint)
-        candidates, at = (None, None) if router is None else (router.candidates, router.candidates.started_at)
+        failover, at = (None, None) if router is None else (router.failover, router.failover.started_at)
         owner = owner_of(decode_fields(incoming.scope["headers"])) if endpoint in RESPONSES_ENDPOINTS else ""
         if owner and self._shared is not None:
             await self._shared.responses.fetch(owner, request.url.partition("?")[0], content)
@@ -122,7 +122,7 @@ class RequestSender:
             started = served.session(request, endpoint, route, at, owner)
             exchange = with_error_boundary(started, endpoint.api, may_decline=endpoint.may_decline)
             driver = self._client.driver(exchange, authorization, read_body=read_body)
-            writer = relay.ExchangeRelay(driver, send, candidates)
+            writer = relay.ExchangeRelay(driver, send, failover)
             tasks.start(writer.tick, after=relay.TICK_SECONDS)
             try:
                 return await writer.run()
@@ -159,7 +159,7 @@ class RequestSender:
         with streaming_body(body):
             response = await self._client.send(request, client_authorization=authorization)
         try:
-            if router is not None and router.candidates.rejects(response.status_code, ()):
+            if router is not None and router.failover.rejects(response.status_code, ()):
                 return False
             await send_head(send, response.status_code, end_to_end_fields(response.headers.raw))
             async for piece in response.aiter_raw():

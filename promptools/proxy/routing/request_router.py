@@ -11,7 +11,7 @@ from promptools.exchange import Route
 from promptools.exchange.downstream.response_writer import encode_json
 from promptools.exchange.exchange_state import api_base
 from promptools.proxy.asgi import RefusedError
-from promptools.proxy.routing.candidates import Candidates
+from promptools.proxy.routing.failover import Failover
 from promptools.proxy.routing.route_table import Destination, RouteTable
 from promptools.transport import CHAT_ENDPOINT
 from promptools.wire.json_types import as_object, as_text
@@ -36,25 +36,25 @@ class RequestRouter:
         self._directory = directory
         self._path = path
         self._query = query
-        self.candidates = Candidates(deadline=session.context.deadline)
+        self.failover = Failover(deadline=session.context.deadline)
 
     async def run(self, attempt: Callable[[], Awaitable[bool]], library: Any) -> None:
-        """Call `attempt` for one candidate after another, until it returns True: the client got a response.
+        """Call `attempt` for one server after another, until it returns True: the client got a response.
 
-        `library` is the HTTP library's module; its error on the last candidate is raised.
+        `library` is the HTTP library's module; its error on the last server is raised.
         """
         try:
             while not await self._succeeds(attempt, library):
                 pass
         finally:
-            self.candidates.release()
+            self.failover.release()
 
     async def _succeeds(self, attempt: Callable[[], Awaitable[bool]], library: Any) -> bool:
         try:
             return await attempt()
         except library.RequestError as error:
             unreachable = isinstance(error, (library.ConnectError, library.ConnectTimeout))
-            if not self.candidates.recovers(error, unreachable=unreachable):
+            if not self.failover.recovers(error, unreachable=unreachable):
                 raise
             return False
 
@@ -68,8 +68,8 @@ class RequestRouter:
             return session.route_to_provider(session.route(model, None, provider), request.headers)
         pinned = provider is not None and provider == session.provider
         destination, base_url = self._choose(model, pinned=pinned)
-        assert self.candidates.current is not None, "it was chosen"
-        _, replica = self.candidates.current
+        assert self.failover.current is not None, "it was chosen"
+        _, replica = self.failover.current
         url = base_url + CHAT_ENDPOINT.path
         if endpoint.api.wire == "chat":
             url = replica.address.url(self._path, self._query)
@@ -77,22 +77,22 @@ class RequestRouter:
         kind = provider if provider is not None and provider not in config.providers else None
         route = session.route(destination.model, base_url, kind or destination.provider.name)
         headers = destination.provider.credentials(replica, request.headers)
-        return replace(route, url=url, headers=headers, notes=tuple(self.candidates.notes))
+        return replace(route, url=url, headers=headers, notes=tuple(self.failover.notes))
 
     # -- requests that pass through
 
     async def pass_through(
         self, method: str, content: Any, forward: Callable[[str, Any, Send], Awaitable[bool]], library: Any, send: Send
     ) -> None:
-        """Forward a request to one candidate after another; a body that is not in bytes can be sent only once."""
+        """Forward a request to one server after another; a body that is not in bytes can be sent only once."""
         try:
             self._choose_for_body(method, content)
-            await self.run(lambda: forward(self._url(), self._body_for_candidate(content), send), library)
+            await self.run(lambda: forward(self._url(), self._body_for_destination(content), send), library)
         except UsageError as error:
             raise RefusedError(400, str(error), code="usage") from error
 
     def _choose_for_body(self, method: str, content: Any) -> None:
-        """Choose the candidates of a request that passes through; `content` is its body, in bytes if it can be resent.
+        """Choose the server of a request that passes through; `content` is its body, in bytes if it can be resent.
 
         A request without a model goes to the default provider, and may be about what only that has. Only what cannot
         have changed anything is sent to another replica.
@@ -101,14 +101,14 @@ class RequestRouter:
         if model is not None:
             self._choose(model)
             return
-        self.candidates.choose((Destination(self._table.default, None),))
-        self.candidates.only_unreachable = method not in {"GET", "HEAD"}
-        self.candidates.committed = content is not None and not isinstance(content, bytes)
+        self.failover.choose((Destination(self._table.default, None),))
+        self.failover.only_unreachable = method not in {"GET", "HEAD"}
+        self.failover.committed = content is not None and not isinstance(content, bytes)
 
-    def _body_for_candidate(self, body: Any) -> Any:
-        """Return the body with the model's name at the current candidate; unchanged if it is the same."""
-        assert self.candidates.current is not None, "it was chosen"
-        destination, replica = self.candidates.current
+    def _body_for_destination(self, body: Any) -> Any:
+        """Return the body with the model's name at the current destination; unchanged if it is the same."""
+        assert self.failover.current is not None, "it was chosen"
+        destination, replica = self.failover.current
         if destination.model is None:
             return body
         target = self._session.resolve_target(
@@ -118,24 +118,24 @@ class RequestRouter:
         return body if data.get("model") == target.model else encode_json({**data, "model": target.model})
 
     def credentials(self, client: Headers) -> Headers:
-        """Return the fields that replace the client's at the current candidate."""
-        assert self.candidates.current is not None, "it was chosen"
-        destination, replica = self.candidates.current
+        """Return the fields that replace the client's at the current replica."""
+        assert self.failover.current is not None, "it was chosen"
+        destination, replica = self.failover.current
         return destination.provider.credentials(replica, client)
 
     def _url(self) -> str:
-        """Return the request's URL at the current candidate."""
-        assert self.candidates.current is not None, "it was chosen"
-        return self.candidates.current[1].address.url(self._path, self._query)
+        """Return the request's URL at the current replica."""
+        assert self.failover.current is not None, "it was chosen"
+        return self.failover.current[1].address.url(self._path, self._query)
 
     def _choose(self, model: str | None, *, pinned: bool = False) -> tuple[Destination, str]:
-        """Choose the candidates, unless that was done before; return the current one, with its base URL."""
-        if self.candidates.current is None:
+        """Choose a destination, unless that was done before; return the current one, with the replica's base URL."""
+        if self.failover.current is None:
             if self._directory is not None and not self._table.knows(model):
                 self._directory.report_unknown()
-            self.candidates.choose((Destination(self._table.default, model),) if pinned else self._table.find(model))
-        assert self.candidates.current is not None, "a provider has a replica"
-        destination, replica = self.candidates.current
+            self.failover.choose((Destination(self._table.default, model),) if pinned else self._table.find(model))
+        assert self.failover.current is not None, "a provider has a replica"
+        destination, replica = self.failover.current
         return destination, replica.address.base_url
 
 

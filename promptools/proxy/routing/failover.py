@@ -1,6 +1,6 @@
-"""The replicas that one client request may go to: which is next, and whether a failure leads to another.
+"""The servers that one client request may go to: which is next, and whether a failure leads to another.
 
-A request goes on to the next candidate if no response came, or one that means that this server failed, and the client
+A request goes on to the next server if no response came, or one that means that this server failed, and the client
 has got nothing yet. Of the statuses these are: 500, 502, 503 and 504, which the exchange also responds with after the
 last of its modes; and 429, since the server did not serve the request and another one can. Other statuses are about the
 request itself, and a missing model or a wrong key is a mistake that must not be hidden.
@@ -28,26 +28,26 @@ _EXHAUSTED = ("x-should-retry", "false")
 """With a 502, the exchange's own error after its last attempt."""
 
 
-class Candidates:
-    """The candidates of one request, which `destinations` are in order of preference."""
+class Failover:
+    """The way of one request over the replicas of its destinations."""
 
     def __init__(self, *, deadline: float | None = None) -> None:
         self.started_at = time.monotonic()
         self.notes: list[str] = []
-        """What happened on earlier candidates, for the trace."""
+        """What happened on earlier servers, for the trace."""
         self.committed = False
-        """Whether the client is being sent a response: from then on there is no other candidate."""
+        """Whether the client is being sent a response: from then on no other server is tried."""
         self.only_unreachable = False
-        """Whether another candidate is tried only if no connection was made."""
+        """Whether another server is tried only if no connection was made."""
         self.base_url: str | None = None
-        """The base URL of the current candidate, or of the last one."""
+        """The base URL of the current replica, or of the last one."""
         self._deadline = deadline
         self._destinations: tuple[Destination, ...] = ()
         self._tried: set[tuple[Destination, Replica]] = set()
         self._current: tuple[Destination, Replica] | None = None
 
     def choose(self, destinations: tuple[Destination, ...]) -> None:
-        """Choose the first candidate."""
+        """Choose the first replica."""
         self._destinations = destinations
         self._set(self._next())
 
@@ -57,7 +57,7 @@ class Candidates:
         return self._current
 
     def rejects(self, status: int, headers: Headers) -> bool:
-        """Whether a response is dropped for the next candidate's; if not, the client gets it."""
+        """Whether a response is dropped for the next server's; if not, the client gets it."""
         if self._current is None or self.committed:
             return False
         self._current[1].mark_reachable()
@@ -69,7 +69,7 @@ class Candidates:
         return False
 
     def recovers(self, error: Exception, *, unreachable: bool) -> bool:
-        """Whether another candidate is tried after an error of the HTTP library."""
+        """Whether another server is tried after an error of the HTTP library."""
         if self._current is None:
             return False
         if unreachable:
@@ -83,8 +83,8 @@ class Candidates:
         self._set(None)
 
     def _fail_over(self, why: str, *, whole_provider: bool = False) -> bool:
-        """Move to the next candidate, and log it; False if there is none."""
-        assert self._current is not None, "a candidate was chosen"
+        """Move to the next replica, and log it; False if there is none."""
+        assert self._current is not None, "a replica was chosen"
         destination, replica = self._current
         replicas = destination.provider.replicas if whole_provider else (replica,)
         self._tried.update((destination, tried) for tried in replicas)
@@ -102,7 +102,7 @@ class Candidates:
         return True
 
     def _next(self) -> tuple[Destination, Replica] | None:
-        """Return the next candidate: the healthy ones first, and of a provider's replicas the one with least load."""
+        """Return the next replica: the healthy ones first, and of a provider's replicas the one with least load."""
         now = time.monotonic()
         for healthy in (True, False):
             for destination in self._destinations:
@@ -119,7 +119,7 @@ class Candidates:
         return self._deadline is not None and time.monotonic() - self.started_at >= self._deadline
 
     def _set(self, current: tuple[Destination, Replica] | None) -> None:
-        """Set the current candidate, and count it."""
+        """Set the current replica, and count it."""
         if self._current is not None:
             self._current[1].outstanding -= 1
         if current is not None:
