@@ -120,7 +120,7 @@ def test_a_body_arrives_while_it_is_still_being_sent(kind, path):
         seen["body"] = rest
         sock.sendall(OK)
 
-    with before(talk, kind) as (port, _), open_to(port) as sock:
+    with before(talk, kind, provider="ollama", detect=False) as (port, _), open_to(port) as sock:
         sock.sendall(upload_head(path, "Content-Length: 10") + b"first")
         assert half.wait(10)
         sock.sendall(b"again")

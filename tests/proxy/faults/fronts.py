@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-import anthropic
 import ollama
 import openai
+import pytest
 
 from promptools.transport.endpoints import PROXY_ENDPOINTS, find_endpoint
+
+anthropic = pytest.importorskip("anthropic")  # not in the environments of openai's majors
 
 KEY = "client-key-0123456789"
 TIMEOUT = 20
