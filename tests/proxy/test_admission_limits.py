@@ -187,13 +187,13 @@ def test_a_header_of_too_many_fields_or_bytes_is_refused(server, kind, fields):
 @pytest.mark.parametrize("body", [ASK, {**ASK, "tools": [{"type": "function", "function": {"name": "f"}}]}])
 def test_an_attempt_that_takes_too_long_is_a_504_that_may_be_sent_again(server, body):
     held = Held(server, 9)
-    with serving(proxy(server, attempt_timeout=0.1)) as port:
+    with serving(proxy(server, attempt_timeout=0.5)) as port:
         answer = httpx.post(f"http://127.0.0.1:{port}{CHAT}", json=body, timeout=20)
         held.free.set()
     assert answer.status_code == 504
     assert answer.json()["error"]["code"] == "no_answer"
     assert answer.headers["retry-after"] == "1"
-    assert len(server.seen) == 1
+    assert len(server.seen) <= 1  # none, if a busy machine does not even connect in this time
 
 
 def test_a_stream_that_takes_too_long_ends_with_an_error(server):

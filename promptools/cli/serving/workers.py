@@ -17,13 +17,13 @@ import os
 import signal
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from multiprocessing.context import SpawnProcess
 
 log = logging.getLogger("promptools")
@@ -73,7 +73,8 @@ class Supervisor:
 
     def _start(self) -> None:
         process = self._context.Process(target=_work, args=(self._serve, self._arguments, self._listener))
-        process.start()
+        with _holding_hangups():  # one would end a process that does not handle it yet
+            process.start()
         self._started[process] = time.monotonic()
         if self._ended_by is not None:  # the signal came while it was started
             process.terminate()
@@ -92,10 +93,24 @@ def _work(serve: Callable[[Any, socket.socket], None], arguments: Any, listener:
     if hasattr(os, "setsid"):
         os.setsid()
     if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the config is read after this, and then hangups are handled
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(KeyboardInterrupt):
         serve(arguments, listener)
+
+
+@contextmanager
+def _holding_hangups() -> Generator[None]:
+    """Hold SIGHUP back in this process, and in those that are started meanwhile until they unblock it."""
+    if not hasattr(signal, "SIGHUP"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:
