@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import promptools
-from promptools.cli.server_commands import chat_command, demo_command, detect_command, providers_command, serve_command
+from promptools.cli.server_commands import (
+    chat_command,
+    demo_command,
+    detect_command,
+    probe_command,
+    providers_command,
+    serve_command,
+)
 from promptools.cli.text_commands import (
     dialects_command,
     harmony_command,
@@ -28,6 +35,7 @@ COMMANDS = (
     harmony_command,
     providers_command,
     detect_command,
+    probe_command,
     chat_command,
     replay_command,
 )

@@ -46,10 +46,10 @@ def add_provider(parser: argparse.ArgumentParser) -> None:
 def add_base_url(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
     """Add `--base-url`."""
     about = "root of the server's API, as http://HOST:PORT/v1 (/v1 is added where there is no path)"
-    parser.add_argument("--base-url", type=_base_url, metavar="URL", required=required, help=about)
+    parser.add_argument("--base-url", type=base_url, metavar="URL", required=required, help=about)
 
 
-def _base_url(text: str) -> str:
+def base_url(text: str) -> str:
     """Check a base URL; append /v1 if it has no path, not even a slash."""
     from promptools.proxy.upstream.upstream_url import parse_base_url
     from promptools.transport import installed_library

@@ -1,0 +1,151 @@
+"""Find out by requests what a server and its model really do with tools, and which modes to use there."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from promptools.cli.server_commands.detect_command import detect_server
+from promptools.cli.shared_arguments import add_json, at_least, base_url, seconds
+from promptools.cli.terminal_output import print_json, print_progress, print_styled, print_table
+from promptools.errors import UpstreamError, UsageError, without_credentials
+from promptools.probing.checks import GROUPS
+from promptools.probing.findings import PROBLEMS, Finding, Subject
+from promptools.probing.provider_table import write_provider
+from promptools.probing.recommendation import Recommendation, recommend
+from promptools.transport.credentials import split_credentials
+
+if TYPE_CHECKING:
+    from promptools.probing.runner import Cost
+
+NAME = "probe"
+
+MAX_TOKENS = 512
+"""Enough for a call after some reasoning."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    about = "root of the server's API, as http://HOST:PORT/v1 (/v1 is added where there is no path)"
+    parser.add_argument("base_url", type=base_url, metavar="URL", help=about)
+    parser.add_argument("--model", metavar="M", help="model to ask (default: the only one that the server lists)")
+    parser.add_argument(
+        "--api-key-env",
+        metavar="NAME",
+        default="OPENAI_API_KEY",
+        help="environment variable of the key (default: OPENAI_API_KEY, if set)",
+    )
+    parser.add_argument(
+        "--checks", metavar="LIST", default=",".join(GROUPS), help=f"what to check (default: {','.join(GROUPS)})"
+    )
+    parser.add_argument("--context", action="store_true", help="measure the context, with one very long prompt")
+    parser.add_argument(
+        "--max-tokens", type=at_least(16, "tokens"), metavar="N", default=MAX_TOKENS, help="limit of each answer"
+    )
+    parser.add_argument("--timeout", type=seconds, metavar="S", default=60.0, help="seconds for each answer")
+    parser.add_argument(
+        "--write", metavar="FILE", help="write a config with this server as a provider into a new file ('-': to stdout)"
+    )
+    parser.add_argument("--name", metavar="NAME", default="probed", help="name of that provider (default: probed)")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Probe the server and show what was found; return 1 if native tools have a problem."""
+    from promptools.exchange import DetectionCache
+    from promptools.probing.runner import Prober
+
+    groups = _groups(arguments.checks)
+    _check_file(arguments.write)
+    url, basic = split_credentials(arguments.base_url.rstrip("/"))
+    key = _key(arguments.api_key_env)
+    authorization = basic or (f"Bearer {key}" if key else None)
+    detections = DetectionCache()
+    with Prober(url, authorization, timeout=arguments.timeout, detections=detections) as prober:
+        model = arguments.model or prober.find_model()
+        target, seen = detect_server(url, model, authorization, detections)
+        if not seen.answered:
+            raise UpstreamError(f"nothing answers at {without_credentials(url)}")
+        prober.cost.requests += len(seen.asked)
+        subject = Subject(model, target.profile, arguments.max_tokens, measure_context=arguments.context)
+        prober.check_plain_chat(subject)
+        findings = prober.run(subject, groups, lambda finding: print_progress(f"{finding.check}: {finding.verdict}"))
+    recommendation = recommend(findings, target.profile)
+    if arguments.write:
+        variable = arguments.api_key_env if key else None
+        _write(
+            arguments.write, write_provider(arguments.name, without_credentials(url), variable, subject, recommendation)
+        )
+    if arguments.json:
+        print_json(_as_json(url, subject, findings, recommendation, prober.cost))
+    elif arguments.write != "-":
+        _show(url, subject, findings, recommendation, prober.cost)
+    return int(any(finding.check == "native tools" and finding.verdict in PROBLEMS for finding in findings))
+
+
+def _check_file(path: str | None) -> None:
+    """Raise `UsageError` if the file exists: a config that somebody wrote is not changed."""
+    if path not in {None, "-"} and Path(str(path)).exists():
+        raise UsageError(f"{path!r} exists, and is not changed; --write - prints what could be added to it")
+
+
+def _write(path: str, text: str) -> None:
+    if path == "-":
+        print(text, end="")
+        return
+    try:
+        with Path(path).open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {path!r}: {error.strerror}; --write - prints it") from error
+
+
+def _groups(text: str) -> frozenset[str]:
+    names = frozenset(name.strip() for name in text.split(",")) - {""}
+    unknown = sorted(names - set(GROUPS))
+    if unknown or not names:
+        raise UsageError(f"--checks {text!r}: name some of {', '.join(GROUPS)}, with commas between")
+    return names
+
+
+def _key(variable: str) -> str | None:
+    key = os.environ.get(variable)
+    if not key and variable != "OPENAI_API_KEY":
+        raise UsageError(f"the environment variable {variable!r} of --api-key-env is not set")
+    return key
+
+
+def _show(url: str, subject: Subject, findings: list[Finding], recommendation: Recommendation, cost: Cost) -> None:
+    rows = [(finding.check, finding.verdict, finding.reason) for finding in findings]
+    print_table(f"{subject.model} at {without_credentials(url)}", ("check", "verdict", "reason"), rows)
+    lines = [("Modes, in this order\n", "bold")]
+    lines += [(f"{position}. {mode}: {why}\n", "") for position, (mode, why) in enumerate(recommendation.modes, 1)]
+    lines += [(f"not {mode}: {why}\n", "") for mode, why in recommendation.left_out]
+    lines += [(f"\n{_describe_cost(cost)}", "dim")]
+    print_styled(lines)
+
+
+def _describe_cost(cost: Cost) -> str:
+    return f"{cost.requests} requests, {cost.prompt_tokens} tokens of prompts, {cost.completion_tokens} generated"
+
+
+def _as_json(
+    url: str, subject: Subject, findings: list[Finding], recommendation: Recommendation, cost: Cost
+) -> dict[str, Any]:
+    return {
+        "base_url": without_credentials(url),
+        "model": subject.model,
+        "kind": subject.profile.kind,
+        "family": subject.profile.family,
+        "findings": [finding.to_dict() for finding in findings],
+        "modes": [{"mode": mode, "why": why} for mode, why in recommendation.modes],
+        "left_out": [{"mode": mode, "why": why} for mode, why in recommendation.left_out],
+        "facts": dict(recommendation.facts),
+        "cost": {
+            "requests": cost.requests,
+            "prompt_tokens": cost.prompt_tokens,
+            "completion_tokens": cost.completion_tokens,
+        },
+    }

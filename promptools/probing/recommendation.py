@@ -1,0 +1,74 @@
+"""What follows from the findings: the order of modes, with a reason for each, and the facts for a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from promptools.probing.checks.mode_checks import MODES, mode_check
+from promptools.probing.findings import PROBLEMS, Finding
+from promptools.profiles import Profile
+from promptools.types import ModeName
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The modes to try, in order, and those to leave out, each with a reason; and the facts that are not known yet."""
+
+    modes: tuple[tuple[ModeName, str], ...]
+    left_out: tuple[tuple[ModeName, str], ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def recommend(findings: Sequence[Finding], profile: Profile) -> Recommendation:
+    """Return what follows from `findings` for a server and model with `profile`.
+
+    The order of the profile holds, as far as the modes work: a mode that failed is left out, one whose model was asked
+    and did not call comes last. A mode that the profile does not list is added only if it works.
+    """
+    by_check = {finding.check: finding for finding in findings}
+    working: list[tuple[ModeName, str]] = []
+    unproved: list[tuple[ModeName, str]] = []
+    left_out: list[tuple[ModeName, str]] = []
+    # modes that the profile does not list go before prompt mode, which works without the server's help
+    extra: list[ModeName] = [mode for mode in MODES if mode not in profile.modes]
+    prompt_at = profile.modes.index("prompt") if "prompt" in profile.modes else len(profile.modes)
+    order: tuple[ModeName, ...] = (*profile.modes[:prompt_at], *extra, *profile.modes[prompt_at:])
+    for mode in order:
+        finding = by_check.get(mode_check(mode))
+        if finding is None or (finding.verdict == "absent" and mode not in profile.modes):
+            continue
+        if finding.verdict == "works":
+            native = by_check.get("native tools") if mode == "native" else None
+            working.append((mode, _why_it_works(finding, native)))
+        elif finding.verdict == "not shown" and mode in profile.modes:
+            unproved.append((mode, finding.reason))
+        elif finding.verdict != "not shown":
+            left_out.append((mode, finding.reason))
+    if not working:
+        why = "no mode has shown a call: the order is the one that is known"
+        known: tuple[tuple[ModeName, str], ...] = tuple((mode, why) for mode in profile.modes)
+        return Recommendation(known, (), _facts(findings, profile, profile.modes))
+    chosen = (*working, *unproved)
+    facts = _facts(findings, profile, tuple(mode for mode, _ in chosen))
+    return Recommendation(chosen, tuple(left_out), facts)
+
+
+def _why_it_works(finding: Finding, native: Finding | None) -> str:
+    """Return why a mode is in the order; for native mode, also what the server does alone."""
+    if native is not None and native.verdict in PROBLEMS:
+        return f"the server alone {native.verdict}, promptools gets the call: {finding.reason}"
+    return finding.reason
+
+
+def _facts(findings: Sequence[Finding], profile: Profile, modes: tuple[ModeName, ...]) -> dict[str, Any]:
+    """Return the facts of all findings that the profile does not have already; of one key the last one holds."""
+    facts: dict[str, Any] = {} if modes == profile.modes else {"modes": list(modes)}
+    for finding in findings:
+        facts.update(finding.facts)
+    return {key: value for key, value in facts.items() if not _same(getattr(profile, key), value)}
+
+
+def _same(known: Any, value: Any) -> bool:
+    return bool(known == (frozenset(value) if isinstance(known, frozenset) else value))
