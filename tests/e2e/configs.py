@@ -17,3 +17,9 @@ def told_of(kind: str, url: str) -> str:
     """Write the same as the keys of a provider in a file."""
     facts = "".join(f"profile.{key} = {json.dumps(value)}\n" for key, value in FACTS.get(kind, {}).items())
     return f"kind = {json.dumps(kind)}\nbase_url = {json.dumps(url)}\n{facts}"
+
+
+def default_config(server, kind: str = "llamacpp") -> Config:
+    """Return a config whose default provider is a running server of the lab, with its model."""
+    box = Provider("box", kind=kind, base_url=server.base_url, default_model=server.name)
+    return Config(default_provider="box", providers={"box": box})

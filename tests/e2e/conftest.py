@@ -13,11 +13,11 @@ import rig_vllm
 from asked import Asked, planned
 from asking import FORMS, Got, Proxies
 from clients import Clients
+from configs import default_config
 from rigs import Servers
 
 from promptools.client import OpenAI
 from promptools.lab.server_process import Server
-from promptools.profiles import Config, Provider
 
 Connect = Callable[..., openai.OpenAI]
 
@@ -85,11 +85,6 @@ def http() -> Iterator[httpx.Client]:
         yield client
 
 
-def config_of(server: Server, kind: str = "llamacpp") -> Config:
-    box = Provider("box", kind=kind, base_url=server.base_url, default_model=server.name)
-    return Config(default_provider="box", providers={"box": box})
-
-
 @pytest.fixture(scope="session")
 def proxies() -> Iterator[Proxies]:
     running = Proxies()
@@ -118,7 +113,7 @@ def connect(request: pytest.FixtureRequest, proxies: Proxies) -> Iterator[Connec
 
     def make(server: Server, *, fresh: bool = False, kind: str = "llamacpp") -> openai.OpenAI:
         if request.param == "client":
-            client: openai.OpenAI = OpenAI(config=config_of(server, kind), max_retries=0, timeout=60)
+            client: openai.OpenAI = OpenAI(config=default_config(server, kind), max_retries=0, timeout=60)
         else:
             proxy = proxies.fresh if fresh else proxies.before
             client = openai.OpenAI(base_url=proxy(server.base_url, kind), api_key="none", max_retries=0, timeout=60)

@@ -5,7 +5,7 @@ import json
 
 import openai
 import pytest
-from conftest import config_of
+from configs import default_config
 from scenes import WEATHER
 
 from promptools.cli.collected_reply import CollectedReply
@@ -33,7 +33,7 @@ async def one(client: openai.AsyncOpenAI, model: str, number: int) -> tuple[int,
 def test_forty_streams_at_once(hermes_server, proxies, way):
     async def crowd() -> list[tuple[int, list, str | None]]:
         if way == "client":
-            client = AsyncOpenAI(config=config_of(hermes_server), max_retries=0, timeout=120)
+            client = AsyncOpenAI(config=default_config(hermes_server), max_retries=0, timeout=120)
         else:
             url = proxies.before(hermes_server.base_url, "llamacpp")
             client = openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=120)

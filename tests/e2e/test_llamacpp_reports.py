@@ -1,7 +1,7 @@
 """What metrics and spans report of a real llama.cpp: its tokens, its model, its failures."""
 
 import pytest
-from conftest import config_of
+from configs import default_config
 from scenes import WEATHER
 
 from promptools.client import OpenAI
@@ -32,7 +32,7 @@ def test_a_fallback(harmony_server, finished):
     provider, spans = finished
     metrics = Metrics()
     asked = [{"role": "user", "content": "Break in Paris?"}]
-    with OpenAI(config=config_of(harmony_server), observer=[metrics, Spans(provider)], max_retries=0) as client:
+    with OpenAI(config=default_config(harmony_server), observer=[metrics, Spans(provider)], max_retries=0) as client:
         reply = client.chat.completions.create(model=harmony_server.name, messages=asked, tools=[WEATHER])
     assert reply.choices[0].message.tool_calls
     assert total(metrics, "fallbacks_total", mode="native", next_mode="harmony", reason="server_parser") == 1
@@ -49,7 +49,7 @@ def test_what_passes_unchanged(hermes_server, finished, stream):
     metrics = Metrics()
     more = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
     asked = [{"role": "user", "content": "Hello?"}]
-    with OpenAI(config=config_of(hermes_server), observer=[metrics, Spans(provider)], max_retries=0) as client:
+    with OpenAI(config=default_config(hermes_server), observer=[metrics, Spans(provider)], max_retries=0) as client:
         reply = client.chat.completions.create(model=hermes_server.name, messages=asked, **more)
         usage = [chunk.usage for chunk in reply][-1] if stream else reply.usage
     assert total(metrics, "requests_total", mode="forward", status="200") == 1

@@ -6,7 +6,7 @@ import asking
 import openai
 import pytest
 from asking import FORMS
-from conftest import config_of
+from configs import default_config
 from families import ANSWER, COLD, FAMILIES, NAMED, QUESTION, RESULT, RUNAWAY, TALK, THOUGHTS, template
 from scenes import WEATHER
 
@@ -39,7 +39,7 @@ def server(family, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(server):
-    with OpenAI(config=config_of(server), max_retries=0, timeout=60) as made:
+    with OpenAI(config=default_config(server), max_retries=0, timeout=60) as made:
         yield made
 
 
@@ -130,7 +130,9 @@ def test_a_template_that_shows_no_tools_is_passed_over(tmp_path):
             folder=tmp_path,
             special=family.special,
         ) as server,
-        OpenAI(config=config_of(server), overrides={"modes": ["raw", "prompt"]}, max_retries=0, timeout=60) as client,
+        OpenAI(
+            config=default_config(server), overrides={"modes": ["raw", "prompt"]}, max_retries=0, timeout=60
+        ) as client,
     ):
         body = {"promptools": {"trace": True}}
         messages = [{"role": "user", "content": QUESTION}]
