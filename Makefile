@@ -30,7 +30,7 @@ PYTEST ?=
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.venv/.pycache
 # real clients, by the environments that they need
-INTEGRATIONS := frameworks-openai-3 frameworks-openai-2 frameworks-node frameworks-go opencode codex claude-code
+INTEGRATIONS := frameworks-openai-3 frameworks-openai-2 frameworks-node frameworks-go opencode codex claude-code bfcl
 
 .PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm integrations deploy-lint models fuzz soak results results-integrations results-models dialects docs screenshots bench clean
 .DEFAULT_GOAL := test
@@ -59,10 +59,10 @@ types: .venv/.dev
 	@echo '== mypy, pyright'
 	@$(BIN)/mypy & mypy=$$!; $(BIN)/pyright; pyright=$$?; wait $$mypy && exit $$pyright
 
-# SAMPLE=10: one in ten of the rows that are read in many ways, and of the examples of the property tests
-SAMPLE ?= 10
+# SAMPLE=12: one in twelve of the rows that are read in many ways, and of the examples of the property tests
+SAMPLE ?= 12
 # markers of tests that need what is installed apart
-APART := ollama vllm redis templates chromium integrations deploy-lint models
+APART := ollama vllm redis bubblewrap swebench templates chromium integrations deploy-lint models
 # a path is always given: without one, syrupy takes the snapshots of what a sample leaves out for unused
 PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
 suite: .venv/.dev
@@ -77,8 +77,8 @@ test-all:
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
 e2e: .venv/.dev
-	@echo '== pytest, real Ollama, real vLLM, Redis, openai-harmony, templates, Chromium, linters'
-	@$(BIN)/python tools/stage.py vllm ollama redis o200k templates chromium deploy-lint $(PYTEST)
+	@echo '== pytest, real Ollama, real vLLM, Redis, bubblewrap, swebench, openai-harmony, templates, Chromium, linters'
+	@$(BIN)/python tools/stage.py vllm ollama redis bubblewrap swebench o200k templates chromium deploy-lint $(PYTEST)
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'

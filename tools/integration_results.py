@@ -23,12 +23,14 @@ HEAD = """# Real clients, alone and through promptools
 <!-- made by `make results-integrations`; `make integrations` compares this page with what it sees -->
 
 Each client does a whole round trip with a tool, by its own means: it offers the tool, the model calls it, the client
-runs it and sends the result, and the final answer arrives. The servers are real, llama.cpp on scripted models whose
-calls it does not read: with one its parser fails, as with gpt-oss when it writes junk into a header, and with the other
-the call leaks into the text, as with Qwen3-Coder when it leaves out a tag. "Alone" is the client straight at the
-server: llama.cpp serves Chat Completions, Responses and Messages by itself, and of Ollama's API nothing. Through
-promptools, the base URL is that of `promptools serve`, and all else is the same.
-[Use a framework](../tasks/frameworks.md) shows how to configure them.
+runs it and sends the result, and the final answer arrives. Only instructor ends at the call: its arguments are
+what instructor returns, and no result is sent.
+
+The servers are real, llama.cpp on scripted models whose calls it does not read: with one its parser fails, as with
+gpt-oss when it writes junk into a header, and with the other the call leaks into the text, as with Qwen3-Coder when it
+leaves out a tag. "Alone" is the client straight at the server: llama.cpp serves Chat Completions, Responses and
+Messages by itself, and of Ollama's API nothing. Through promptools, the base URL is that of `promptools serve`, and all
+else is the same. [Use a framework](../tasks/frameworks.md) shows how to configure them.
 """
 NOTES = """
 In one piece and streamed the result is the same unless a row tells them apart. An SDK's default API is in bold. Coding
