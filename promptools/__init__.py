@@ -3,7 +3,7 @@
 `parse` and `StreamParser` read tool calls from a model's text. `render` renders a conversation with tools as a prompt.
 `OpenAI`, `AsyncOpenAI` and `wrap` do both, and choose modes and retry, inside the client that an app already uses;
 `http_client` and `async_http_client` do so inside a framework's client. `run_tools` runs a conversation with tools to
-its end.
+its end; an `Agent` works on tasks, within limits and by a policy.
 
 Importing this package does no I/O, and loads neither openai nor any other large library: a name that needs one loads it
 on first access.
@@ -18,7 +18,16 @@ from promptools.errors import Exhausted, ModelError, PromptoolsError, UpstreamEr
 from promptools.types import Call, Discarded, Fix, Malformed, Reply, Result, Span, Tool, Trace
 
 if TYPE_CHECKING:
-    from promptools.agent import run_tools, run_tools_async
+    from promptools.agent import (
+        Agent,
+        AgentPolicy,
+        Compaction,
+        RunContext,
+        RunLimits,
+        Transcript,
+        run_tools,
+        run_tools_async,
+    )
     from promptools.client import AsyncOpenAI, OpenAI
     from promptools.engine import StreamParser, parse
     from promptools.modes.prompt_mode import render
@@ -29,8 +38,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Agent",
+    "AgentPolicy",
     "AsyncOpenAI",
     "Call",
+    "Compaction",
     "Discarded",
     "Exhausted",
     "Fix",
@@ -40,11 +52,14 @@ __all__ = [
     "PromptoolsError",
     "Reply",
     "Result",
+    "RunContext",
+    "RunLimits",
     "Span",
     "StreamParser",
     "Tool",
     "Tools",
     "Trace",
+    "Transcript",
     "UpstreamError",
     "UsageError",
     "async_http_client",
@@ -58,10 +73,16 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Agent": "promptools.agent",
+    "AgentPolicy": "promptools.agent",
     "AsyncOpenAI": "promptools.client",
+    "Compaction": "promptools.agent",
     "OpenAI": "promptools.client",
+    "RunContext": "promptools.agent",
+    "RunLimits": "promptools.agent",
     "StreamParser": "promptools.engine",
     "Tools": "promptools.schema",
+    "Transcript": "promptools.agent",
     "async_http_client": "promptools.wrapping",
     "http_client": "promptools.wrapping",
     "parse": "promptools.engine",

@@ -37,7 +37,7 @@ _USERINFO = re.compile(r"(?:^|(?<=:/)|(?<=://))[^/?#\s]*@")
 
 def without_credentials(text: str) -> str:
     """Return `text` (a URL, or a message with URLs) without the user names and passwords of URLs."""
-    return _USERINFO.sub("***@", text)
+    return _USERINFO.sub("***@", text) if "@" in text else text
 
 
 def safe_repr(instance: Any) -> str:
@@ -79,7 +79,14 @@ class MissingSentinel(ModelError):
 
 
 class BadHeader(ModelError):
-    """Strict parsing of Harmony found an invalid header, or text outside messages."""
+    """Strict parsing of Harmony found an invalid header, or text outside messages.
+
+    `deviations` says what is wrong with the header.
+    """
+
+    def __init__(self, message: str, *, deviations: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.deviations = tuple(deviations)
 
 
 class UpstreamError(PromptoolsError):

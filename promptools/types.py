@@ -64,6 +64,10 @@ class Tool:
     """Whether nameless arguments may mean this tool: None: at `lenient` only; True: at any level; False: never."""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     """Parameter names that models use, mapped to the schema's own: `{"file": "filepath"}`."""
+    names: tuple[str, ...] = ()
+    """Other names that models use for the tool: `("repo_browser.read_file",)`. They are never declared to a model."""
+    free_text: str | None = None
+    """The parameter that takes the whole body of a call, where the format has calls with free text: Harmony."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,4 +369,14 @@ class Reply:
 
     def with_trace(self, **changes: Any) -> Reply:
         """Return a copy with some fields of the trace replaced."""
-        return replace(self, trace=replace(self.trace, **changes))
+        trace = replace(self.trace, **changes)
+        return Reply(  # `dataclasses.replace` takes four times as long
+            self.calls,
+            self.content,
+            self.reasoning,
+            self.malformed,
+            self.discarded,
+            self.finish_reason,
+            self.fixes,
+            trace,
+        )

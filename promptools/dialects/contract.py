@@ -97,6 +97,8 @@ class MessageFormat(NamedTuple):
     begins: HeaderPredicate
     make_splitter: Callable[[ParseOptions, bool], MessageSplitter]
     """Makes a message splitter; true: the text begins inside a header."""
+    free_text: bool = False
+    """Whether the body of a call may be free text: that of a tool with `free_text`."""
 
 
 class HeaderPredicate(Protocol):

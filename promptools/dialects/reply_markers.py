@@ -17,6 +17,7 @@ from typing import Final
 
 from promptools.dialects import edition, get, names
 from promptools.dialects.shared_markers import END_TOKENS, REASONING_TAGS, RESULT_OPENERS
+from promptools.parsing.special_tokens import SPECIAL_TOKEN
 
 TAG_SUFFIX: Final = r"[\w-]{1,32}"
 _HOLE: Final = "{suffix}>"
@@ -65,6 +66,13 @@ class ReplyMarkers:
             tag for tag in chain(self.answer_tags, self.answer_tags.values()) if _PLAIN_TAG.match(tag)
         )
         """Tags that an answer may contain as text: they count only directly after reasoning."""
+
+    @cached_property
+    def special_token_names(self) -> frozenset[str]:
+        """The names of special tokens: `im_end` of `<|im_end|>`, `eos` of `<eos>`."""
+        declared = chain(self.end_tokens, self.reserved_tags, self.lone_closers, self.tokens_before_text)
+        names = chain.from_iterable(map(SPECIAL_TOKEN.findall, declared))
+        return frozenset((*names, *(token.strip("<>[]/|~") for token in self.end_tokens)))
 
     @cached_property
     def readable_answer_tags(self) -> frozenset[str]:

@@ -26,7 +26,7 @@ from promptools.dialects.contract import trace_entry
 from promptools.engine.states.candidates import QUOTED
 from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment
 from promptools.parsing.parts import Part, total_length
-from promptools.types import Fix, ParseAttempt, Span
+from promptools.types import Fix, ParseAttempt, Span, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -61,6 +61,8 @@ class MessageRouter:
         self._engine: Engine | None = None
         self._open_message: MessageStart | None = None
         self._call_text: list[str] = []
+        self._free_text_tool: Tool | None = None
+        """The tool of the open call, if its body is free text."""
         self._streamer: ArgumentStreamer | None = None
         self._sources = rules.sources
         self._maybe_quoted = False
@@ -161,15 +163,23 @@ class MessageRouter:
         if opened.kind == "call":
             self._call_text = []
             self._maybe_quoted = self._sources is not None and self._sources.may_contain_prefix(opened.raw)
-            self._streamer = (
-                ArgumentStreamer(self._rules, opened.name) if self._expected and not self._maybe_quoted else None
-            )
+            self._free_text_tool = self._find_free_text_tool(opened.name)
+            live = self._expected and not self._maybe_quoted and self._free_text_tool is None
+            self._streamer = ArgumentStreamer(self._rules, opened.name) if live else None
             return
         zone: Literal["text", "reasoning"] = "reasoning" if opened.kind == "thoughts" else "text"
         self._out.add_message_boundary(opened.raw, zone, delimited=opened.delimited)
         if opened.kind != "other":
             self._out.separate_messages(zone)
         self._add_fixes(opened)
+
+    def _find_free_text_tool(self, name: str) -> Tool | None:
+        takes_text = self._dialect.channels is not None and self._dialect.channels.free_text
+        if not takes_text or self._rules.tools is None or not self._rules.tools.any_free_text:
+            return None
+        from promptools.dialects.families.harmony_free_text import free_text_tool  # few apps have such tools
+
+        return free_text_tool(name, self._rules)
 
     def _add_fixes(self, opened: MessageStart) -> None:
         """Add the fixes of a message that is not a call."""
@@ -246,21 +256,10 @@ class MessageRouter:
         raw = "".join(self._call_text)
         live, self._streamer, self._call_text = self._streamer, None, []
         evidence = Evidence(self._dialect.name, wrapped=True, expected=True)
-        if not done and raw.strip()[:1] not in ("{", "[", '"'):
-            # plain text may be an argument, but not a part of it, and not a part of a header
-            malformed = malformed_call(
-                "truncated", "the text ended before its arguments", evidence.dialect, opened.name
-            )
-            self._emit([Part("malformed", raw or opened.raw, malformed=malformed)], opened)
+        part = self._odd_arguments(opened, raw, evidence, done=done)
+        if part is not None:
+            self._emit([part], opened)
             return
-        if raw.lstrip().startswith("<"):
-            from promptools.dialects.families.harmony_xml import OPENER, read_parameters  # rare: loaded when needed
-
-            if raw.lstrip().startswith(OPENER):
-                self._emit(
-                    [call_part(read_parameters(opened.name, raw, self._rules, evidence, ended=done), raw)], opened
-                )
-                return
         read = read_arguments(opened.name, raw, self._rules, evidence, ended=done, content_follows=True)
         parts: list[Part] = []
         at = 0
@@ -271,6 +270,36 @@ class MessageRouter:
         self._emit(parts, opened)
         if at < len(raw):
             self._feed_prose(raw[at:])
+
+    def _odd_arguments(self, opened: MessageStart, raw: str, evidence: Evidence, *, done: bool) -> Part | None:
+        """Return the call of a message whose body is no JSON, or what it is instead; None for JSON."""
+        if self._free_text_tool is not None:
+            from promptools.dialects.families.harmony_free_text import read_free_text
+
+            tool = self._free_text_tool
+            outcome = read_free_text(opened.name, tool, raw, self._rules, evidence, ended=done)
+            return call_part(outcome, raw or opened.raw)
+        if done and self._rules.undeclared and self._is_undeclared_text(opened.name, raw):
+            from promptools.dialects.families.harmony_free_text import undeclared_call
+
+            return call_part(undeclared_call(opened.name, raw, evidence), raw)
+        if not done and raw.strip()[:1] not in ("{", "[", '"'):
+            # plain text may be an argument, but not a part of it, and not a part of a header
+            reason = "the text ended before its arguments"
+            malformed = malformed_call("truncated", reason, evidence.dialect, opened.name)
+            return Part("malformed", raw or opened.raw, malformed=malformed)
+        if raw.lstrip().startswith("<"):
+            from promptools.dialects.families.harmony_xml import OPENER, read_parameters  # rare: loaded when needed
+
+            if raw.lstrip().startswith(OPENER):
+                return call_part(read_parameters(opened.name, raw, self._rules, evidence, ended=done), raw)
+        return None
+
+    def _is_undeclared_text(self, name: str, raw: str) -> bool:
+        """Whether the body of a call of a tool that is not offered is free text."""
+        takes_text = self._dialect.channels is not None and self._dialect.channels.free_text
+        offered = self._rules.tools is not None and self._rules.tools.find(name) is not None
+        return takes_text and not offered and bool(raw.strip()) and raw.lstrip()[0] not in "{<"
 
     def _emit(self, parts: list[Part], opened: MessageStart) -> None:
         for part in parts:

@@ -46,6 +46,7 @@ class StreamParser:
     them is text, unless it is the whole reply.
     `new_id`: makes the ids of calls (default: a digest of the text up to the call).
     `restore`: as in `promptools.types.RestoreArguments`.
+    `undeclared`: calls of other tools than the offered ones count too, if they are in markers of calls.
 
     O(n) in characters. Raises UsageError for invalid options and for text after `close`; never for the model's text.
     """
@@ -67,6 +68,7 @@ class StreamParser:
         sources: Iterable[str] = (),
         new_id: NewId | None = None,
         restore: RestoreArguments | None = None,
+        undeclared: bool = False,
     ) -> None:
         _check_options(strictness, new_id)
         prepared = _prepare_tools(tools)
@@ -83,6 +85,7 @@ class StreamParser:
             accept=_checked_accept(accept),
             sources=_checked_sources(sources),
             restore=restore,
+            undeclared=undeclared,
         )
         self._begin(dialect, new_id, in_reasoning=in_reasoning)
 

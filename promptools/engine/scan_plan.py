@@ -187,12 +187,12 @@ def _new_plan(
 def plan_for(rules: ParseOptions, pinned: str | None) -> ScanPlan:
     """Return the plan for the dialects that the rules allow. Raises UsageError for an unknown pinned one.
 
-    If no tools are offered, only tier S is searched for. Bare calls (tiers B and C) are searched for only where
-    they are allowed: neither in strict mode nor where the answer is JSON.
+    If no tools are offered, only tier S is searched for, and with `undeclared` tier A. Bare calls (tiers B and C) are
+    searched for only where they are allowed: neither in strict mode nor where the answer is JSON.
     """
     names = (get_dialect(pinned).name,) if pinned is not None else _accepted_dialects(rules)
     if rules.tools is not None and not rules.tools.names:
-        return _cached_plan(names, "S", None)
+        return _cached_plan(names, "SA", rules.expect) if rules.undeclared else _cached_plan(names, "S", None)
     bare = rules.strictness != "strict" and not rules.json_answer
     return _cached_plan(names, "SABC" if bare else "SA", rules.expect)
 

@@ -219,7 +219,7 @@ class ParserState:
     ) -> None:
         self.rules = rules
         self.plan = plan
-        self.tool_scanners = plan.scanners_for(rules.tools.names if rules.tools is not None else None)
+        self.tool_scanners = plan.scanners_for(rules.tools.all_names if rules.tools is not None else None)
         self.out = out
         self.parse_standalone = parse_standalone
         self.next: StateName

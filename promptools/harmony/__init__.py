@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from promptools.harmony.bpe_vocabulary import load_encode
+    from promptools.harmony.examination import Deviation, Examination, examine
     from promptools.harmony.rendering.convert import Options
     from promptools.harmony.rendering.prompts import count_tokens, render_ids, render_text
     from promptools.harmony.rendering.token_count import Part
     from promptools.harmony.transcript import Parsed, ParsedMessage, StreamParser, parse, parse_ids, parse_trace
 
 __all__ = [
+    "Deviation",
+    "Examination",
     "Options",
     "Parsed",
     "ParsedMessage",
     "Part",
     "StreamParser",
     "count_tokens",
+    "examine",
     "load_encode",
     "parse",
     "parse_ids",
@@ -28,6 +32,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Deviation": "examination",
+    "Examination": "examination",
+    "examine": "examination",
     "Options": "rendering.convert",
     "Part": "rendering.token_count",
     "count_tokens": "rendering.prompts",

@@ -14,11 +14,12 @@ RESERVED_TOKEN: Final = (
 )
 """A reserved token of a vocabulary, which a model may end with: `<|reserved_special_token_5|>`, or its beginning at the
 end of the text."""
+SPECIAL_TOKEN: Final = re.compile(r"<[|｜]([^<>\s]{1,64})[|｜]>")
+"""What has the form of a special token, whether a dialect declares it or not; the group is its name."""
 QUOTE_CONTEXT: Final = 256
 """Characters before a token that are examined."""
 
 _SENTENCE_ENDS = re.compile(r"[.!?:…。！？：][\"'”’»)\]*_]{0,4}\Z")
-_SPECIAL = re.compile(r"<[|｜][^<>\s]{1,64}[|｜]>")
 _ONE = r"(?:<[^<>\s]+>|\[/?[A-Z_]+\]|\]<\]\w+\[>\[)"
 _TOKENS = re.compile(rf"(?:{_ONE}\s*+)++")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+>#|]+|\d{1,3}[.)])\Z")
@@ -32,7 +33,7 @@ def is_quoted_token(before: str, gap: str, following: str) -> bool:
     is glued to the text before it, or lies between two sentences. If `before` contains tokens that count as text, so
     does this one.
     """
-    if _SPECIAL.search(before):
+    if SPECIAL_TOKEN.search(before):
         return True
     line = before[before.rfind("\n") + 1 :]
     stripped = line.rstrip()

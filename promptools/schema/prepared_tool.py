@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, clip
 from promptools.schema.documents.graph import SchemaGraph, build_graph
 from promptools.schema.documents.json_copy import copy_json
 from promptools.schema.documents.json_guards import is_object
 from promptools.schema.fitting import predicates
 from promptools.schema.fitting.argument_keys import Spellings, alias_table
 from promptools.schema.fitting.validate import Validator, check_patterns
+from promptools.schema.parameter_types import parameter_types
 from promptools.schema.tool_definition import ToolDefinition, apply_marks
 
 if TYPE_CHECKING:
@@ -107,17 +108,20 @@ def _link_schema(source: ToolDefinition, *, strict: bool) -> SchemaGraph:
     return graph
 
 
-def without_unfit_aliases(marks: Mapping[str, Any], declared: frozenset[str]) -> Mapping[str, Any]:
-    """Return marks without the aliases that a tool with these parameters cannot have."""
+def without_unfit_marks(marks: Mapping[str, Any], compiled: CompiledSchema) -> Mapping[str, Any]:
+    """Return marks without what a tool with these parameters cannot have."""
+    kept = dict(marks)
     aliases = marks.get("aliases")
-    if not is_object(aliases):
-        return marks
-    kept = {alias: name for alias, name in aliases.items() if name in declared and alias not in declared}
-    return {**marks, "aliases": kept}
+    if is_object(aliases):
+        declared = compiled.declared
+        kept["aliases"] = {alias: name for alias, name in aliases.items() if name in declared and alias not in declared}
+    if kept.get("free_text") is not None and not _takes_text(compiled, kept["free_text"]):
+        del kept["free_text"]
+    return kept
 
 
 def set_marks(entry: PreparedTool, marks: Mapping[str, Any]) -> PreparedTool:
-    """Return a copy with marks set; raise UsageError for aliases that the tool cannot have."""
+    """Return a copy with marks set; raise UsageError for those that the tool cannot have."""
     tool, declared = apply_marks(entry.tool, marks), entry.compiled.declared
     for alias, name in tool.aliases.items():
         if alias in declared:
@@ -130,4 +134,15 @@ def set_marks(entry: PreparedTool, marks: Mapping[str, Any]) -> PreparedTool:
                 f"Tool {tool.name!r}: the alias {alias!r} stands for {name!r}, which its schema does not declare; the "
                 f"parameters are {sorted(declared)!r}."
             )
+    if tool.free_text is not None and not _takes_text(entry.compiled, tool.free_text):
+        raise UsageError(
+            f"Tool {tool.name!r}: the mark 'free_text' is {clip(repr(tool.free_text))}, which its schema does not "
+            f"declare as a string; the parameters are {sorted(declared)!r}."
+        )
     return replace(entry, tool=tool, aliases=alias_table(declared, tool.aliases))
+
+
+def _takes_text(compiled: CompiledSchema, key: str) -> bool:
+    """Whether the schema declares a parameter that may be a string."""
+    types = parameter_types(compiled.graph, key)
+    return key in compiled.declared and ("string" in types or not types)

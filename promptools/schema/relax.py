@@ -83,6 +83,8 @@ def relax_graph(graph: SchemaGraph) -> tuple[Schema, tuple[str, ...]]:
     made = work.relax_node(graph.root, "", frozenset())
     if "anyOf" in made:
         made = work.merge_root_alternatives(made)
+    if made.get("type") == "object" and "properties" not in made:  # any arguments: for llama.cpp, `{}` alone means none
+        made.setdefault("additionalProperties", True)
     made["type"] = "object"
     made.setdefault("properties", {})
     return copy_json(made), tuple(dict.fromkeys((*graph.notes, *work.notes)))

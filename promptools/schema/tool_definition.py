@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, TypeAlias, TypeGuard, cast
@@ -83,17 +83,25 @@ def _read_shallow(given: ToolLike, position: int) -> ToolDefinition:
 
 
 def apply_marks(tool: Tool, marks: Any) -> Tool:
-    """Return a tool with `dangerous`, `infer` and `aliases` set; raise UsageError for any other mark or type."""
+    """Return a tool with the marks set; raise UsageError for one that there is not, and for a wrong type."""
     if not _is_mapping(marks):
         raise UsageError(f"Tool {tool.name!r}: its marks are {clip(repr(marks))}; wanted is a dict.")
     changes = dict(marks)
-    wanted = {"dangerous": "true or false", "infer": "true, false or null", "aliases": "a dict of model's name to ours"}
+    wanted = {
+        "dangerous": "true or false",
+        "infer": "true, false or null",
+        "aliases": "a dict of model's name to ours",
+        "names": "a list of names",
+        "free_text": "the name of a parameter, or null",
+    }
     for key, value in changes.items():
         shown = clip(repr(value))
         good = {
             "dangerous": isinstance(value, bool),
             "infer": value is None or isinstance(value, bool),
             "aliases": _is_mapping(value) and all(isinstance(name, str) for pair in value.items() for name in pair),
+            "names": isinstance(value, list | tuple) and all(_is_name(name) for name in cast(Sequence[Any], value)),
+            "free_text": isinstance(value, str | None),
         }
         if key not in wanted:
             raise UsageError(f"Tool {tool.name!r}: there is no mark {key!r}; the marks are {', '.join(wanted)}.")
@@ -101,7 +109,25 @@ def apply_marks(tool: Tool, marks: Any) -> Tool:
             raise UsageError(f"Tool {tool.name!r}: the mark {key!r} is {shown}; wanted is {wanted[key]}.")
     if "aliases" in changes:
         changes["aliases"] = {**tool.aliases, **changes["aliases"]}
+    if "names" in changes:
+        changes["names"] = tuple(dict.fromkeys((*tool.names, *changes["names"])))
     return replace(tool, **changes)
+
+
+def marks_of(tool: Tool) -> dict[str, Any]:
+    """Return the marks of a tool that are set, as `apply_marks` takes them."""
+    marks = {
+        "dangerous": tool.dangerous or None,
+        "infer": tool.infer,
+        "aliases": dict(tool.aliases) or None,
+        "names": list(tool.names) or None,
+        "free_text": tool.free_text,
+    }
+    return {key: value for key, value in marks.items() if value is not None}
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:

@@ -14,7 +14,8 @@ from promptools.schema.check import check
 from promptools.schema.documents.graph import SchemaGraph
 from promptools.schema.documents.json_copy import copy_json
 from promptools.schema.fitting import spelling
-from promptools.schema.prepared_tool import PreparedTool, prepare_tool, set_marks, without_unfit_aliases
+from promptools.schema.fitting.other_names import OtherNames
+from promptools.schema.prepared_tool import PreparedTool, prepare_tool, set_marks, without_unfit_marks
 from promptools.schema.recent_cache import RecentCache
 from promptools.schema.tool_definition import ToolLike, read_definition
 from promptools.types import Fix, Schema, Tool
@@ -40,9 +41,10 @@ class Tools(Sequence[Tool]):
     """The tools that one request offers; immutable.
 
     Takes OpenAI tool dicts, bare `{name, description, parameters}` dicts, `input_schema` dicts, pydantic models, typed
-    functions and `Tool`s. `marks` sets `dangerous`, `infer` and `aliases` by tool name. The parts of a schema that
-    cannot be used are left out, and `notes` lists them; where `strict`, an invalid schema is a UsageError, and so is
-    one that would need I/O. Raises UsageError for a tool without a name, and for a name given twice.
+    functions and `Tool`s. `marks` sets `dangerous`, `infer`, `aliases`, `names` and `free_text` by tool name. The parts
+    of a schema that cannot be used are left out, and `notes` lists them; where `strict`, an invalid schema is a
+    UsageError, and so is one that would need I/O. Raises UsageError for a tool without a name, for a name given twice,
+    and for two tools that have the same other name.
     """
 
     __slots__ = (
@@ -52,16 +54,26 @@ class Tools(Sequence[Tool]):
         "_entries",
         "_folded",
         "_json_text",
+        "_other_names",
         "all_keys",
+        "all_names",
+        "any_free_text",
         "names",
+        "notes",
         "spaced_keys",
     )
 
     names: tuple[str, ...]
+    all_names: tuple[str, ...]
+    """The names, followed by the other names that models use for the tools."""
+    any_free_text: bool
+    """Whether any tool takes free text."""
     all_keys: frozenset[str]
     """The parameter names that any tool declares."""
     spaced_keys: frozenset[str]
     """Those of them that contain white space."""
+    notes: tuple[str, ...]
+    """Sentences on what was wrong with the tools and how it was read: of each tool the first `MAX_NOTES`."""
 
     def __init__(
         self,
@@ -79,6 +91,7 @@ class Tools(Sequence[Tool]):
             if name not in names:
                 raise UsageError(f"Marks are given for {name!r}, which is no tool here; the tools are {[*names]!r}.")
         self._fill([prepare_tool(source, (marks or {}).get(source.tool.name), strict=strict) for source in sources])
+        self._other_names.reject_ambiguous()
 
     def _fill(self, entries: list[PreparedTool]) -> None:
         self._entries = {entry.tool.name: entry for entry in entries}
@@ -87,8 +100,21 @@ class Tools(Sequence[Tool]):
         self.spaced_keys = frozenset(key for key in self.all_keys if len(key.split()) > 1)
         self._cased = spelling.unique_by_spelling(self.names, str.casefold)
         self._folded = spelling.unique_by_spelling(self.names, spelling.fold_name)
+        self._other_names = OtherNames([entry.tool for entry in entries])
+        self.all_names = (*self.names, *self._other_names.by_name)
+        self.any_free_text = any(entry.tool.free_text is not None for entry in entries)
         self._by_key: dict[str, list[PreparedTool]] | None = None
         self._json_text: str | None = None
+        self.notes = self._other_names.notes + tuple(
+            f"the tool {entry.tool.name!r}: {note}"
+            for entry in entries
+            if entry.notes
+            for note in (
+                entry.notes
+                if len(entry.notes) <= MAX_NOTES
+                else (*entry.notes[:MAX_NOTES], f"and {len(entry.notes) - MAX_NOTES} more of the kind")
+            )
+        )
 
     @classmethod
     def prepare(cls, tools: Tools | Iterable[ToolLike] | None) -> Tools | None:
@@ -109,28 +135,13 @@ class Tools(Sequence[Tool]):
     def with_marks(self, marks: Mapping[str, Mapping[str, Any]]) -> Tools:
         """Return a copy with marks set; marks for other tools are ignored.
 
-        So are aliases that do not fit a tool: a config's marks are written for tools that it has not seen.
+        So is what does not fit a tool, or another one's marks: a config's are written for tools that it has not seen.
         """
         return _from_entries(
             [
-                set_marks(entry, without_unfit_aliases(marks[name], entry.compiled.declared))
-                if name in marks
-                else entry
+                set_marks(entry, without_unfit_marks(marks[name], entry.compiled)) if name in marks else entry
                 for name, entry in self._entries.items()
             ]
-        )
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences on what was wrong with the tools and how it was read: of each tool the first `MAX_NOTES`."""
-        return tuple(
-            f"the tool {name!r}: {note}"
-            for name, entry in self._entries.items()
-            for note in (
-                entry.notes
-                if len(entry.notes) <= MAX_NOTES
-                else (*entry.notes[:MAX_NOTES], f"and {len(entry.notes) - MAX_NOTES} more of the kind")
-            )
         )
 
     def __len__(self) -> int:
@@ -150,15 +161,19 @@ class Tools(Sequence[Tool]):
         return f"Tools({', '.join(self.names)})"
 
     def get(self, name: str) -> Tool | None:
-        """Return the tool of exactly this name, or None."""
-        entry = self._entries.get(name)
+        """Return the tool that has exactly this name, or this one among its other names; None if there is none."""
+        entry = self._entry(name)
         return entry.tool if entry else None
+
+    def _entry(self, name: str) -> PreparedTool | None:
+        return self._entries.get(name) or self._entries.get(self._other_names.by_name.get(name, ""))
 
     def find(self, written: object) -> tuple[Tool, Fix | None] | None:
         """Return the tool that a model's spelling of a name means, with a fix if that differs; None if there is none.
 
         Quotes, namespaces, indexes, markers and channel names around the name are removed. Then the name is compared
-        exactly, without case, and without `-`, `_`, `.` and camel case; the latter two need a unique match.
+        exactly, without case, and without `-`, `_`, `.` and camel case; the latter two need a unique match. A tool's
+        own name takes precedence over other names.
         """
         if not isinstance(written, str):
             return None  # models write anything where a name belongs
@@ -169,7 +184,9 @@ class Tools(Sequence[Tool]):
             tool_name = (
                 name
                 if name in self._entries
-                else self._cased.get(name.casefold()) or self._folded.get(spelling.fold_name(name))
+                else self._cased.get(name.casefold())
+                or self._folded.get(spelling.fold_name(name))
+                or self._other_names.find(name)
             )
             if tool_name is not None:
                 return self._entries[tool_name].tool, Fix("name", f"{clip(written)!r} to {tool_name!r}")
@@ -275,17 +292,17 @@ class Tools(Sequence[Tool]):
 
     def graph(self, name: str) -> SchemaGraph | None:
         """Return the schema graph of a tool; None for an unknown tool."""
-        entry = self._entries.get(name)
+        entry = self._entry(name)
         return entry.compiled.graph if entry else None
 
     def keys(self, name: str) -> frozenset[str]:
         """Return the parameter names that a tool declares; none for an unknown tool."""
-        entry = self._entries.get(name)
+        entry = self._entry(name)
         return entry.compiled.declared if entry else frozenset()
 
     def types(self, name: str, key: str) -> frozenset[str]:
         """Return the JSON types that a parameter may have; none where the schema does not say. Raises KeyError."""
-        shape = self._entries[name].compiled
+        shape = (self._entry(name) or self._entries[name]).compiled
         if key not in shape.types:
             from promptools.schema.parameter_types import parameter_types
 
@@ -308,6 +325,7 @@ def _prepare_texts(key: str, texts: Iterable[str]) -> Tools:
     """Prepare tools from their JSON texts, with a cache for the whole list, by its JSON, and for each tool."""
     entries = [_prepare_cached(text, position) for position, text in enumerate(texts)]
     _reject_duplicates(entry.tool.name for entry in entries)
+    OtherNames([entry.tool for entry in entries]).reject_ambiguous()
     tools = _from_entries(entries)
     _LIST_CACHE.put(key, tools)
     return tools

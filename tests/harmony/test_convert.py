@@ -7,7 +7,7 @@ from pathlib import Path
 import oracle
 import pytest
 
-from promptools import Tools, UsageError
+from promptools import Tools, UsageError, parse
 from promptools.harmony.rendering.convert import Options, answer_formats, convert, parse_effort
 from promptools.harmony.rendering.recipients import RecipientNames
 from promptools.harmony.rendering.renderer import AnswerFormat, DeveloperContent, SystemContent, render_messages
@@ -163,3 +163,55 @@ def test_each_tool_has_the_recipient_that_a_reply_calls():
     names = RecipientNames(["get_weather", "container.exec", "get-time"])
     recipients = ["functions.get_weather", "container.exec", "functions.get_time"]
     assert [names.address_of(name).recipient for name in ("get_weather", "container.exec", "get-time")] == recipients
+
+
+SEARCH = {"name": "repo_browser.search", "description": "Search.", "parameters": WEATHER["parameters"]}
+ABOUT = {"container": "Runs commands.\nIn a container.", "nothing": "No tool has it."}
+
+
+def test_auto_declares_each_tool_where_the_model_learned_it(snapshot):
+    tools = Tools([WEATHER, SEARCH, EXEC, {"name": "other.tool"}])
+    assert render_messages(convert([], tools, options=Options(tools_in="auto", namespaces=ABOUT)).messages) == snapshot
+
+
+def test_the_line_on_calls_of_functions_needs_functions():
+    line = "Calls to these tools must go to the commentary channel"
+    own = convert([], Tools([EXEC]), options=Options(tools_in="auto")).messages
+    assert [message.role for message in own] == ["system"]
+    assert line not in render_messages(own)
+    both = convert([], Tools([EXEC, WEATHER]), options=Options(tools_in="auto", namespaces={"functions": "Mine."}))
+    assert render_messages(both.messages).count(line) == 1
+    assert "## functions\n\n// Mine.\nnamespace functions {" in render_messages(both.messages)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("described", [{}, ABOUT, {"functions": "Mine."}])
+@pytest.mark.parametrize("tools", [[WEATHER, SEARCH, EXEC], [SEARCH, EXEC], [WEATHER]])
+def test_openai_harmony_declares_them_so(tools, described):
+    library, encoding = oracle.library(), oracle.encoding()
+    spaces = {}
+    for tool in tools:
+        space, _, name = tool["name"].rpartition(".")
+        described_tool = library.ToolDescription.new(name, tool.get("description", ""), tool["parameters"])
+        spaces.setdefault(space or "functions", []).append(described_tool)
+    system, developer = library.SystemContent.new(), library.DeveloperContent.new()
+    for space, functions in spaces.items():
+        config = library.ToolNamespaceConfig(name=space, description=described.get(space), tools=functions)
+        place = developer if space == "functions" else system
+        place.with_tools(config)
+    contents = [(library.Role.SYSTEM, system)]
+    contents += [(library.Role.DEVELOPER, developer)] if "functions" in spaces else []
+    theirs = [library.Message.from_role_and_content(role, content) for role, content in contents]
+    ids = encoding.render_conversation(library.Conversation.from_messages(theirs))
+    ours = convert([], Tools(tools), options=Options(tools_in="auto", namespaces=described)).messages
+    assert render_messages(ours, reply_role=None) == encoding.decode_utf8(ids)
+
+
+HEADERS = ["<|channel|>analysis to={} code", " to={}<|channel|>analysis code", "<|channel|>commentary to={} json"]
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_call_is_read_wherever_its_recipient_is(header):
+    text = f'{header.format("container.exec")}<|message|>{{"command": "ls"}}<|call|>'
+    (call,) = parse(text, Tools([EXEC]), expect="harmony").calls
+    assert (call.name, call.arguments, call.fixes) == ("container.exec", {"command": "ls"}, ())

@@ -140,6 +140,13 @@ def test_a_schema_that_doubles_at_each_step_ends():
     assert any(note.endswith("cut: the schema is too large") for note in notes)
 
 
+def test_an_object_of_any_properties_stays_one():
+    """llama.cpp's grammar of an object whose properties are `{}` has no room for arguments."""
+    assert relaxed({"type": "object"})[0] == {"type": "object", "properties": {}, "additionalProperties": True}
+    closed = {"type": "object", "additionalProperties": False}
+    assert relaxed(closed)[0] == {**closed, "properties": {}}
+
+
 def test_the_top_is_always_an_object_with_properties():
     assert relaxed({}) == ({"type": "object", "properties": {}}, ("/: had no type, became 'string'",))
     made, notes = relaxed({"oneOf": [{"properties": {"a": STRING}, "required": ["a"]}, {"properties": {"b": STRING}}]})

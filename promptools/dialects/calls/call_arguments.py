@@ -162,7 +162,9 @@ def _decode_string(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str,
 
 
 def sole_string_parameter(tool: Tool | None) -> str | None:
-    """Return the name of a tool's only parameter if it is a free string, else None."""
+    """Return the parameter that takes free text, or the only one if it is a free string; else None."""
+    if tool is not None and tool.free_text is not None:
+        return tool.free_text
     properties = tool.parameters.get("properties") if tool else None
     if not is_object(properties) or len(properties) != 1:
         return None

@@ -32,6 +32,8 @@ class ParseOptions(NamedTuple):
     """Texts of the conversation: a call quoted from one of them does not count."""
     restore: RestoreArguments | None = None
     """Reverts in arguments what was escaped in the request."""
+    undeclared: bool = False
+    """Whether calls of tools that were not offered count wherever those of offered ones do, bare calls aside."""
 
 
 class Evidence(NamedTuple):

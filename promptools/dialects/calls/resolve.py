@@ -170,6 +170,8 @@ def _resolve_unoffered(unresolved: UnresolvedCall, rules: ParseOptions, place: E
         call = Call("", unresolved.name, arguments, written, tuple(fixes), dialect=place.dialect, unknown_tool=True)
         if place.implies_call:
             return call
+    if call is None and rules.undeclared:
+        return malformed_call("not_an_object", "its arguments are no JSON object", place.dialect, unresolved.name)
     message = unknown_tool_message(unresolved.name, rules.tools)
     return Malformed(0, "", "unknown_tool", message, name=unresolved.name, dialect=place.dialect, call=call)
 

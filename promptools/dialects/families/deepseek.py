@@ -99,7 +99,7 @@ def _named(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions)
         return False
     if end < len(text):
         return text[end] == "{"
-    return NEED_MORE if newline or any(offered.startswith(name) for offered in rules.tools.names) else False
+    return NEED_MORE if newline or any(offered.startswith(name) for offered in rules.tools.all_names) else False
 
 
 HEADS = (

@@ -47,7 +47,7 @@ def _call_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOp
     if rules.tools is None or end < len(text):
         known = rules.tools is None or rules.tools.get(name) is not None
         return known and text[end : end + 1] == "{" if end < len(text) else NEED_MORE
-    return NEED_MORE if any(offered.startswith(name) for offered in rules.tools.names) else False
+    return NEED_MORE if any(offered.startswith(name) for offered in rules.tools.all_names) else False
 
 
 def _code_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:

@@ -10,6 +10,7 @@ docs/format.md (0.0.8); for what models and servers make of it see `promptools.h
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
@@ -49,7 +50,8 @@ class HarmonyDialect(Textual):
         from promptools.harmony.rendering.convert import convert
         from promptools.harmony.rendering.renderer import content_text
 
-        message = convert([], tools).messages[-1]
+        functions = [replace(tool, free_text=None) for tool in tools]  # without a prompt of its own, JSON is safer
+        message = convert([], functions).messages[-1]
         how_many = "" if parallel else " Call one tool at a time."
         when = " You must call a tool in this turn." if required else ""
         return f"{content_text(message)}\n\nCalls to these tools must go to the commentary channel.{how_many}{when}"
@@ -115,4 +117,5 @@ CHANNELS = MessageFormat(
     stripped_header=stripped_headers.STRIPPED_HEADER,
     begins=_header_begins,
     make_splitter=_make_splitter,
+    free_text=True,
 )

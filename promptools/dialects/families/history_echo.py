@@ -15,7 +15,7 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import PLAUSIBLE_NAME
 from promptools.dialects.contract import Head, Tier
 from promptools.dialects.families.generic_json import GenericJson
-from promptools.dialects.prefix_patterns import any_of, literal_text, sequence
+from promptools.dialects.prefix_patterns import any_literal_text, any_of, literal_text, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
@@ -98,7 +98,7 @@ class HistoryEcho(GenericJson):
     tier: Tier = "C"
     heads: tuple[Head, ...] = (
         _line(any_of(_CALLING, _TOOL_CALL, _PREVIOUS), r"(?=[\[])"),
-        _line(any_of(_COUNTED, _LISTED), "(?=[TC])"),
+        _line(any_of(_COUNTED, _LISTED), f"(?=[TC]){any_literal_text(('Tool call', 'Calling tools'))}"),
         _line(_WRENCH, "🔧"),
         *(head._replace(on_request=True, tier="B") for head in GenericJson.heads),
     )

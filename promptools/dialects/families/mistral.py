@@ -74,7 +74,7 @@ def _residue_begins(text: str, start: int, end: int, *, fresh: bool, rules: Pars
     if end < len(text):
         whole = rules.tools.get(word) is not None
         return not whole and rules.tools.get(word[:-ID_LENGTH]) is not None and word[-ID_LENGTH:].isalnum()
-    near = any(name.startswith(word) or word.startswith(name) for name in rules.tools.names)
+    near = any(name.startswith(word) or word.startswith(name) for name in rules.tools.all_names)
     return NEED_MORE if near else False
 
 
@@ -93,7 +93,7 @@ def _name_first_begins(text: str, start: int, end: int, *, fresh: bool, rules: P
 
 def _may_be_offered(word: str, tools: Tools) -> bool:
     """Whether `word` is, or may grow into, the name of an offered tool."""
-    return any(name.startswith(word) for name in tools.names) or tools.find(word) is not None
+    return any(name.startswith(word) for name in tools.all_names) or tools.find(word) is not None
 
 
 HEADS = (

@@ -31,7 +31,7 @@ from promptools.types import Call, Result
 if TYPE_CHECKING:
     from promptools.schema import Tools
 
-_GATE = r"(?=[*_ATF])(?:[*_]{0,2}(?:[AT]|Func|Fu?n?\Z)|[*_]{1,2}\Z)"
+_GATE = rf"(?=[*_ATF])(?:[*_]{{0,2}}{any_literal_text(('Action', 'Tool', 'Func'))}|[*_]{{1,2}}\Z)"
 _COLON = r"[ _#]?\d{0,3}[*_]{0,2}[ \t]{0,4}(?:\Z|:[*_]{0,2})"
 _ACTION = sequence(r"[*_]{0,2}", any_literal_text(("Action", "Tool", "Function")), _COLON)
 _GAP = r"[ \t]{0,8}"

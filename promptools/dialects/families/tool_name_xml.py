@@ -60,7 +60,7 @@ def element_begins(text: str, start: int, end: int, *, fresh: bool, rules: Parse
             return NEED_MORE
         return True if text[end - 1] == ">" else NEED_MORE if end == len(text) else False
     prefix = tag[0] if tag is not None else ""
-    return NEED_MORE if any(name.startswith(prefix) for name in (*rules.tools.names, MCP_TOOL)) else False
+    return NEED_MORE if any(name.startswith(prefix) for name in (*rules.tools.all_names, MCP_TOOL)) else False
 
 
 def _bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:

@@ -147,6 +147,7 @@ def _evidence(
     doubted = quoted or mentioned
     definite = not (doubted or program) and ((sure and not fenced) or expected or strictness == "lenient")
     alone = sure and definite and not (state.out.has_text or state.follows_text or strictness == "strict")
+    sentinel = sentinel or (state.rules.undeclared and sure and definite)
     first = state.out.at_start and not (state.out.has_group or fenced or doubted or state.follows_text)
     evidence = Evidence(
         dialect.name, wrapped=sure, expected=expected, sentinel=sentinel, wrapper_first=alone, at_start=first

@@ -23,6 +23,8 @@ IsTool: TypeAlias = Callable[[str], bool]
 ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
 CONTENT_TYPES = ("json", "code")
 """Content types that need no `<|constrain|>`."""
+NO_CHANNEL = "no channel"
+"""The repair of a message of the assistant that has neither channel nor recipient."""
 NON_TOOL_RECIPIENTS = frozenset(("", "all", "user", "assistant"))
 """Recipients that are not tools."""
 
@@ -116,7 +118,7 @@ class _HeaderReader:
         recipient = self._choose_recipient(role or "assistant")
         channel = self.channels[-1] if self.channels else ""
         if not (channel or recipient) and role == "assistant":
-            self.repairs.append("no channel")
+            self.repairs.append(NO_CHANNEL)
         if len(self.channels) > 1:
             self.repairs.append(f"{len(self.channels)} channels")
         if len(self.content_types) > 1:

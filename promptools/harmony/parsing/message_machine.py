@@ -308,9 +308,8 @@ class MessageMachine:
         bare = any(isinstance(piece, HarmonyToken) and not piece.raw for piece in self._held.pieces)
         header = parse_header(self._held.pieces, self._role, self._known, glued=glued or bare)
         if self._strict and header.repairs:
-            raise BadHeader(
-                f"the header {clip(raw, 120)!r} at character {self._held.start}: {'; '.join(header.repairs)}"
-            )
+            what = f"the header {clip(raw, 120)!r} at character {self._held.start}: {'; '.join(header.repairs)}"
+            raise BadHeader(what, deviations=header.repairs)
         # without tokens its words are misplaced only because these are gone
         repairs = (STRIPPED_TOKENS,) if bare else header.repairs
         header = replace(header, repairs=(*self._repairs, *repairs))

@@ -31,11 +31,15 @@ from promptools.harmony.rendering.tool_declarations import FunctionDeclaration
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Schema, Tool
 
-ToolPlacement: TypeAlias = Literal["developer", "system"]
+ToolPlacement: TypeAlias = Literal["developer", "system", "auto"]
 CallOrder: TypeAlias = Literal["analysis-first", "commentary-first"]
 
+IN_DISTRIBUTION = frozenset(("browser", "container", "python", "repo_browser"))
+"""The namespaces of tools that gpt-oss was trained with, all declared in the system message."""
 REASONING_INPUT_KEYS = ("reasoning", "reasoning_content", "thinking")
 """Servers' keys for reasoning, in the order in which they are looked up."""
+FREE_TEXT: Schema = {"type": "string"}
+"""The parameters of a function that takes free text (openai/gpt-oss, apply_patch)."""
 PARAGRAPH_BREAK = "\n\n"
 EFFORTS: Mapping[Any, Effort] = MappingProxyType({
     None: "medium",
@@ -62,7 +66,9 @@ class Options:
     """Today, as `2025-06-28`."""
     effort: Effort | None = "medium"
     tools_in: ToolPlacement = "developer"
-    """`system`: where gpt-oss' training declared its tools, which it calls by these names more readily."""
+    """`system`: where gpt-oss' training declared its own tools; `auto`: those there, and all others as `developer`."""
+    namespaces: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Descriptions of namespaces, by name."""
     thoughts: ReasoningPolicy = "last-final"
     order: CallOrder = "analysis-first"
     """What comes first before a call, reasoning or text: models reason first; PR 28729 puts the text first."""
@@ -89,14 +95,15 @@ def convert(
     """
     chosen = options or Options()
     given, offered = list(messages), list(tools)
-    names = RecipientNames((tool.name for tool in offered), _names_in_history(given))
-    reader = _MessageConverter(given, names, chosen.order)
+    free_text = {tool.name: tool.free_text for tool in offered if tool.free_text is not None}
+    names = RecipientNames((tool.name for tool in offered), _names_in_history(given), free_text=free_text)
+    reader = _MessageConverter(given, names, chosen.order, free_text)
     converted = [item for at, message in enumerate(given) for item in reader.convert(at, message)]
-    namespaces = _namespaces(offered, names)
-    head = [_system(chosen, namespaces)]
-    developer = _developer(
-        chosen, PARAGRAPH_BREAK.join(reader.instructions), namespaces, answer_formats(response_format)
-    )
+    namespaces = _namespaces(offered, names, chosen.namespaces)
+    own = tuple(space for space in namespaces if _is_in_system(space, chosen.tools_in))
+    head = [_system(chosen, own)]
+    others = tuple(space for space in namespaces if space not in own)
+    developer = _developer(PARAGRAPH_BREAK.join(reader.instructions), others, answer_formats(response_format))
     if developer != DeveloperContent():
         head.append(Message("developer", developer))
     return ConvertedRequest((*head, *REASONING_POLICIES[chosen.thoughts](converted)), tuple(reader.notes))
@@ -125,30 +132,40 @@ def answer_formats(response_format: Mapping[str, Any] | None) -> tuple[AnswerFor
             return ()
 
 
-def _system(options: Options, spaces: tuple[Namespace, ...]) -> Message:
-    own = spaces if options.tools_in == "system" else ()
+def _is_in_system(space: Namespace, placement: ToolPlacement) -> bool:
+    """Whether the system message declares a namespace."""
+    return placement == "system" or (placement == "auto" and space.name in IN_DISTRIBUTION)
+
+
+def _system(options: Options, own: tuple[Namespace, ...]) -> Message:
     about = SystemContent(options.identity, options.cutoff, options.date, options.effort, namespaces=own)
     return Message("system", about)
 
 
-def _developer(
-    options: Options, instructions: str, spaces: tuple[Namespace, ...], forms: tuple[AnswerFormat, ...]
-) -> DeveloperContent:
-    if options.tools_in == "system":
-        return DeveloperContent(instructions, formats=forms)
-    functions = next((space.functions for space in spaces if space.name == FUNCTIONS), None)
-    others = tuple(space for space in spaces if space.name != FUNCTIONS)
+def _developer(instructions: str, spaces: tuple[Namespace, ...], forms: tuple[AnswerFormat, ...]) -> DeveloperContent:
+    functions = next((space.functions for space in spaces if _is_plain(space)), None)
+    others = tuple(space for space in spaces if not _is_plain(space))
     return DeveloperContent(instructions, functions, forms, others)
 
 
-def _namespaces(tools: Sequence[Tool], names: RecipientNames) -> tuple[Namespace, ...]:
+def _is_plain(space: Namespace) -> bool:
+    return space.name == FUNCTIONS and not space.description
+
+
+def _namespaces(tools: Sequence[Tool], names: RecipientNames, described: Mapping[str, str]) -> tuple[Namespace, ...]:
     namespaces: defaultdict[str, list[FunctionDeclaration]] = defaultdict(list)
+    descriptions: dict[str, str] = {}
     for tool in tools:
         address = names.address_of(tool.name)
-        namespaces[address.namespace].append(
-            FunctionDeclaration(address.name, tool.description, _nonempty_parameters(tool.parameters))
-        )
-    return tuple(Namespace(name, tuple(functions)) for name, functions in namespaces.items())
+        if not address.name:
+            descriptions[address.namespace] = tool.description
+        parameters = FREE_TEXT if tool.free_text is not None else _nonempty_parameters(tool.parameters)
+        functions = [FunctionDeclaration(address.name, tool.description, parameters)] if address.name else []
+        namespaces[address.namespace] += functions
+    return tuple(
+        Namespace(name, tuple(functions), described.get(name) or descriptions.get(name, ""))
+        for name, functions in namespaces.items()
+    )
 
 
 def _nonempty_parameters(schema: Schema) -> Schema | None:
@@ -164,6 +181,8 @@ class _MessageConverter:
     messages: Sequence[Mapping[str, Any]]
     names: RecipientNames
     order: CallOrder
+    free_text: Mapping[str, str]
+    """The parameters that take free text, by tool."""
     instructions: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
     names_by_id: dict[str, str] = field(default_factory=dict[str, str])
@@ -223,6 +242,9 @@ class _MessageConverter:
             self.last_tool = self.names_by_id[call_id] = name
             recipient = self.names.address_of(name).recipient
             channel, kind = _channel_and_type(recipient)
+            parameter = self.free_text.get(name)
+            if parameter is not None:
+                arguments = _free_text_body(arguments, parameter)  # noqa: PLW2901  as the model wrote it
             yield Message("assistant", arguments, channel=channel, recipient=recipient, content_type=kind)
 
     def _result(self, at: int, message: Mapping[str, Any]) -> Message:
@@ -270,6 +292,19 @@ def _iter_calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         value = function.get("arguments", function.get("input"))
         arguments = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
         yield _string(call.get("id")), _string(function.get("name")) or clean_name(""), arguments
+
+
+def _free_text_body(arguments: str, parameter: str) -> str:
+    """Return the body of a past call of a tool that takes free text: the text, if that is its only argument.
+
+    A text that begins with a brace could be mistaken for arguments in JSON, so it is written as such.
+    """
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    text = value.get(parameter) if is_object(value) and len(value) == 1 else None
+    return text if isinstance(text, str) and not text.lstrip().startswith("{") else arguments
 
 
 def _channel_and_type(recipient: str) -> tuple[str, str]:

@@ -1,26 +1,33 @@
 """Names of tools as recipients: `get_weather` is `functions.get_weather`, `container.exec` keeps its namespace.
 
+A tool that takes free text, such as `python`, is a namespace of its own, without functions.
+
 A name must be valid in a header and in TypeScript, so other characters become `_`. Two tools never share a recipient.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple
+
+from promptools.harmony.control_tokens import CHANNELS
+from promptools.harmony.parsing.header import CONTENT_TYPES, ROLES
 
 FUNCTIONS = "functions"
 """The namespace of tools whose names have none."""
 INVALID_NAME = "__invalid_tool__"
 """Replaces a name in the history of which nothing is left (vLLM writes the same)."""
 
+_NO_NAMESPACES = frozenset((FUNCTIONS, "all", *ROLES, *CHANNELS, *CONTENT_TYPES))
+"""Words that mean something else in a header."""
 _ODD = re.compile(r"[^A-Za-z0-9_$]+")
 _TOKEN = re.compile(r"<\|[^|]*\|>")
 
 
 class ToolAddress(NamedTuple):
-    """The namespace of a tool, and its name there."""
+    """The namespace of a tool, and its name there; empty if the namespace is the tool."""
 
     namespace: str
     name: str
@@ -28,20 +35,26 @@ class ToolAddress(NamedTuple):
     @property
     def recipient(self) -> str:
         """The recipient of the tool's calls."""
-        return f"{self.namespace}.{self.name}"
+        return f"{self.namespace}.{self.name}" if self.name else self.namespace
 
 
 class RecipientNames:
-    """Maps tools to recipients. `offered`: the tools of the request; `in_history`: names in its history."""
+    """Maps tools to recipients.
 
-    def __init__(self, offered: Iterable[str], in_history: Iterable[str] = ()) -> None:
+    `offered`: the tools of the request; `in_history`: names in its history; `free_text`: the tools that take free text.
+    """
+
+    def __init__(
+        self, offered: Iterable[str], in_history: Iterable[str] = (), *, free_text: Collection[str] = ()
+    ) -> None:
+        self._free_text = free_text
         self._addresses: dict[str, ToolAddress] = {}
         self._recipients: set[str] = set()
         self._numbers: dict[ToolAddress, int] = {}
         tools = list(dict.fromkeys(offered))
         # names that are valid come first: they stay, even if another one would become the same
-        for name in (*(tool for tool in tools if _valid_address(tool) == _split_name(tool)), *tools):
-            self._add(name, _valid_address(name))
+        for name in (*filter(self._is_valid, tools), *tools):
+            self._add(name, self._address(name))
         for name in in_history:
             tidied = clean_name(name)
             bare = tidied.removeprefix(f"{FUNCTIONS}.")
@@ -49,13 +62,22 @@ class RecipientNames:
             self._add(tidied, _valid_address(tidied))
             self._addresses.setdefault(name, self._addresses[tidied])
 
+    def _address(self, name: str) -> ToolAddress:
+        """Return the address that a tool should have."""
+        space = _identifier(name) if name in self._free_text and "." not in name else ""
+        return ToolAddress(space, "") if space and space not in _NO_NAMESPACES else _valid_address(name)
+
+    def _is_valid(self, name: str) -> bool:
+        return self._address(name) in {_split_name(name), ToolAddress(name, "")}
+
     def _add(self, name: str, wanted: ToolAddress) -> None:
         if name in self._addresses:
             return
         address, number = wanted, self._numbers.get(wanted, 1)
         while address.recipient in self._recipients:
             number += 1
-            address = ToolAddress(wanted.namespace, f"{wanted.name}_{number}")
+            last = f"{wanted.name or wanted.namespace}_{number}"
+            address = ToolAddress(wanted.namespace, last) if wanted.name else ToolAddress(last, "")
         self._numbers[wanted] = number
         self._addresses[name] = address
         self._recipients.add(address.recipient)

@@ -121,11 +121,15 @@ def encode_messages(messages: Iterable[Message], encode: Encode, *, reply_role: 
 def render_pieces(messages: Iterable[Message], *, reply_role: Role | None = "assistant") -> Iterator[RenderedPiece]:
     """Yield a conversation as control tokens and the ordinary text between them."""
     given = list(messages)
-    calls = any(isinstance(message.content, DeveloperContent) and message.content.functions for message in given)
+    calls = any(isinstance(message.content, DeveloperContent) and _has_functions(message.content) for message in given)
     for message in given:
         yield from _message(message, functions=calls)
     if reply_role is not None:
         yield from (ControlToken("start"), reply_role)
+
+
+def _has_functions(content: DeveloperContent) -> bool:
+    return bool(content.functions) or any(space.name == FUNCTIONS and space.functions for space in content.namespaces)
 
 
 def _message(message: Message, *, functions: bool) -> Iterator[RenderedPiece]:

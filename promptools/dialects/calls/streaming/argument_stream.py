@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +105,8 @@ class ArgumentStream:
         self.whole_members = whole_members
         """The next member of the arguments is sent only as a whole."""
         self._stopped = graph is None
-        self._state = self._open
+        self._state: Callable[[ArgumentStream, str, int], int | None] = ArgumentStream._open
+        """A function, not a bound method: that would keep this object alive until the collector comes by."""
         self._frames: list[_Frame] = []
         self._unread = ""
         self._read: list[str] = []
@@ -133,13 +134,13 @@ class ArgumentStream:
             return ""
         text, at = self._unread + piece, 0
         while not self._stopped and at < len(text):
-            space = _SPACE.match(text, at) if self._state != self._string else None
-            end = space.end() if space else self._state(text, at)
+            space = _SPACE.match(text, at) if self._state is not ArgumentStream._string else None
+            end = space.end() if space else self._state(self, text, at)
             if end is None:
                 break
             self._read.append(text[at:end])
             at = end
-            if self._state == self._string and self._held is None:
+            if self._state is ArgumentStream._string and self._held is None:
                 self._release()
         self._unread = text[at:]
         ready = "".join(self._ready)
@@ -174,7 +175,7 @@ class ArgumentStream:
             return None
         self._read.clear()  # white space before it is not part of the arguments
         self._frames.append(_Frame("}", node))
-        self._state = self._key
+        self._state = ArgumentStream._key
         return at + 1
 
     def _key(self, text: str, at: int) -> int | None:
@@ -188,7 +189,7 @@ class ArgumentStream:
             return None
         frame.key, frame.begun = match[1], True
         frame.keys.add(match[1])
-        self._state = self._value
+        self._state = ArgumentStream._value
         return match.end()
 
     def _value(self, text: str, at: int) -> int | None:
@@ -207,10 +208,10 @@ class ArgumentStream:
         if alone is None:
             self._hold(node)
         if kind == "string":
-            self._state = self._string
+            self._state = ArgumentStream._string
         else:
             self._frames.append(_Frame("}" if kind == "object" else "]", True if alone is None else alone))
-            self._state = self._key if kind == "object" else self._value
+            self._state = ArgumentStream._key if kind == "object" else ArgumentStream._value
         return at + 1
 
     def _scalar(self, text: str, at: int, node: Any) -> int | None:
@@ -220,12 +221,12 @@ class ArgumentStream:
                 self._stop()
             return None
         self._hold(node)
-        self._state = self._after
+        self._state = ArgumentStream._after
         return match.end()
 
     def _string(self, text: str, at: int) -> int | None:
         if text[at] == '"':
-            self._state = self._after
+            self._state = ArgumentStream._after
             return at + 1
         match = _STRING_TEXT.match(text, at)
         if match is not None:
@@ -244,7 +245,7 @@ class ArgumentStream:
             self._release()
         if text[at] == frame.closer:
             return self._close(at)
-        self._state = self._key if frame.closer == "}" else self._value
+        self._state = ArgumentStream._key if frame.closer == "}" else ArgumentStream._value
         return at + 1
 
     def _close(self, at: int) -> int | None:
@@ -254,7 +255,7 @@ class ArgumentStream:
         if not self._frames or not frame.keys.issuperset(required):
             self._stop()
             return None
-        self._state = self._after
+        self._state = ArgumentStream._after
         return at + 1
 
     # --- schemas -------------------------------------------------------------------------------------------------

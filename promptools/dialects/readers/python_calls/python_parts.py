@@ -185,7 +185,7 @@ class PythonCallParts(CandidateBase):
         raw = "".join(self._pending_text)
         name = raw.strip(" \t\r\n,;")
         tools = self._rules.tools
-        begun = tools is not None and any(offered.startswith(name) for offered in tools.names)
+        begun = tools is not None and any(offered.startswith(name) for offered in tools.all_names)
         if begun or (self._is_intended and not self._layout.whole_reply):
             self._pending_text = [raw[: raw.find(name)]]
             self._add_part("markup")

@@ -58,12 +58,12 @@ class FieldCall(CallBuilder):
         """Return whether a name that was cut off may become that of a tool."""
         if self.rules.tools is None:
             return _NAME.match(prefix) is not None
-        return any(name.startswith(prefix) or prefix.startswith(name) for name in self.rules.tools.names)
+        return any(name.startswith(prefix) or prefix.startswith(name) for name in self.rules.tools.all_names)
 
     def split_glued_key(self, text: str) -> tuple[str, str] | None:
         """Split a name from a key glued to it: the longest offered name whose rest is one of its keys, or None."""
         tools = self.rules.tools
-        for name in sorted(tools.names if tools is not None else (), key=len, reverse=True):
+        for name in sorted(tools.all_names if tools is not None else (), key=len, reverse=True):
             if text.startswith(name) and tools is not None and text[len(name) :].strip() in tools.keys(name):
                 return name, text[len(name) :].strip()
         return None

@@ -1,0 +1,57 @@
+"""Calls in Harmony whose body is free text, such as code: `to=python code<|message|>print(1)<|call|>`.
+
+The app knows such a tool as a function, one of whose parameters takes the text (`Tool.free_text`). The body is that
+text, verbatim. Only if it is one JSON object, as far as it can be repaired, that begins with a parameter of the tool
+and holds the text is it read as arguments: models that are used to functions write those. Source: openai/gpt-oss,
+`python` (2025-08).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from promptools.dialects.calls.named_arguments import read_arguments
+from promptools.dialects.calls.resolve import malformed_call, validate_call
+from promptools.jsontext.value import dump
+from promptools.types import Call, Fix
+
+if TYPE_CHECKING:
+    from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+    from promptools.types import Malformed, Tool
+
+UNDECLARED_PARAMETER = "input"
+"""The parameter for the text where no tool says one; that of custom tools, too."""
+_FIRST_KEY = re.compile(r'\s*\{\s*"([^"\\]+)"\s*:')
+
+
+def free_text_tool(name: str, rules: ParseOptions) -> Tool | None:
+    """Return the tool of this name if it takes free text."""
+    match = rules.tools.find(name) if rules.tools is not None else None
+    return match[0] if match is not None and match[0].free_text is not None else None
+
+
+def read_free_text(
+    name: str, tool: Tool, body: str, rules: ParseOptions, place: Evidence, *, ended: bool
+) -> Call | Malformed:
+    """Read the body of a call of a tool that takes free text; not `ended`: it was cut off."""
+    assert tool.free_text is not None
+    assert rules.tools is not None
+    if not ended:
+        return malformed_call("truncated", "the text ended before its end", place.dialect, tool.name)
+    first = _FIRST_KEY.match(body)
+    if first is not None and first[1] in rules.tools.keys(tool.name):
+        outcomes = read_arguments(name, body, rules, place, ended=True).calls
+        only = outcomes[0] if len(outcomes) == 1 else None
+        if isinstance(only, Call) and isinstance(only.arguments.get(tool.free_text), str):
+            return only
+    match = rules.tools.find(name)
+    fixes = [match[1]] if match is not None and match[1] is not None else []
+    return validate_call(tool, {tool.free_text: body}, None, fixes, rules, place)
+
+
+def undeclared_call(name: str, body: str, place: Evidence) -> Call:
+    """Return the call of a tool that is not offered, whose body is free text."""
+    arguments = {UNDECLARED_PARAMETER: body}
+    fix = Fix("unwrap", f"its body is free text: taken as {UNDECLARED_PARAMETER!r}")
+    return Call("", name, arguments, dump(arguments), (fix,), dialect=place.dialect, unknown_tool=True)
