@@ -25,7 +25,14 @@ from promptools.exchange.effects import (
     Tick,
     Wait,
 )
-from promptools.exchange.observer import ExchangeEnd, ObservedAttempt, ObservedExchange, Observer, SentRequest
+from promptools.exchange.observer import (
+    ExchangeEnd,
+    ObservedAttempt,
+    ObservedExchange,
+    Observer,
+    SentRequest,
+    WrittenChoice,
+)
 from promptools.exchange.runner import Exchange, run
 from promptools.exchange.upstream.detection import DetectionCache
 
@@ -63,5 +70,6 @@ __all__ = [
     "SentRequest",
     "Tick",
     "Wait",
+    "WrittenChoice",
     "run",
 ]

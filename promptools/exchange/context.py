@@ -32,6 +32,8 @@ class ClientRequest:
     client_api: ClientApi = CHAT_API
     owner: str = ""
     """Whom the responses that it stores belong to (empty: whoever has the same credentials)."""
+    on_client_api: Callable[[ClientApi], None] | None = None
+    """Called with the API of this request alone, if it has one: only that can encode an error in its stream."""
 
 
 @dataclass(frozen=True, slots=True)

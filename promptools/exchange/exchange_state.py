@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from promptools.errors import clip, without_credentials
@@ -37,7 +38,7 @@ from promptools.wire.chat_encoder import add_usage
 
 if TYPE_CHECKING:
     from promptools.exchange.context import ClientRequest, Context
-    from promptools.exchange.observer import Purpose, Received
+    from promptools.exchange.observer import Purpose, Received, WrittenChoice
     from promptools.exchange.upstream.failure import Failure
     from promptools.modes.mode import PreparedRequest
     from promptools.modes.requests.tool_request import ToolRequest
@@ -50,7 +51,16 @@ Steps: TypeAlias = Generator[Effect, EffectResult, T]
 
 LARGE_REQUEST = 64 * 1024
 """Bytes from which a request is prepared in a thread: about a hundred tools, some 15 ms of work if they are new."""
-_ROUTES = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens")
+MAX_CACHED_URLS = 256
+"""Maximum number of URLs whose base, or other route, is cached."""
+_ROUTES = (
+    "/chat/completions",
+    "/responses",
+    "/responses/compact",
+    "/responses/input_tokens",
+    "/messages",
+    "/messages/count_tokens",
+)
 """The routes of clients' APIs below a server's API base."""
 _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"})
 
@@ -104,8 +114,8 @@ class ExchangeState:
         """When the first byte of the last response's body arrived."""
         self._head: Head | None = None
         self._first_byte_at: float | None = None
-        self._attempt_ends: list[tuple[int, Reply | None]] = []
-        """Of each attempt the number of its request, and the reply that was no answer."""
+        self._attempt_ends: list[tuple[int, Reply | None, tuple[WrittenChoice, ...]]] = []
+        """Of each attempt the number of its request, the reply that was no answer, and what the server sent."""
         self._observer = context.observer
         self._sent_count = 0
         self._response: list[bytes] = []
@@ -301,15 +311,21 @@ class ExchangeState:
 
     # -- account
 
-    def record(self, mode: str, failure: Failure | None, usage: dict[str, Any] | None) -> None:
-        """Record the outcome of an attempt."""
+    def record(
+        self,
+        mode: str,
+        failure: Failure | None,
+        usage: dict[str, Any] | None,
+        written: Callable[[], tuple[WrittenChoice, ...]] = tuple,
+    ) -> None:
+        """Record the outcome of an attempt; `written` returns what the server sent, for an observer."""
         opened = failure.opened if failure else self.opened
         status = opened.status if opened else None
         outcome, why = (failure.kind, failure.why) if failure else ("answered", "")
         self.attempts.append(Attempt(mode, status, outcome, why, self.now - self._attempt_started_at, usage))
         self.usage = add_usage(self.usage, usage)
         failed_reply = (failure.verdict.reply if failure.verdict else failure.partial_reply) if failure else None
-        self._attempt_ends.append((self._sent_count, failed_reply))
+        self._attempt_ends.append((self._sent_count, failed_reply, written() if self._observer is not None else ()))
 
     def note_remedy(self, failure: Failure, remedy: str) -> None:
         """Add what is done about a failed attempt to the trace and the log."""
@@ -334,6 +350,7 @@ class ExchangeState:
         return reply.with_trace(attempts=tuple(self.attempts), mode=mode, notes=notes, seen=self.seen)
 
 
+@lru_cache(maxsize=MAX_CACHED_URLS)
 def api_base(url: str) -> str:
     """Return the base URL of a server from the URL of one of its `_ROUTES`, or of one of Ollama's own routes."""
     address = url.partition("?")[0].rstrip("/")
@@ -345,6 +362,7 @@ def api_base(url: str) -> str:
     return server_root(root) + "/v1"
 
 
+@lru_cache(maxsize=MAX_CACHED_URLS)
 def route_url(url: str, path: str) -> str:
     """Return the URL of another route of the server whose Chat Completions, or one of Ollama's routes, is `url`."""
     address, mark, query = url.partition("?")
@@ -355,6 +373,6 @@ def route_url(url: str, path: str) -> str:
 
 def upstream_headers(client: Headers, route: Headers) -> Headers:
     """Return the client's fields, overridden by the route's; a blank value in the route removes the field."""
-    dropped = _HOP_BY_HOP | {key.lower() for key, _ in route}
+    dropped = _HOP_BY_HOP | {key.lower() for key, _ in route} if route else _HOP_BY_HOP
     kept = tuple(pair for pair in client if pair[0].lower() not in dropped)
     return (*kept, *(pair for pair in route if pair[1]))

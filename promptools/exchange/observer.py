@@ -62,6 +62,19 @@ class SentRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenChoice:
+    """What the server sent of one choice."""
+
+    text: str = field(repr=False)
+    """The content as it was read, with all markup: in harmony mode the whole reply, for `promptools.harmony.examine`.
+    Reasoning and calls that the server took out of it are not in it."""
+    finish_reason: str | None
+    """The server's own; None if it sent none."""
+    stop_reason: str | int | None = None
+    """The token or string that ended it, if the server said so."""
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedAttempt:
     """One attempt, with what it left."""
 
@@ -70,6 +83,8 @@ class ObservedAttempt:
     """The number of its request; that of the request before it, or 0, if it failed before it was sent."""
     failed_reply: Reply | None = field(default=None, repr=False)
     """What was read of a reply that was no answer."""
+    written: tuple[WrittenChoice, ...] = ()
+    """What the server sent of each choice; none if it sent no reply."""
 
 
 @dataclass(frozen=True, slots=True)

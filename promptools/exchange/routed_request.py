@@ -6,7 +6,6 @@ nothing depends on the client's API until the response is written.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from promptools.modes.requests.options import Options
 from promptools.modes.requests.tool_request import ToolRequest, involves_tools, parse_request
 from promptools.schema.documents.json_guards import is_object
 from promptools.wire.json_types import as_list, as_object, as_text
+from promptools.wire.lenient_json import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,8 +56,17 @@ class RoutedRequest:
         """Parse and validate the body, and add notes on what is left out; raise `UsageError` if it is invalid."""
         target, context = self.route.target, state.context
         marks, system_prompt = target.marks or None, target.system_prompt or ""
+        body = _without_idle_choice(self.body)
+        if len(body) < len(self.body):
+            state.notes.append("tool_choice was left out: no tool is offered")
         parse = partial(
-            parse_request, self.body, target.profile, self.defaults, marks=marks, system_prompt=system_prompt
+            parse_request,
+            body,
+            target.profile,
+            self.defaults,
+            marks=marks,
+            system_prompt=system_prompt,
+            vocabulary=context.vocabulary,
         )
         request = yield from state.compute(parse)
         if not state.client_api.streams_arguments:
@@ -66,14 +75,16 @@ class RoutedRequest:
         reduced = None if target.profile.thinking else without_reasoning(request)
         if reduced:
             state.notes.append("the reasoning parameters were left out: the model does not take them")
-        today = context.wall_clock().date().isoformat() if context.wall_clock is not None else None
-        return replace((reduced or request).with_date(today), vocabulary=context.vocabulary)
+        clock = context.wall_clock if target.profile.raw is not None else None  # the date is for harmony mode
+        today = clock().date().isoformat() if clock is not None else None
+        return (reduced or request).with_date(today)
 
 
 def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     """Parse and route a request. A body that is not a JSON object is forwarded: the server knows best how to refuse it.
 
-    Raises `UsageError` where it cannot be forwarded, and for invalid options or more tools than `Context.max_tools`.
+    Raises `UsageError` where the server does not have the client's API, and for invalid options or more tools than
+    `Context.max_tools`.
     """
     request, context, client_api = state.request, state.context, state.client_api
     defaults = context.options or Options()
@@ -83,31 +94,37 @@ def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     options = defaults.override(data.get("promptools"))
     route = context.route(as_text(data.get("model")) or None, options.provider)
     if not is_object(parsed):
-        if client_api.wire is None:
+        if client_api.wire == "ollama":
+            route = yield from resolve_route(state, route, "")
+        if client_api.wire is None or (client_api.wire == "ollama" != route.target.profile.wire):
             raise UsageError("the request's body must be a JSON object")
         return RoutedRequest(
             data, route, route.url or request.url, defaults, has_tools=False, unchanged_body=request.body
         )
     route = yield from resolve_route(state, route, route.target.model or as_text(data.get("model")))
-    client_body = {**route.target.defaults, **data}
-    if route.target.model:
-        client_body["model"] = route.target.model
+    client_body = {**route.target.defaults, **data} if route.target.defaults else data
+    if route.target.model and data.get("model") != route.target.model:
+        client_body = {**client_body, "model": route.target.model}
     body, notes = client_api.decode_request(client_body, route.target.profile)
-    _check_tool_count(body, context.max_tools)
+    if body is not data:
+        _check_tool_count(body, context.max_tools)
     tools = involves_tools(body)
     body = _override_descriptions(body, route.target.descriptions)
     rewrite = (
-        tools or "promptools" in data or options.mode is not None or _needs_rewrite(body, route.target, client_api)
+        tools
+        or "promptools" in data
+        or options.mode is not None
+        or options.takes_undeclared
+        or _needs_rewrite(body, route.target, client_api)
     )
-    unchanged = request.body if client_body == data else encode_json(client_body)
-    payload = None if rewrite else unchanged
+    payload = None if rewrite else request.body if client_body == data else encode_json(client_body)
     return RoutedRequest(body, route, route.url or request.url, defaults, tools, payload, notes)
 
 
 def _parse_json(body: bytes) -> Any:
     """Parse JSON; None if it is invalid."""
     try:
-        return json.loads(body)
+        return parse_json(body)
     except (ValueError, RecursionError):
         return None
 
@@ -122,6 +139,13 @@ def _check_tool_count(body: dict[str, Any], limit: int | None) -> None:
                 "Offer those that the request needs, or "
                 f"have the limit raised: it is the option max_tools, --max-tools of `promptools serve`"
             )
+
+
+def _without_idle_choice(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a body without a choice of tools where none is offered: servers answer such a request."""
+    if body.get("tools") or body.get("functions"):
+        return body
+    return {key: value for key, value in body.items() if key not in {"tool_choice", "function_call"}}
 
 
 def _override_descriptions(body: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def run(request: ClientRequest, context: Context) -> Exchange:
     """Run one request: yield effects, receive their results, and return the reply (None: no reply was read).
 
     Of several choices the first is returned; `context.on_reply` is called with each. Raises only what a driver passed
-    in as `Failed.error`, and only before anything was emitted.
+    in as `Failed.error`, and only before anything was emitted, or in the middle of a JSON body that is forwarded.
     """
     state = ExchangeState(request, context)
     replies: list[Reply] = []
@@ -42,6 +42,7 @@ def run(request: ClientRequest, context: Context) -> Exchange:
         raise
     finally:
         state.observe_end(replies, problem)
+        state.heartbeat = None  # it refers to what refers to the state
     if context.on_reply:
         for reply in replies:
             context.on_reply(reply)
@@ -69,10 +70,12 @@ def _forward(state: ExchangeState, routed: RoutedRequest, payload: bytes) -> Ste
     assert wire is not None, "a request is forwarded only to a server with the client's own API"
     streamed, swallows = routed.body.get("stream") is True, routed.route.target.profile.swallows
     watch = PassthroughMonitor(streamed=streamed, swallows=swallows, wire=wire)
-    failure = yield from forward(state, payload, watch)
+    failure = yield from forward(state, payload, watch, routed.defaults.heartbeat)
     if failure is None:
         return []
     state.record("native", failure, None)
+    if state.head_sent and not streamed and failure.error is not None:
+        raise failure.error  # half a JSON body was sent: no error can follow it but the end of the connection
     if watch.has_content or failure.kind not in RETRIED_KINDS or not routed.body:
         yield from respond_failure(state, failure, "native")
         return []

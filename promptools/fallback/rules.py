@@ -88,6 +88,7 @@ class Rule:
 
 
 RULES: tuple[Rule, ...] = (
+    Rule("tool_type", r"\Afailed to parse tools: ", "llama.cpp b11549, which quotes all tools after it"),
     Rule("server_parser", r"error parsing tool call", "Ollama 0.11 to 0.32: ollama#12064, ollama#17638"),
     Rule("server_parser", r"failed to parse input at pos \d+", "llama.cpp: llama.cpp#23838, #20761"),
     Rule("server_parser", r"does not match the expected .{0,40}format", "llama.cpp b10500 and later, peg-native"),
@@ -232,7 +233,7 @@ COUNTED_KINDS: Mapping[FailureKind, str] = MappingProxyType(
         "no_native_tools": "it is a fact about the server as it was started",
         "no_raw": "its raw endpoint is there for no request, or for all",
         "template": "its chat template is the same for every request",
-        "crashed": "an HTTP 500 is a fault that the server reports of itself",
+        "crashed": "an HTTP 500 is a fault that the server reports of itself; counted if another mode does better",
         "cut": "it ended a stream before the end",
         "swallowed": "it lost what the model wrote",
         "empty_calls": "it lost the calls that it speaks of",

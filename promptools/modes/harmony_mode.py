@@ -20,7 +20,7 @@ from promptools.modes.raw.answer_room import answer_tokens, text_tokens
 from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
 from promptools.modes.requests.foreign_text import ForeignEscaper
 from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
-from promptools.modes.requests.tool_names import harmony_names, short_recipient
+from promptools.modes.requests.tool_names import short_recipient
 from promptools.wire.json_types import as_object, as_text
 from promptools.wire.raw.raw_request import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
 
@@ -60,7 +60,7 @@ class HarmonyMode:
             notes.append(f"tool_choice {request.choice.kind} was put into the prompt")
         converted = _convert(request, template, instruction)
         prefill = _prefill(request, places)
-        sent = harmony_names(places)
+        sent = {name: recipient for name, place in places.items() if (recipient := short_recipient(place)) != name}
         notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
         names = {other: name for name, other in sent.items()}
         body = {
@@ -79,7 +79,8 @@ class HarmonyMode:
 
 def _tool_places(request: ToolRequest) -> dict[str, ToolAddress]:
     """Return the namespace and recipient of each offered tool."""
-    names = RecipientNames(request.offered.names)
+    free_text = {tool.name for tool in request.offered if tool.free_text is not None}
+    names = RecipientNames(request.offered.names, free_text=free_text)
     return {name: names.address_of(name) for name in request.offered.names}
 
 
@@ -92,6 +93,7 @@ def _convert(request: ToolRequest, template: Mapping[str, Any], instruction: str
         date=request.today,
         effort=parse_effort(_effort(request.body, template)),
         tools_in=request.options.tools_in,
+        namespaces=request.options.namespaces,
         thoughts=request.options.thoughts,
         order=request.options.order,
     )
@@ -184,7 +186,8 @@ def _render_prompt(
     """Render the prompt. Token ids need no escaping, since text is then never searched for control tokens."""
     vocabulary = request.vocabulary() if request.vocabulary is not None and request.profile.raw_ids else None
     if vocabulary is None:
-        text = render_messages(map(_escape_arguments, converted.messages), escape=foreign.escape_text) + prefill
+        messages = map(_escape_arguments, converted.messages)
+        text = render_messages(messages, escape=foreign.escape_text) + prefill
         ids = tuple(END_OF_TURN_IDS) if request.profile.raw_ids else ()
         stops = () if request.profile.raw_ids else END_OF_TURN_TOKENS
         room = answer_tokens(request, text_tokens(text))
@@ -197,8 +200,10 @@ def _render_prompt(
 
 
 def _escape_arguments(message: Message) -> Message:
-    """Escape a call's arguments with JSON escapes, which do not change their value."""
+    """Escape a call's arguments with JSON escapes, which do not change their value; free text has none."""
     if message.role != "assistant" or not message.recipient or not isinstance(message.content, str):
+        return message
+    if not message.content.lstrip().startswith("{"):
         return message
     return replace(message, content=CONTROL_MARKUP.escape_json(message.content))
 

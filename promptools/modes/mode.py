@@ -69,6 +69,11 @@ class ChoiceReader(Protocol):
         ...
 
     @property
+    def text(self) -> str:
+        """The model's text in `content`, with all markup, after the prefill."""
+        ...
+
+    @property
     def raw(self) -> str:
         """The model's text in `content`, byte for byte, followed by the arguments of structured calls that failed."""
         ...

@@ -86,7 +86,7 @@ def _set_tools(
         offered, changed = [*offered, *request.other_tools], True
     if not offered:
         return ""
-    body["tools"] = foreign.escape_tools(offered, None if changed else tools.json_text)
+    body["tools"] = foreign.escape_tools(offered, None if changed else tools)
     if "parallel_tool_calls" in request.body and request.profile.parallel_tool_calls:
         body["parallel_tool_calls"] = request.body["parallel_tool_calls"]
     return _set_tool_choice(request, body, sent, notes)

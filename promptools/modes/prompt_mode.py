@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from promptools import dialects
 from promptools.dialects.rendering.example_calls import example_calls
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from promptools.schema import ToolLike
     from promptools.types import Call, ModeName, NewId, Result
 
+_declarations: WeakKeyDictionary[Tools, dict[tuple[str, int, bool, bool], str]] = WeakKeyDictionary()
 JSON_DIALECT = "json"
 """The dialect whose calls are plain JSON: the one that constrained decoding can force."""
 
@@ -55,7 +57,7 @@ class PromptMode:
         sent = renames
         if len(request.offered):
             offered = foreign.escape_prepared(rename_tools(request.offered, renames))
-            block = dialect.render_tools(offered, parallel=request.parallel_calls, required=request.choice.forced)
+            block = _declaration(dialect, offered, parallel=request.parallel_calls, required=request.choice.forced)
             examples = example_calls(offered)
             if request.json_answer and not request.choice.forced:
                 block += f"\n\n{describe_answer_format(request)}"
@@ -106,6 +108,16 @@ def render(
     }
     rendered: list[Message] = PromptMode().prepare(parse_request(body, Profile())).body["messages"]
     return rendered
+
+
+def _declaration(dialect: Dialect, tools: Tools, *, parallel: bool, required: bool) -> str:
+    """Return the block that declares the tools, rendered once for each object `tools`: apps repeat them."""
+    rendered = _declarations.setdefault(tools, {})
+    key = dialect.name, dialects.edition(), parallel, required
+    block = rendered.get(key)
+    if block is None:
+        block = rendered[key] = dialect.render_tools(tools, parallel=parallel, required=required)
+    return block
 
 
 def _encode_messages(request: ToolRequest, turns: Sequence[Turn], dialect: Dialect, block: str) -> list[Message]:

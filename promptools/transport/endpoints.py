@@ -9,7 +9,8 @@ from typing import TypeAlias
 from promptools.exchange import ClientRequest, Context, Exchange, run
 from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API, ClientApi
 from promptools.exchange.downstream.ollama.ollama_routes import serve_ollama_chat, serve_ollama_route, serve_root
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
+from promptools.exchange.downstream.responses.compaction import serve_compaction
+from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, count_input_tokens, serve_response
 from promptools.exchange.downstream.responses.stored_responses import STORED_ROUTE, serve_stored_response
 from promptools.exchange.messages_requests import count_message_tokens, serve_message
 
@@ -53,6 +54,9 @@ RESPONSES_ENDPOINTS = (
     Endpoint("POST", "/responses", RESPONSES_API, serve_response),
     Endpoint("GET", STORED_ROUTE, RESPONSES_API, serve_stored_response),
     Endpoint("DELETE", STORED_ROUTE, RESPONSES_API, serve_stored_response),
+    Endpoint("POST", STORED_ROUTE, RESPONSES_API, serve_stored_response),
+    Endpoint("POST", "/responses/input_tokens", RESPONSES_API, count_input_tokens),
+    Endpoint("POST", "/responses/compact", RESPONSES_API, serve_compaction),
 )
 MESSAGES_ENDPOINTS = (
     Endpoint("POST", "/v1/messages", MESSAGES_API, serve_message),
@@ -81,4 +85,4 @@ PROXY_ENDPOINTS = (*OPENAI_ENDPOINTS, *MESSAGES_ENDPOINTS, *OLLAMA_ENDPOINTS, *R
 def find_endpoint(endpoints: tuple[Endpoint, ...], method: str, path: str, host: str) -> Endpoint | None:
     """Return the endpoint that a request matches; None if it is not intercepted."""
     endpoint = next((endpoint for endpoint in endpoints if endpoint.matches(method, path)), None)
-    return None if endpoint in RESPONSES_ENDPOINTS and host.endswith(_OPENAI_HOSTS) else endpoint
+    return None if host.endswith(_OPENAI_HOSTS) and endpoint in RESPONSES_ENDPOINTS else endpoint

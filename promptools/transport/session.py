@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import random
 import string
 import time
 from dataclasses import fields, replace
@@ -37,18 +36,17 @@ if TYPE_CHECKING:
 
     from promptools.exchange import Headers, Observer
     from promptools.exchange.context import Router
+    from promptools.exchange.downstream.client_api import ClientApi
     from promptools.exchange.exchange_state import Steps
     from promptools.fallback import Stop, WaitFor
     from promptools.harmony.bpe_vocabulary import TokenCodec
     from promptools.harmony.rendering.convert import CallOrder, ToolPlacement
     from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
-    from promptools.modes.requests.options import ArgumentStreaming, Hold, OnMalformed, Prefill
+    from promptools.modes.requests.options import ArgumentStreaming, Hold, OnMalformed, Prefill, Undeclared
     from promptools.types import ModeName, Reply, ServerInfo, Strictness
 
 log = logging.getLogger("promptools")
 ID_ALPHABET = string.ascii_letters + string.digits
-_RANDOM = random.SystemRandom()
-"""Ids of stored responses are made of it, which others must not guess."""
 CREDENTIAL_FIELDS = frozenset({
     "authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie", "openai-organization", "openai-project",
 })  # fmt: skip
@@ -97,7 +95,9 @@ class Settings(TypedDict, total=False):
     trace: bool
     escape: bool
     on_malformed: OnMalformed
+    undeclared: Undeclared
     tools_in: ToolPlacement
+    namespaces: dict[str, str]
     thoughts: ReasoningPolicy
     order: CallOrder
     prefill: Prefill
@@ -112,7 +112,12 @@ OPTION_NAMES = frozenset(OPTIONS) - {"provider"}
 
 def new_call_id() -> str:
     """Return a new call id that every server accepts: nine letters and digits, as Mistral's templates require."""
-    return "".join(_RANDOM.choices(ID_ALPHABET, k=ID_LENGTH))
+    # of one read of the system's randomness: ids of stored responses must not be guessed
+    number, letters = int.from_bytes(os.urandom(16)), ""
+    for _ in range(ID_LENGTH):
+        number, letter = divmod(number, len(ID_ALPHABET))
+        letters += ID_ALPHABET[letter]
+    return letters
 
 
 class Session:
@@ -180,15 +185,17 @@ class Session:
         router: Router | None = None,
         at: float | None = None,
         owner: str = "",
+        on_client_api: Callable[[ClientApi], None] | None = None,
     ) -> Exchange:
         """Start the exchange of one client request to the endpoint `endpoint`, which came `at` this time (None: now).
 
         `router` decides where it goes. Without one it goes to its own URL, unless it names another provider of the
         config. If it names a kind of server, that only selects the facts that are assumed of the server at this URL.
-        `owner` is whom a stored response belongs to.
+        For `owner` and `on_client_api` see `ClientRequest`.
         """
         router = router or self._own_router(request, endpoint)
-        client_request = ClientRequest(request, time.monotonic() if at is None else at, endpoint.api, owner)
+        began_at = time.monotonic() if at is None else at
+        client_request = ClientRequest(request, began_at, endpoint.api, owner, on_client_api)
         return endpoint.begin(client_request, Context(router, *self._shared))
 
     def _own_router(self, request: Request, endpoint: Endpoint) -> Router:
@@ -249,7 +256,6 @@ class Session:
         detection: ServerInfo | None = None,
     ) -> Target:
         """Resolve a model at a base URL, with a cache."""
-        detection = detection and replace(detection, asked=(), seconds=0.0)
         key = (model, base_url, provider, detection)
         target = self._targets.get(key)
         if target is None:
@@ -261,7 +267,7 @@ class Session:
                 provider=provider,
                 config=self.config,
                 overrides=self.overrides,
-                seen=detection,
+                seen=detection and replace(detection, asked=(), seconds=0.0),
             )
             self._targets[key] = target
         return target

@@ -68,6 +68,10 @@ class Delta:
     finish_reason: str | None = None
     stop_reason: str | int | None = None
     logprobs: dict[str, Any] | None = None
+    choice_extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Other fields of the choice, such as vLLM's `stop_reason`."""
+    message_extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Other fields of the message, such as `annotations`."""
     usage: dict[str, Any] | None = None
     error: ErrorBody | None = None
 
@@ -83,6 +87,10 @@ class Envelope:
     """`system_fingerprint`, `service_tier` and any other fields (`timings`, ...)."""
     stop_reason: str | int | None = None
     """The server's stop reason for the choice that has ended: a stop sequence, or the id of a token."""
+    choice_extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Other fields of that choice, passed on to clients of the same API."""
+    message_extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Other fields of its message."""
 
 
 def decode_envelope(body: Any) -> Envelope:
@@ -97,6 +105,8 @@ def decode_envelope(body: Any) -> Envelope:
 
 
 _DECODED_KEYS = frozenset({"id", "object", "created", "model", "choices", "usage", "error"})
+_CHOICE_KEYS = frozenset({"index", "message", "delta", "text", "token_ids", "finish_reason", "logprobs", "error"})
+_MESSAGE_KEYS = frozenset({"role", "content", "refusal", "tool_calls", "function_call", *REASONING_FIELDS})
 
 
 def decode_reply(body: Any) -> list[Delta]:
@@ -141,7 +151,23 @@ def _decode_choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
         finish_reason=as_text(choice.get("finish_reason")) or None,
         stop_reason=stop if isinstance(stop, (str, int)) else None,
         logprobs=logprobs if is_object(logprobs := choice.get("logprobs")) and is_shallow(logprobs) else None,
+        choice_extra=_other_fields(choice, _CHOICE_KEYS),
+        message_extra=_other_fields(message, _MESSAGE_KEYS),
     )
+
+
+def _other_fields(data: Mapping[str, Any], decoded: frozenset[str]) -> dict[str, Any]:
+    """Return the fields that are not decoded here and hold anything."""
+    if data.keys() <= decoded:
+        return {}
+    return {key: value for key, value in data.items() if key not in decoded and value is not None and is_shallow(value)}
+
+
+def add_fields(first: dict[str, Any], second: Mapping[str, Any]) -> None:
+    """Add fields of a later chunk: lists go on, any other value is replaced."""
+    for key, value in second.items():
+        before = first.get(key)
+        first[key] = [*before, *value] if is_array(before) and is_array(value) else value
 
 
 def _token_ids(raw_ids: Any) -> tuple[int, ...] | None:

@@ -101,6 +101,15 @@ def encode_chunk(
     return _encode_choices(envelope, [one])
 
 
+def add_server_fields(chunk: dict[str, Any], envelope: Envelope) -> dict[str, Any]:
+    """Return a choice's last chunk with the server's other fields of the choice and its message, if it has a choice."""
+    if not chunk.get("choices") or not (envelope.choice_extra or envelope.message_extra):
+        return chunk
+    choice = chunk["choices"][0]
+    delta = {**envelope.message_extra, **choice["delta"]}
+    return {**chunk, "choices": [{**envelope.choice_extra, **choice, "delta": delta}]}
+
+
 def encode_usage_chunk(envelope: Envelope, usage: Mapping[str, Any]) -> dict[str, Any]:
     """Encode the last chunk of a stream whose client asked for usage; it has no choices."""
     return _encode_choices(envelope, []) | {"usage": dict(usage)}
@@ -166,6 +175,9 @@ class ChunkWriter:
                 return [self._call_chunk(self._client_index(i), encode_call(call))]
             case _:
                 return []
+
+    def discard_attempt(self) -> None:
+        """Do nothing: the reasoning of the next attempt follows in the same field."""
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
         """Encode the chunk that ends the choice."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from json import JSONDecoder
 from typing import Any, NamedTuple
+
+from pydantic_core import from_json
 
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.schema.documents.json_guards import is_object
@@ -30,8 +33,19 @@ def _whole_number(digits: str) -> int | None:
     return int(digits) if len(digits) <= MAX_DIGITS else None
 
 
-_STRICT = JSONDecoder()
 _LOOSE = JSONDecoder(strict=False, parse_int=_whole_number)
+
+
+def parse_json(data: str | bytes) -> Any:
+    """Parse strict JSON, as `json.loads` does, in less time. Raises ValueError and RecursionError as it.
+
+    pydantic's parser accepts nothing that Python's would not read in the same way, but refuses some of what that takes:
+    lone surrogates, UTF-16, more than 200 levels.
+    """
+    try:
+        return from_json(data)
+    except (ValueError, TypeError):  # TypeError: a string with a lone surrogate
+        return json.loads(data)
 
 
 def decode_json(text: str) -> Decoded:
@@ -42,7 +56,7 @@ def decode_json(text: str) -> Decoded:
     """
     text = text.strip(_WHITE_SPACE)
     try:
-        return Decoded([_STRICT.decode(text)])
+        return Decoded([parse_json(text)])
     except (ValueError, RecursionError):
         pass
     try:

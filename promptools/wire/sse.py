@@ -142,3 +142,7 @@ def encode_event(data: str, event: str | None = None) -> bytes:
 def encode_comment(text: str) -> bytes:
     """Encode one comment, which clients skip; line ends in `text` become spaces."""
     return f": {' '.join(text.splitlines())}\n\n".encode("utf-8", "replace")
+
+
+KEEP_ALIVE = encode_comment("keep-alive")
+"""What a stream is sent while there is nothing to show."""

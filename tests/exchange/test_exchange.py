@@ -216,6 +216,32 @@ def test_what_stands_beside_the_last_chunk_goes_on():
     assert seen.events[-1]["timings"] == {"n": 1}
 
 
+def test_what_stands_beside_the_usage_goes_on():
+    """As llama.cpp sends it when the usage is asked for, which we do on our own."""
+    usage = event({"id": "c", "choices": [], "usage": {"completion_tokens": 2}, "timings": {"n": 1}})
+    body = chunk({"content": "hi"}) + chunk({}, "stop") + usage + b"data: [DONE]\n\n"
+    seen = play(ask(WEATHER, stream=True), [Answer(200, body, SSE)])
+    assert seen.events[-1]["timings"] == {"n": 1}
+    assert "usage" not in seen.events[-1]
+
+
+def test_what_is_not_known_of_a_choice_and_its_message_goes_on():
+    cited = [{"type": "url_citation"}]
+    message = {"role": "assistant", "content": "hi", "annotations": cited, "audio": None}
+    one = {"index": 0, "message": message, "finish_reason": "stop", "stop_reason": "x"}
+    seen = play(ask(WEATHER), [Answer(200, json.dumps({"id": "c", "choices": [one]}).encode())])
+    assert seen.json["choices"][0]["stop_reason"] == "x"
+    assert seen.message == {"role": "assistant", "content": "hi", "annotations": cited}
+
+
+def test_what_is_not_known_of_a_streamed_choice_comes_at_its_end():
+    body = chunk({"content": "hi", "annotations": [1]}) + chunk({"annotations": [2]}) + chunk({}, "stop", stop_reason=7)
+    seen = play(ask(WEATHER, stream=True), [Answer(200, body + b"data: [DONE]\n\n", SSE)])
+    (last,) = seen.events[-1]["choices"]
+    assert (last["finish_reason"], last["stop_reason"], last["delta"]) == ("stop", 7, {"annotations": [1, 2]})
+    assert all("annotations" not in event["choices"][0]["delta"] for event in seen.events[:-1])
+
+
 def test_logprobs_go_on():
     one = {"content": [{"token": "a", "logprob": -1}]}
     two = {"content": [{"token": "b", "logprob": -2}], "refusal": None}

@@ -1,9 +1,11 @@
 """Requests that come in on Anthropic's Messages API: converted for every server, answered in its events and errors."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from scripted import WEATHER, Answer, call, error, reply, stream, target
+from scripted import event as encode_event
 from scripted import play as play_chat
 
 from promptools.exchange import Failed
@@ -144,6 +146,26 @@ def test_a_call_in_the_text_of_a_reply(streamed):
     assert (last["delta"] if streamed else last)["stop_reason"] == "tool_use"
 
 
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("before", ["", "Look:"])
+def test_white_space_between_calls_is_no_block(before, streamed):
+    """Anthropic's API refuses such a block when it is sent back."""
+    said_calls = [("get_weather", {"city": "Oslo"}, "call00000"), ("get_weather", {"city": "Rome"}, "call00001")]
+    first, second = ({"tool_calls": [{"index": index, **call(*one)}]} for index, one in enumerate(said_calls))
+    pieces = ({"content": before}, first, {"content": "\n"}, second, {"content": " "})
+    whole = reply(f"{before}\n ", calls=said_calls, finish="tool_calls")
+    seen = play(ask(TOOL, stream=streamed), [stream(*pieces, finish="tool_calls") if streamed else whole])
+    kinds = [item["type"] for item in (said(seen) if streamed else seen.json["content"])]
+    assert kinds == [*(["text"] if before else []), *["tool_use", "tool_use"]]
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_an_answer_of_white_space_alone_is_one(streamed):
+    seen = play(ask(TOOL, stream=streamed), [stream("\n") if streamed else reply("\n")], target=target(swallows=False))
+    (block,) = said(seen) if streamed else seen.json["content"]
+    assert (block["type"], block["text"]) == ("text", "\n")
+
+
 @pytest.mark.parametrize(
     ("finish", "extra", "sent"),
     [
@@ -163,7 +185,7 @@ def test_why_it_ended(finish, extra, sent):
 
 def test_reasoning_alone():
     seen = play(ask(stream=True), [stream({"reasoning_content": "Hm."})] * 2, spare=True)
-    assert [block["type"] for block in said(seen)] == ["thinking"]
+    assert said(seen) == [{"type": "thinking", "thinking": "Hm.", "signature": ""}] * 2, "it was asked twice"
     assert events(seen)[-2]["delta"]["stop_reason"] == "end_turn"
 
 
@@ -221,6 +243,29 @@ def test_the_next_mode_after_a_failure():
     (block,) = said(seen)
     assert block["input"] == {"city": "Oslo"}
     assert seen.headers["x-promptools-attempts"] == "2"
+
+
+@pytest.mark.parametrize("cut", [0, 7])
+def test_each_attempt_has_a_thinking_block_of_its_own(cut):
+    failed = stream(
+        {"reasoning_content": "I use the tool."}, encode_event({"error": {"message": HARMONY}}), finish=None
+    )
+    second = stream({"reasoning_content": "The user "}, {"reasoning_content": "wants it."}, FENCED)
+    seen = play(ask(TOOL, stream=True), [replace(answer, cut=cut) for answer in (failed, second)])
+    assert [block.get("thinking") for block in said(seen)] == ["I use the tool.", "The user wants it.", None]
+    sent = events(seen)
+    starts = [event["index"] for event in sent if event["type"] == "content_block_start"]
+    stops = [event["index"] for event in sent if event["type"] == "content_block_stop"]
+    assert starts == stops == [0, 1, 2]
+
+    blocks = said(seen)
+    for event in sent:
+        if event.get("delta", {}).get("type") == "signature_delta":
+            blocks[event["index"]]["signature"] = event["delta"]["signature"]
+    result = {"type": "tool_result", "tool_use_id": blocks[2]["id"], "content": "5 C"}
+    history = [*SAID, {"role": "assistant", "content": blocks}, {"role": "user", "content": [result]}]
+    continued = play(ask(TOOL, messages=history), [reply("Cold.")])
+    assert continued.bodies[0]["messages"][1]["reasoning_content"] == "The user wants it."
 
 
 def test_the_results_of_tools_in_native_mode():
@@ -313,7 +358,7 @@ def test_pings_while_nothing_can_be_shown():
     answer = stream("Hi there.")
     answer.takes = 30.0
     seen = play(ask(TOOL, stream=True), [answer], tick=1.0)
-    assert seen.body.count(b'event: ping\ndata: {"type": "ping"}\n\n') == 5
+    assert seen.body.count(b'event: ping\ndata: {"type":"ping"}\n\n') == 5
     assert [block["text"] for block in said(seen)] == ["Hi there."]
 
 
@@ -339,3 +384,10 @@ def test_a_count_of_what_cannot_be_sent_is_refused():
         seen = count(body)
         assert seen.head.status == 400
         assert seen.json["type"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"), [(b"{}", "no messages"), (b"[]", "must be a JSON object"), (b"{", "must be a JSON object")]
+)
+def test_a_refused_count_says_what_is_wrong(body, message):
+    assert message in count(body).json["error"]["message"]

@@ -265,6 +265,12 @@ def test_a_body_that_is_no_object_goes_to_the_server():
     assert (seen.sent[0].url, seen.sent[0].body, seen.body) == (CHAT, b"[]", b'{"error":"no"}')
 
 
+@pytest.mark.parametrize("body", [b"[]", b'"hi"', b"{not json", b""])
+def test_before_another_server_a_body_that_is_no_object_is_a_clear_error(body):
+    seen = play(body, [])
+    assert (seen.head.status, seen.json) == (400, {"error": "the request's body must be a JSON object"})
+
+
 @pytest.mark.parametrize("tools", [(), (WEATHER,)])
 def test_another_servers_error_is_its_text(tools):
     seen = play(ask(*tools), [error("The model `m` does not exist.", 404)])

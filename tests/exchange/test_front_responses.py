@@ -1,11 +1,13 @@
 """Requests that come in on OpenAI's Responses API: converted to Chat Completions, answered in items and events."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
-from scripted import NOW, URL, Answer, chunk, error, reply, stream, target
+from scripted import NOW, URL, Answer, call, chunk, error, reply, stream, target
+from scripted import event as encode_event
 from scripted import play as play_chat
 
 from promptools.exchange import Failed
@@ -155,6 +157,27 @@ def test_a_call_in_the_text_of_a_server_without_tools():
     assert [item["name"] for item in seen.json["output"]] == ["get_weather"]
 
 
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("before", ["", "Look:"])
+def test_white_space_between_calls_is_no_message(before, streamed):
+    said_calls = [("get_weather", {"city": "Oslo"}, "call00000"), ("get_weather", {"city": "Rome"}, "call00001")]
+    first, second = ({"tool_calls": [{"index": index, **call(*one)}]} for index, one in enumerate(said_calls))
+    pieces = ({"content": before}, first, {"content": "\n"}, second, {"content": " "})
+    whole = reply(f"{before}\n ", calls=said_calls, finish="tool_calls")
+    seen = play(ask(WEATHER, stream=streamed), [stream(*pieces, finish="tool_calls") if streamed else whole])
+    kinds = [item["type"] for item in (checked(seen)[-1]["response"] if streamed else seen.json)["output"]]
+    assert kinds == [*(["message"] if before else []), *["function_call", "function_call"]]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_answer_of_white_space_alone_is_one(streamed):
+    seen = play(
+        ask(WEATHER, stream=streamed), [stream("\n") if streamed else reply("\n")], target=target(swallows=False)
+    )
+    (item,) = (checked(seen)[-1]["response"] if streamed else seen.json)["output"]
+    assert item["content"][0]["text"] == "\n"
+
+
 @pytest.mark.parametrize(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
 @pytest.mark.parametrize("streamed", [False, True])
 def test_an_answer_that_was_cut_off_is_incomplete(finish, reason, streamed):
@@ -302,6 +325,13 @@ def test_hosted_tools_beside_others_are_left_out_with_a_note():
     assert seen.reply.trace.notes == (
         "not sent: the hosted tool 'web_search'; it runs on OpenAI's servers",
         "not sent: the hosted tool 'image_generation'; it runs on OpenAI's servers",
+    )
+
+
+def test_hosted_tools_alone_are_refused_in_one_sentence():
+    assert refused(ask({"type": "web_search"})) == (
+        "a tool of type 'web_search' runs on OpenAI's servers, not here, and no other tool is offered; offer 'function'"
+        " or 'custom' tools"
     )
 
 
@@ -612,6 +642,56 @@ def test_an_error_after_a_heartbeat_is_a_failed_response():
     assert names_of(checked(seen)) == ["created", "in_progress", "error", "failed"]
 
 
+FENCED = '```json\n{"tool": "get_weather", "arguments": {"city": "Oslo"}}\n```'
+FAILED_AFTER_A_THOUGHT = stream(
+    {"reasoning_content": "I use the tool."},
+    encode_event({"error": {"message": "unexpected tokens remaining in message header", "code": 500}}),
+    finish=None,
+)
+
+
+def thought(item):
+    return "".join(part["text"] for part in item["content"])
+
+
+@pytest.mark.parametrize("cut", [0, 7])
+@pytest.mark.parametrize(
+    "second", [stream({"reasoning_content": "The user "}, {"reasoning_content": "wants it."}, FENCED), stream(FENCED)]
+)
+def test_each_attempt_has_a_reasoning_item_of_its_own(second, cut):
+    answers = [replace(answer, cut=cut) for answer in (FAILED_AFTER_A_THOUGHT, second)]
+    seen = play(ask(WEATHER, stream=True), answers)
+    events = checked(seen)
+    thinks = b"The user" in second.body
+    reasoning = [
+        "output_item.added", "content_part.added", "reasoning_text.delta", "reasoning_text.done", "content_part.done",
+        "output_item.done",
+    ]  # fmt: skip
+    unique = [name for before, name in zip(["", *names_of(events)], names_of(events), strict=False) if name != before]
+    assert unique[2:-5] == reasoning * (1 + thinks)
+    *thoughts, call = events[-1]["response"]["output"]
+    expected = [("I use the tool.", "incomplete"), ("The user wants it.", "completed")]
+    assert [(thought(item), item["status"]) for item in thoughts] == expected[: 1 + thinks]
+    assert (call["name"], call["status"]) == ("get_weather", "completed")
+    assert seen.comments == ["promptools mode=prompt attempts=2"]
+
+
+def test_thoughts_of_three_attempts():
+    again = stream({"reasoning_content": "Once more."}, finish=None, done=False)
+    again.broken = Failed("closed", "connection lost", NOW)
+    answers = [FAILED_AFTER_A_THOUGHT, again, stream({"reasoning_content": "At last."}, FENCED)]
+    *thoughts, _ = checked(play(ask(WEATHER, stream=True), answers))[-1]["response"]["output"]
+    assert [thought(item) for item in thoughts] == ["I use the tool.", "Once more.", "At last."]
+
+
+def test_a_thought_without_a_next_attempt_is_in_the_failed_response():
+    options = {"mode": "native"}
+    seen = play(ask(WEATHER, stream=True), [FAILED_AFTER_A_THOUGHT] * 4, options=options, spare=True)
+    response = checked(seen)[-1]["response"]
+    assert response["status"] == "failed"
+    assert {(thought(item), item["status"]) for item in response["output"]} == {("I use the tool.", "incomplete")}
+
+
 # --- stored responses
 
 
@@ -656,6 +736,26 @@ def test_a_response_is_continued(streamed):
         "assistant",
         "user",
     ]
+
+
+def test_only_the_last_attempts_reasoning_is_stored():
+    shared = Conversation()
+    answers = [FAILED_AFTER_A_THOUGHT, stream({"reasoning_content": "The user wants it."}, FENCED)]
+    response = checked(play(ask(WEATHER, stream=True), answers, response_store=shared.store))[-1]["response"]
+    failed, last, call = response["output"]
+    _, stored = shared.get(response["id"])
+    assert stored == response | {"output": [last, call]}
+
+    more = ask(WEATHER, previous_response_id=response["id"], input="And?", store=False)
+    continued = shared.ask(more, reply("Cold.")).bodies[0]["messages"]
+    assert [message.get("reasoning_content") for message in continued] == [None, "The user wants it.", None]
+
+    references = [{"type": "item_reference", "id": item["id"]} for item in (failed, last, call)]
+    more = ask(WEATHER, input=[*references, {"role": "user", "content": "And?"}], store=False)
+    referred = shared.ask(more, reply("Cold."))
+    assert referred.bodies[0]["messages"][:-1] == continued[1:-1]
+    shared.get(response["id"], "DELETE")
+    assert [shared.ask(ask(input=[one]), reply("ok"), spare=True).head.status for one in references] == [400] * 3
 
 
 def test_a_response_that_is_not_to_be_stored_is_not():

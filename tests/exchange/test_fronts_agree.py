@@ -1,15 +1,30 @@
-"""The same reply by Chat Completions and by Responses: the same text, reasoning and calls, streamed or not."""
+"""The same reply by every client API: the same text, reasoning and calls, streamed or not."""
 
 import json
+from dataclasses import dataclass, field
 
 import pytest
 from casebook import ROWS_FOLDERS, rows, tools_of
 from scripted import play, reply, stream
 
+from promptools.exchange.downstream.client_api import MESSAGES_API, OLLAMA_API
 from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
+from promptools.exchange.messages_requests import serve_message
 
 ROWS = [row for row in rows(*ROWS_FOLDERS) if tools_of(row.tools)][::12]
-RESPONSES = {"url": "http://server/v1/responses", "front": RESPONSES_API, "begin": serve_response}
+SERVER = "http://server"
+
+
+@dataclass
+class Answer:
+    """What a client made of the response."""
+
+    status: int = 200
+    text: str = ""
+    reasoning: str = ""
+    calls: list = field(default_factory=list)
+    """Names and arguments; arguments that were cut off are their text so far."""
+    failed: bool = False
 
 
 def functions_of(row):
@@ -17,24 +32,39 @@ def functions_of(row):
     return [{key: tool[key] for key in ("name", "description", "parameters") if key in tool} for tool in tools]
 
 
-def by_chat(row, answers, *, streamed):
-    tools = [{"type": "function", "function": function} for function in functions_of(row)]
-    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": tools, "stream": streamed}
-    seen = play(body, answers, spare=True)
-    if not streamed or seen.head.status != 200:
-        message = seen.json["choices"][0]["message"] if seen.head.status == 200 else {}
-        calls = [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls", ())]
-        return seen.head.status, message.get("content") or "", message.get("reasoning") or "", calls, None
-    choice = seen.choice()
-    calls = [(call["name"], call["arguments"]) for call in choice.calls.values()]
-    return 200, choice.content, choice.reasoning, calls, not choice.finish
+def nested(functions):
+    return [{"type": "function", "function": function} for function in functions]
 
 
-def by_responses(row, answers, *, streamed):
-    tools = [{"type": "function", **function} for function in functions_of(row)]
-    seen = play({"model": "m", "input": "hi", "tools": tools, "stream": streamed}, answers, spare=True, **RESPONSES)
+def arguments_in(text):
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def by_chat(functions, answers, *, streamed):
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": nested(functions)}
+    seen = play(body | {"stream": streamed}, answers, spare=True)
     if seen.head.status != 200:
-        return seen.head.status, "", "", [], None
+        return Answer(seen.head.status)
+    if streamed:
+        choice = seen.choice()
+        calls = [(call["name"], arguments_in(call["arguments"])) for call in choice.calls.values()]
+        return Answer(200, choice.content, choice.reasoning, calls, not choice.finish)
+    message = seen.json["choices"][0]["message"]
+    called = (call["function"] for call in message.get("tool_calls", ()))
+    calls = [(call["name"], arguments_in(call["arguments"])) for call in called]
+    return Answer(200, message.get("content") or "", message.get("reasoning") or "", calls)
+
+
+def by_responses(functions, answers, *, streamed):
+    tools = [{"type": "function", **function} for function in functions]
+    body = {"model": "m", "input": "hi", "tools": tools, "stream": streamed}
+    url = f"{SERVER}/v1/responses"
+    seen = play(body, answers, spare=True, url=url, front=RESPONSES_API, begin=serve_response)
+    if seen.head.status != 200:
+        return Answer(seen.head.status)
     response = seen.events[-1]["response"] if streamed else seen.json
     kinds = {"message": [], "reasoning": [], "function_call": []}
     for item in response["output"]:
@@ -43,14 +73,59 @@ def by_responses(row, answers, *, streamed):
         kind: "".join(part["text"] for item in kinds[kind] for part in item["content"])
         for kind in ("message", "reasoning")
     }
-    calls = [(item["name"], item["arguments"]) for item in kinds["function_call"]]
-    failed = response["status"] == "failed" if streamed else None
-    return 200, texts["message"], texts["reasoning"], calls, failed
+    calls = [(item["name"], arguments_in(item["arguments"])) for item in kinds["function_call"]]
+    return Answer(200, texts["message"], texts["reasoning"], calls, response["status"] == "failed")
+
+
+def by_messages(functions, answers, *, streamed):
+    tools = [
+        {"name": one["name"], "description": one.get("description", ""), "input_schema": one.get("parameters", {})}
+        for one in functions
+    ]
+    body = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}], "tools": tools}
+    url = f"{SERVER}/v1/messages"
+    seen = play(body | {"stream": streamed}, answers, spare=True, url=url, front=MESSAGES_API, begin=serve_message)
+    if seen.head.status != 200:
+        return Answer(seen.head.status)
+    blocks = joined_blocks(seen.events) if streamed else seen.json["content"]
+    texts = {kind: "".join(block[kind] for block in blocks if block["type"] == kind) for kind in ("text", "thinking")}
+    calls = [(block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
+    failed = streamed and seen.events[-1]["type"] == "error"
+    return Answer(200, texts["text"], texts["thinking"], calls, failed)
+
+
+def joined_blocks(events):
+    blocks = []
+    for event in events:
+        if event["type"] == "content_block_start":
+            blocks.append({**event["content_block"], "partial_json": ""})
+        elif event["type"] == "content_block_delta":
+            for key, piece in (event["delta"] | {"type": ""}).items():
+                blocks[-1][key] = blocks[-1].get(key, "") + piece
+    return [block | {"input": arguments_in(block["partial_json"])} for block in blocks]
+
+
+def by_ollama(functions, answers, *, streamed):
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": nested(functions)}
+    seen = play(body | {"stream": streamed}, answers, spare=True, url=f"{SERVER}/api/chat", front=OLLAMA_API)
+    if seen.head.status != 200:
+        return Answer(seen.head.status)
+    lines = [json.loads(line) for line in seen.body.splitlines()]
+    messages = [line["message"] for line in lines if "message" in line]
+    texts = {kind: "".join(message.get(kind) or "" for message in messages) for kind in ("content", "thinking")}
+    called = (call["function"] for message in messages for call in message.get("tool_calls", ()))
+    calls = [(call["name"], call["arguments"]) for call in called]
+    return Answer(200, texts["content"], texts["thinking"], calls, "error" in lines[-1])
+
+
+OTHERS = {"responses": by_responses, "messages": by_messages, "ollama": by_ollama}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-def test_the_same_reply(row, streamed):
+@pytest.mark.parametrize("api", OTHERS)
+def test_the_same_reply(api, row, streamed):
     answers = [stream(row.text, cut=11) if streamed else reply(row.text)] * 6
-    chat = by_chat(row, answers, streamed=streamed)
-    assert by_responses(row, answers, streamed=streamed) == chat, json.dumps(row.text)
+    functions = functions_of(row)
+    expected = by_chat(functions, answers, streamed=streamed)
+    assert OTHERS[api](functions, answers, streamed=streamed) == expected, json.dumps(row.text)

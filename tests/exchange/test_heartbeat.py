@@ -135,9 +135,59 @@ def test_lines_know_no_comments():
     assert b"keep-alive" not in seen.body
 
 
-def test_a_request_without_tools_passes_untouched():
-    seen = play(ask(stream=True), [slow(stream("Hello"), takes=99.0, every=9.0)], tick=1.0)
+def in_halves(answer, every):
+    """The body in two pieces, the first of which ends inside an event."""
+    answer.cut, answer.every = len(answer.body) // 2, every
+    assert not answer.body[: answer.cut].endswith(b"\n\n")
+    return answer
+
+
+def test_a_request_without_tools_passes_untouched_in_process():
+    seen = play(ask(stream=True), [slow(stream("Hello"), takes=99.0, every=9.0)])
     assert seen.body == stream("Hello").body
+
+
+def test_a_forwarded_stream_has_comments_between_its_events_once_the_server_has_begun():
+    body = stream("Hello ", "world", ".").body
+    seen = play(ask(stream=True), [in_halves(stream("Hello ", "world", "."), every=12.0)], tick=1.0)
+    assert beats(seen) == [5.0, 10.0, 17.0, 22.0]
+    assert seen.body.replace(BEAT, b"") == body
+    assert all(event.count(b"data:") <= 1 for event in seen.body.split(b"\n\n"))
+    late = play(ask(stream=True), [slow(stream("Hello"), takes=99.0)], tick=1.0)
+    assert late.body == stream("Hello").body  # the status is the server's
+
+
+def test_a_forwarded_stream_that_is_lost_after_a_comment_is_asked_for_again():
+    broken = slow(stream(finish=None), every=7.0)
+    broken.body, broken.broken = b"", Failed("closed", "reset", 0.0)
+    seen = play(ask(stream=True), [broken, stream("Hello")], tick=1.0)
+    assert (seen.head.status, beats(seen)) == (200, [5.0])
+    assert seen.choice().content == "Hello"
+
+
+@pytest.mark.parametrize(
+    ("fields", "heartbeat"),
+    [
+        ((("content-length", "99"),), 5.0),
+        ((("content-encoding", "br"),), 5.0),
+        ((("content-type", "application/json"),), 5.0),
+        ((), 0.0),
+    ],
+)
+def test_a_forwarded_response_without_a_place_for_comments_has_none(fields, heartbeat):
+    answer = in_halves(stream("Hello"), every=12.0)
+    kept = [pair for pair in answer.headers if pair[0].lower() not in dict(fields)]
+    answer.headers = (*kept, *fields)
+    seen = play(ask(stream=True), [answer], tick=1.0, options={"heartbeat": heartbeat})
+    assert seen.body == stream("Hello").body
+
+
+def test_an_event_that_is_too_long_to_be_held_has_no_comment_inside():
+    long = stream("Hello", "x" * (1 << 21))
+    long.every, long.cut = 9.0, len(long.body) * 3 // 4
+    seen = play(ask(stream=True), [long], tick=1.0)
+    assert beats(seen) == [5.0]
+    assert seen.body.replace(BEAT, b"") == long.body
 
 
 def test_it_says_the_same_with_and_without():

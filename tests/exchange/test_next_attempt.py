@@ -470,6 +470,13 @@ def test_what_is_the_servers_own_is_counted(bad):
     assert breaker.states(100) == {BreakerKey("local", "m", "native"): "open"}
 
 
+def test_an_error_that_every_mode_meets_is_not_held_against_one():
+    breaker, crash = Breaker(threshold=1), error("image input is not supported")
+    seen = play(ask(WEATHER), [crash, crash], breaker=breaker)
+    assert outcomes(seen) == [("native", "crashed"), ("prompt", "crashed")]
+    assert breaker.states(100) == {}
+
+
 def test_a_model_that_errs_now_and_then_does_not_open_it():
     breaker = Breaker()
     bad = reply(calls=[("get_weather", {"days": 1})], finish="tool_calls")

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from scripted import (
+    SSE,
     URL,
     WEATHER,
     Answer,
@@ -11,6 +12,7 @@ from scripted import (
     ask,
     call,
     error,
+    event,
     make_context,
     play,
     reply,
@@ -19,7 +21,8 @@ from scripted import (
 )
 
 from promptools import UsageError
-from promptools.exchange import ClientRequest, Ended, Failed, Opened, Piece, Request, run
+from promptools.exchange import ClientRequest, Ended, Failed, Opened, Piece, Request, WrittenChoice, run
+from promptools.harmony import examine
 from promptools.transport.session import Session
 
 FENCED = '```json\n{"tool": "get_weather", "arguments": {"city": "Paris"}}\n```'
@@ -166,7 +169,28 @@ def test_the_attempts_with_their_sends_and_what_was_read_of_failed_ones():
     assert [each.sent for each in end.attempts] == [1, 2, 3]
     assert first.failed_reply is third.failed_reply is None
     assert second.failed_reply.malformed[0].reason == "invalid_arguments"
+    assert (first.written, second.written) == ((), (WrittenChoice(wrong, "stop"),))
     assert (end.error_kind, end.streamed) == ("", False)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_was_written_in_harmony(streamed):
+    text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>No."
+    place = target(modes=("harmony",), raw="completions", family="gpt-oss")
+    choice = {"index": 0, "text": text, "finish_reason": "stop", "stop_reason": 200002}
+    usage = {"prompt_tokens": 10, "completion_tokens": 9, "total_tokens": 19}
+    if streamed:
+        first = {**choice, "text": text[:40], "finish_reason": None, "stop_reason": None}
+        choices = [[first], [{**choice, "text": text[40:]}], []]
+        events = [{"choices": given, "usage": None if given else usage} for given in choices]
+        answer = Answer(200, b"".join(map(event, events)) + b"data: [DONE]\n\n", SSE)
+    else:
+        answer = Answer(200, json.dumps({"choices": [choice], "usage": usage}).encode())
+    _, notes = observed(ask(WEATHER, stream=streamed), [answer], target=place)
+    (attempt,) = notes.of("ended")[0].attempts
+    assert attempt.written == (WrittenChoice(f"{text}<|return|>", "stop", 200002),)  # the token that the server took
+    assert attempt.attempt.usage["prompt_tokens"] == 10
+    assert [parsed.message.channel for parsed in examine(attempt.written[0].text).messages] == ["analysis", "final"]
 
 
 def test_the_first_byte_is_no_heartbeat():

@@ -133,3 +133,15 @@ def test_an_odd_form_for_the_answer_is_no_reason_to_refuse():
     place = target(modes=("prompt",), constrained="json_schema", constrained_ok=True)
     seen = play(ask(WEATHER, response_format=form), [reply('"hi"')], target=place)
     assert seen.head.status == 200
+
+
+@pytest.mark.parametrize("choice", ["required", "none", "bogus", {"type": "function", "function": {"name": "t"}}])
+@pytest.mark.parametrize("history", [False, True], ids=["chat", "results"])
+def test_a_choice_among_no_tools_is_left_out(choice, history):
+    """As llama.cpp and Ollama leave it out."""
+    result = [{"role": "tool", "tool_call_id": "a", "content": "Sunny."}] if history else []
+    body = ask(tool_choice=choice, **TRACED)
+    seen = play({**body, "messages": [*body["messages"], *result]}, [reply("ok")])
+    assert seen.message["content"] == "ok"
+    assert "tool_choice" not in seen.bodies[0]
+    assert any("no tool is offered" in note for note in seen.reply.trace.notes)

@@ -25,7 +25,7 @@ from scripted import NOW, URL, WEATHER, Answer, ask, error, event, play, reply, 
 from tenacity import stop_after_attempt
 
 from promptools.exchange.effects import Failed
-from promptools.fallback import Breaker
+from promptools.fallback import Breaker, BreakerKey
 
 
 @pytest.fixture(params=FACTS)
@@ -161,6 +161,29 @@ def test_the_breaker_remembers_a_server_that_does_not_render():
              breaker=breaker, at=next(clock))  # fmt: skip
     seen = play(ask(WEATHER), [reply(FENCED)], target=server(modes=("raw", "prompt")), breaker=breaker, at=next(clock))
     assert any(note.startswith("raw mode was skipped: it failed lately") for note in seen.reply.trace.notes)
+
+
+def only_raw_is_closed():
+    breaker = Breaker()
+    for mode in ("native", "prompt"):
+        breaker.record_failure(BreakerKey("local", "m", mode), 100.0, why="cut", lasting=True)
+    return breaker
+
+
+@pytest.mark.parametrize("how", ["404", "a chat"])
+def test_a_mode_that_failed_lately_serves_where_no_other_is_possible(how):
+    answers = [REFUSALS[how], reply(FENCED)]
+    seen = play(ask(WEATHER), answers, target=server(modes=ORDER, wire="chat"), breaker=only_raw_is_closed())
+    assert modes(seen) == [("raw", "no_raw"), ("native", "answered")]
+    assert seen.message["tool_calls"][0]["function"] == PARIS
+
+
+def test_a_mode_that_failed_lately_serves_where_no_other_can_render_the_request():
+    media = {"role": "user", "content": [IMAGE]}
+    body = {**ask(WEATHER), "messages": [media]}
+    seen = play(body, [reply(FENCED)], target=server(modes=ORDER), breaker=only_raw_is_closed())
+    assert modes(seen) == [("native", "answered")]
+    assert any("raw mode was passed over" in note for note in seen.reply.trace.notes)
 
 
 def test_the_template_does_not_show_the_tools(kind, tmp_path):

@@ -219,3 +219,13 @@ def test_a_request_without_tools_is_not_recorded(tmp_path):
     play(body, [reply("Hello.")], observer=recorder)
     recorder.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_other_names_and_calls_of_undeclared_tools_are_read_again(record):
+    text = f"{HERMES.replace('get_weather', 'weather')}\n{HERMES.replace('get_weather', 'other')}"
+    marks = {"get_weather": {"names": ["weather"], "free_text": "city"}}
+    body = ask(WEATHER, promptools={"undeclared": "call", "namespaces": {"a": "b"}})
+    seen, (row,) = record(body, [reply(text)], target=target(marks=marks))
+    assert [(one.name, one.unknown_tool) for one in seen.reply.calls] == [("get_weather", False), ("other", True)]
+    assert row.data["request"]["marks"] == marks
+    assert row.difference() == ""

@@ -56,14 +56,15 @@ def test_a_whole_reply_passes(answer):
     [
         stream("Hel", "lo"),
         stream({"reasoning": "Hm."}, "\n", "Hello"),
-        stream("Hello", finish=None, done=False),
         stream(finish="length"),
         stream("\n", "x", event({"error": {"message": HARMONY}}), finish=None),
         stream(event({"error": {"message": "disk full"}}), finish=None),
         stream({"tool_calls": [call("f", {})]}, finish="tool_calls"),
         stream(finish="stop", usage={"completion_tokens": 1}),
         Answer(200, chunk({"content": "a"}).replace(b"\n", b"\r\n") + b": comment\r\n\r\ndata: [DONE]\r\n\r\n", SSE),
-        Answer(200, chunk({"content": "a"}) + b"data: tail without an end", SSE),
+        Answer(200, chunk({"content": "a"}, "stop") + b"data: tail without an end", SSE),
+        Answer(200, chunk({"content": "a"}, "stop"), SSE),
+        Answer(200, chunk({"content": "a"}) + b"data: [DONE]", SSE),
         Answer(200, chunk({}, "stop") + chunk({"content": "late"}) + b"data: [DONE]\n\n", SSE),
         Answer(200, chunk({"content": "", "refusal": "No."}) + b"data: [DONE]\n\n", SSE),
         reply("hi"),
@@ -93,11 +94,23 @@ def test_events_are_forwarded_whole(cut, ending):
     assert all(piece.endswith(2 * ending) for piece in seen.pieces)
 
 
-def test_what_is_left_of_an_event_at_the_end_is_forwarded_too():
+@pytest.mark.parametrize("cut", [1, 7, 50, 1000])
+@pytest.mark.parametrize("rest", [b"", b'data: {"choi', b"data: tail"])
+def test_a_stream_that_just_ends_ends_in_an_error(rest, cut):
     answer = stream("Hello", " you", finish=None, done=False)
-    answer.body += b'data: {"choi'
-    answer.cut = 50
-    assert play(STREAMED, [answer]).body == answer.body
+    whole, answer.body, answer.cut = answer.body, answer.body + rest, cut
+    seen = play(STREAMED, [answer])
+    assert seen.body.startswith(whole + b"event: error\ndata: ")
+    assert seen.events[-1]["error"]["code"] == "cut"
+    assert seen.choice().content == "Hello you"
+
+
+def test_half_a_json_body_is_followed_by_the_end_of_the_connection():
+    answer = reply("Hello " * 400_000)
+    answer.body, answer.cut = answer.body[:-200], 1 << 16
+    answer.broken = Failed("closed", "reset", 0.0, ConnectionError("reset"))
+    with pytest.raises(ConnectionError):
+        play(BODY, [answer])
 
 
 def test_an_event_without_end_is_forwarded_in_parts():

@@ -93,6 +93,7 @@ SEEN = [
     ("Only fast tokenizers are supported", "tool_choice"),
     ("'type' of tool must be 'function'", "tool_type"),
     ("tool type namespace not supported", "tool_type"),
+    ('Failed to parse tools: Unsupported tool type: "a"; tools = [{"description": "jinja"}]', "tool_type"),
     ("Tool call id was call_0fypS1hVX but must be a-z, A-Z, 0-9, with a length of 9.", "ids"),
     ("Failed to parse tool call arguments as JSON: [json.exception.parse_error.101] parse error", "history"),
     ("invalid tool call arguments", "history"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from functools import cached_property
@@ -64,6 +65,10 @@ def answered(got: Answered) -> None:
     assert len(seen.sent) < SENDS, "the server was asked again and again"
 
 
+FORWARDED = frozenset({"audio", "annotations"})
+"""Fields of a message that go on as the server sent them."""
+
+
 def sound(got: Answered) -> None:
     """What the client gets is what the SDK reads, usage aside, with arguments that are JSON objects."""
     seen = got.seen
@@ -89,8 +94,11 @@ def sound(got: Answered) -> None:
 
 
 def _read(kind: type[ChatCompletion | ChatCompletionChunk], body: dict[str, Any]) -> None:
-    """Read a body as the SDK's type; usage and the finish reason are the server's own words."""
+    """Read a body as the SDK's type; usage, the finish reason and what is unknown here are the server's own words."""
     choices = [{**choice, "finish_reason": "stop"} for choice in body["choices"]]
+    for choice, key in itertools.product(choices, ("message", "delta")):
+        if key in choice:
+            choice[key] = {name: value for name, value in choice[key].items() if name not in FORWARDED}
     try:
         kind.model_validate({**body, "usage": None, "choices": choices})
     except ValidationError as error:

@@ -43,6 +43,11 @@ def test_a_request_is_read_and_not_changed():
             ("b",),
         ),
         ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "a"}]}, ToolChoice(), ("a",)),
+        ({"type": "auto"}, ToolChoice(), ("a", "b")),
+        ({"type": "any"}, ToolChoice("required"), ("a", "b")),
+        ({"type": "none"}, ToolChoice("none"), ()),
+        ({}, ToolChoice(), ("a", "b")),
+        ("", ToolChoice(), ("a", "b")),
     ],
 )
 def test_tool_choice(said, choice, offered):
@@ -55,6 +60,7 @@ def test_tool_choice(said, choice, offered):
     ("body", "words"),
     [
         ({"tools": [A], "tool_choice": "bogus"}, "'bogus' is not understood"),
+        ({"tools": [A], "tool_choice": {"type": ["auto"]}}, "is not understood"),
         ({"tools": [A], "tool_choice": {"type": "function", "function": {"name": "z"}}}, "'z', which is not among"),
         ({"tool_choice": {"type": "function", "function": {"name": "z"}}}, r"offered tools \(none\)"),
         ({"tool_choice": "required"}, "no tool is offered"),
@@ -71,6 +77,7 @@ def test_tool_choice(said, choice, offered):
         ({"promptools": {"strictness": None}}, "must be one of 'strict'"),
         ({"promptools": {"provider": 1}}, "a string, or null"),
         ({"promptools": []}, "an object of options"),
+        ({"promptools": {"namespaces": {"a": 1}}}, "promptools.namespaces must be an object of strings, not"),
     ],
 )
 def test_what_cannot_be_met_is_the_callers_fault(body, words):
@@ -121,6 +128,7 @@ def test_every_option_may_be_set_for_one_request():
         "arguments": "live", "corrections": 0, "trace": True, "escape": False, "on_malformed": "call",
         "tools_in": "system", "thoughts": "turn", "order": "commentary-first", "prefill": "none", "harmony_react": True,
         "date": "2026-11-21", "accept": ("hermes", "json"), "heartbeat": 0.5,
+        "namespaces": {"container": "Runs commands."}, "undeclared": "call",
     }  # fmt: skip
     assert set(values) == set(OPTIONS)
     assert ask(promptools=values).options == Options(**values)
@@ -223,3 +231,23 @@ def test_corrections_follow_the_messages():
 )
 def test_which_requests_concern_tools(body, concerned):
     assert involves_tools(body) is concerned
+
+
+def test_the_same_tools_are_prepared_once():
+    first, second = (parse_request({"messages": [], "tools": [tool("remembered")]}, Profile()) for _ in range(2))
+    other = parse_request({"messages": [], "tools": [tool("remembered_otherwise")]}, Profile())
+    assert first.tools is second.tools
+    assert other.tools.names == ("remembered_otherwise",)
+
+
+def test_what_is_remembered_of_tools_says_which_key_they_were_under():
+    odd = [{"name": ""}]
+    notes = [parse_request({"messages": [], key: odd}, Profile()).notes for key in ("tools", "functions") * 2]
+    assert notes[0] == notes[2] == ("tools[0] is no function with a name: no call of it is known",)
+    assert notes[1] == notes[3] == ("functions[0] is no function with a name: no call of it is known",)
+
+
+def test_tools_with_a_lone_surrogate_are_taken():
+    odd = tool("lone")
+    odd["function"]["description"] = "\ud800"
+    assert parse_request({"messages": [], "tools": [odd]}, Profile()).tools.names == ("lone",)

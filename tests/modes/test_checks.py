@@ -23,9 +23,9 @@ def failed(reason, name="get_weather", whole=True):
     return Malformed(0, "<raw>", reason, f"{name}: mend it.", name=name, call=call)
 
 
-def judge(reply, raw="", stop_reason=None, usage=None, profile=None, names=NO_NAMES, **body):
+def judge(reply, raw="", stop_reason=None, usage=None, profile=None, names=NO_NAMES, harmony=False, **body):
     ask = parse_request({"messages": [], "tools": TOOLS, **body}, profile or Profile())
-    return judge_reply(ask, reply, raw=raw, stop_reason=stop_reason, usage=usage, names=names)
+    return judge_reply(ask, reply, raw=raw, stop_reason=stop_reason, usage=usage, names=names, harmony=harmony)
 
 
 def said(content="", finish="stop", **keys):
@@ -81,6 +81,32 @@ def test_a_lost_reply_is_noticed(reply, stop_reason, usage, kind):
     if kind != "answered":
         assert verdict.reply.finish_reason == "stop"
         assert verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("reply", "tokens", "body", "kind"),
+    [
+        (said("Let me look."), 25, {}, "empty_calls"),  # 12 bytes, and at most 12 tokens of tags
+        (said("Let me look."), 24, {}, "answered"),
+        (said("Here ☀."), 22, {}, "empty_calls"),
+        (said("Here ☀."), 21, {}, "answered"),
+        (said("Yes.", reasoning="Look, then answer."), 34, {}, "answered"),
+        (said("Yes.", reasoning="Look, then answer."), 35, {}, "empty_calls"),
+        (said("Let me look.", finish="length"), 90, {}, "answered"),
+        (said("Let me look."), 90, {"stream": True}, "answered"),
+        (said("Let me look."), 90, {"n": 2}, "answered"),
+        (said("Let me look."), 90, {"tool_choice": "none"}, "answered"),
+        (said("Let me look.", calls=(CALL,)), 90, {}, "answered"),
+    ],
+)
+def test_a_call_that_ollama_dropped_after_text_shows_in_the_tokens(reply, tokens, body, kind):
+    usage = {"completion_tokens": tokens}
+    verdict = judge(reply, usage=usage, profile=Profile(wire="ollama"), **body)
+    assert (verdict.kind, verdict.reply.content) == (kind, reply.content)
+    assert judge(reply, usage=usage, **body).ok, "other servers may count thoughts that they hide"
+    assert judge(reply, usage=usage, profile=Profile(wire="ollama", swallows=False), **body).ok
+    assert judge(reply, profile=Profile(wire="ollama"), **body).ok
+    assert judge(reply, usage=usage, profile=Profile(wire="ollama"), harmony=True, **body).ok, "all of it was read here"
 
 
 def test_empty_answers_are_answers_where_the_profile_says_so():

@@ -357,3 +357,28 @@ def test_what_the_server_does_not_heed_is_not_sent():
 def test_a_conversation_that_cannot_be_told():
     with pytest.raises(UsageError, match="role 'critic'"):
         sent([{"role": "critic", "content": "x"}])
+
+
+PYTHON = {"type": "function", "function": {
+    "name": "python", "description": "Runs code.", "x-promptools": {"free_text": "code"},
+    "parameters": {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
+}}  # fmt: skip
+
+
+def ran(code):
+    call = {"id": "c1", "function": {"name": "python", "arguments": json.dumps({"code": code})}}
+    return [USER, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c1", "content": "1"}]
+
+
+def test_a_tool_that_takes_free_text():
+    prompt = text(ran('print("<|end|>")'), tools=[PYTHON, WEATHER])
+    assert "## python\n\nRuns code.<|end|>" in prompt
+    assert 'assistant to=python<|channel|>analysis code<|message|>print("<\\|end|>")<|call|>' in prompt
+    assert "<|start|>python to=assistant<|channel|>analysis<|message|>1<|end|>" in prompt
+
+
+def test_a_required_call_of_one_begins_with_its_header():
+    named = {"type": "function", "function": {"name": "python"}}
+    keys = {"tools": [PYTHON, WEATHER], "tool_choice": named, "options": {"prefill": "call"}}
+    assert sent(**keys).prefill == "<|channel|>analysis to=python code<|message|>"
+    assert "Call the tool python now" in text(**keys | {"options": {}})

@@ -259,7 +259,9 @@ def test_a_call_without_tools_is_swallowed_and_asked_for_again():
     assert seen.reply.trace.attempts[0].outcome == "swallowed"
 
 
-def test_a_runner_that_died_after_content_passes_as_it_came():
+def test_a_runner_that_died_after_content_passes_as_it_came_and_ends_in_an_error():
     name = ("ollama", "runner killed, streamed")
     seen = played(name)
-    assert seen.body.decode() == RECORDED[name]["body"]
+    assert seen.body.decode().startswith(RECORDED[name]["body"])
+    assert seen.events[-1]["error"]["code"] == "cut"
+    assert not seen.done

@@ -43,8 +43,9 @@ def test_a_whole_reply_becomes_one_delta_a_choice_and_one_for_the_usage():
         "system_fingerprint": "vllm-0.32.0-78e08dde",
         "usage": {"prompt_tokens": 124, "completion_tokens": 29},
     }
+    end = {"stop_reason": 200012}
     assert decode_reply(body) == [
-        Delta(index=0, reasoning="Need the tool.", finish_reason="stop", stop_reason=200012),
+        Delta(index=0, reasoning="Need the tool.", finish_reason="stop", **end, choice_extra=end),
         Delta(index=1, content="b", finish_reason="length", logprobs={"content": []}),
         Delta(index=None, usage={"prompt_tokens": 124, "completion_tokens": 29}),
     ]

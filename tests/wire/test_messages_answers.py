@@ -208,6 +208,8 @@ def test_errors(status, kind):
         ("InternalError", "promptools_bug", "api_error"),
         ("invalid_request_error", "invalid_api_key", "authentication_error"),
         ("UsageError", "body_too_large", "request_too_large"),
+        ("invalid_request_error", "header_too_large", "invalid_request_error"),
+        ("UpstreamError", "no_answer", "api_error"),
     ],
 )
 def test_our_own_errors(kind, code, sent):

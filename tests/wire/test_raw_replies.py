@@ -25,7 +25,8 @@ def test_vllm_says_by_which_token_the_reply_ended():
     usage = {"prompt_tokens": 22, "completion_tokens": 29, "total_tokens": 51}
     body = {**vllm(text=CALL, finish_reason="stop", stop_reason=200012), "usage": usage}
     delta, spent = completions_endpoint.decode_reply(body)
-    assert delta == Delta(content=CALL + "<|call|>", finish_reason="stop", stop_reason=200012)
+    ending = {"stop_reason": 200012}
+    assert delta == Delta(content=CALL + "<|call|>", finish_reason="stop", **ending, choice_extra=ending)
     assert spent == Delta(index=None, usage=usage)
 
 

@@ -47,6 +47,10 @@ class ChoiceWriter(Protocol):
         """Return the chunks for `event`, those of text with its log probabilities."""
         ...
 
+    def discard_attempt(self) -> None:
+        """Keep the reasoning of an attempt that failed, the only thing written of it, apart from the next attempt's."""
+        ...
+
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
         """Return the chunk that ends the choice."""
         ...
@@ -94,6 +98,8 @@ class ChoiceStream:
         self._held.clear()
         self._logprobs.clear()
         self._after_malformed = False
+        if self._writer is not None:
+            self._writer.discard_attempt()
 
     def finish(self, reply: Reply, envelope: Envelope, *, valid: bool = True) -> list[dict[str, Any]]:
         """Return the last chunks: what was held, calls that were not sent yet, the finish reason.

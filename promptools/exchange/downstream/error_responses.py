@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from promptools.errors import UsageError
 from promptools.exchange.downstream.response_writer import response_headers
 from promptools.exchange.effects import Head
 from promptools.exchange.upstream.upstream_reply import get_header, is_stream
 
 if TYPE_CHECKING:
-    from promptools.errors import UsageError
     from promptools.exchange.exchange_state import ExchangeState, Steps
+    from promptools.exchange.runner import Exchange
     from promptools.exchange.upstream.failure import Failure
 
 _JSON = "application/json"
@@ -19,6 +20,21 @@ LONGER_CONTEXT_HINT = (
     "Shorten it, or give the model a longer context (Ollama: num_ctx, up to num_ctx_limit in its profile; vLLM: "
     "--max-model-len; llama.cpp: --ctx-size; SGLang: --context-length; LM Studio: in the model's settings)"
 )
+
+
+def run_route(state: ExchangeState, steps: Steps[None]) -> Exchange:
+    """Run the steps of a route without a reply to read; an invalid request is answered with HTTP 400."""
+    problem: BaseException | None = None
+    try:
+        yield from steps
+    except UsageError as error:
+        yield from respond_bad_request(state, error)
+    except BaseException as error:
+        problem = error
+        raise
+    finally:
+        state.observe_end([], problem)
+    return None
 
 
 def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from promptools.exchange.downstream.response_writer import ResponseWriter, encode_json, response_headers
 from promptools.exchange.effects import Failed, Head, Opened
 from promptools.exchange.exchange_state import AttemptFacts
+from promptools.exchange.observer import WrittenChoice
 from promptools.exchange.retry.mode_registry import get_mode
 from promptools.exchange.upstream.failure import Failure, failure_of_connection, failure_of_error, failure_of_status
 from promptools.exchange.upstream.upstream_reply import ReplyDecoder, get_header, is_stream
@@ -34,11 +35,13 @@ from promptools.wire.chat_decoder import Envelope
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from promptools.exchange.context import Context
     from promptools.exchange.exchange_state import ExchangeState, Steps
     from promptools.exchange.retry.attempt_plan import AttemptPlan
     from promptools.modes.mode import ChoiceReader
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.parsing.events import Event
+    from promptools.types import Reply
 
 AttemptOutcome: TypeAlias = "Failure | dict[int, Verdict]"
 """The failure of the whole attempt, or the verdict on each choice; a choice that the server never sent is missing."""
@@ -69,15 +72,10 @@ class AttemptRunner:
         self.decoder = ReplyDecoder(
             plan.request.stream,
             self._request.wire,
-            self._default_envelope,
+            partial(_default_envelope, state.context, plan.request.model),
             choices=len(self._client_index),
             limit=state.context.max_reply,
         )
-
-    def _default_envelope(self) -> Envelope:
-        context = self._state.context
-        created = int(context.wall_clock().timestamp()) if context.wall_clock is not None else 0
-        return Envelope(f"chatcmpl-{context.new_id()}", self._plan.request.model, created)
 
     def run(self) -> Steps[AttemptOutcome]:
         """Send the request, read the reply and judge it."""
@@ -155,24 +153,24 @@ class AttemptRunner:
 
     def _judge(self, opened: Opened, broke: Failed | None) -> Steps[AttemptOutcome]:
         decoder = self.decoder
-        part = next(iter(self.readers.values())).reply
         if broke:
             yield from self._flush_text()
-            return failure_of_connection(broke, opened, part)
+            return failure_of_connection(broke, opened, self._partial_reply)
         if decoder.server_error:
             yield from self._flush_text()
-            return failure_of_error(decoder.server_error, opened, decoder.body, part, decoder.wire)
+            return failure_of_error(decoder.server_error, opened, decoder.body, self._partial_reply, decoder.wire)
         if decoder.limit_error:
             yield from self._flush_text()
-            return Failure("too_large", decoder.limit_error, opened=opened, partial_reply=part)
+            return Failure("too_large", decoder.limit_error, opened=opened, partial_reply=self._partial_reply)
         if decoder.decode_error:
             yield from self._flush_text()
             coding = get_header(opened.headers, "content-encoding")  # one that was decoded is no longer in the headers
             why = f"{decoder.decode_error}; its content-encoding is {coding!r}" if coding else decoder.decode_error
-            return Failure("garbled", why, opened=opened, body=decoder.body, partial_reply=part)
+            return Failure("garbled", why, opened=opened, body=decoder.body, partial_reply=self._partial_reply)
         if decoder.streamed and not (self._plan.request.stream or decoder.finish_reasons or decoder.done):
             # a server that streams although no stream was requested
-            return Failure("cut", "the stream ended without a finish reason", opened=opened, partial_reply=part)
+            why = "the stream ended without a finish reason"
+            return Failure("cut", why, opened=opened, partial_reply=self._partial_reply)
         verdicts: dict[int, Verdict] = {}
         for sent, index in self._received_choices().items():
             finish = final_finish_reason(
@@ -183,6 +181,11 @@ class AttemptRunner:
                 yield from self._send_events(index, rest)
             verdicts[index] = self._verify(sent, index)
         return verdicts
+
+    @property
+    def _partial_reply(self) -> Reply:
+        """The first choice, as far as it was read."""
+        return next(iter(self.readers.values())).reply
 
     def _received_choices(self) -> dict[int, int]:
         """Return the choices to judge: all, unless the server sent some of them complete and nothing of the others."""
@@ -212,10 +215,26 @@ class AttemptRunner:
             names=self._names,
         )
 
+    def written(self) -> tuple[WrittenChoice, ...]:
+        """Return what the server sent of each choice."""
+        decoder = self.decoder
+        return tuple(
+            WrittenChoice(self.readers[index].text, decoder.finish_reasons.get(sent), decoder.stop_reasons.get(sent))
+            for sent, index in self._client_index.items()
+            if sent in decoder.seen_choices
+        )
+
     def envelope(self, index: int) -> Envelope:
-        """Return the envelope, with the stop reason of a choice."""
+        """Return the envelope, with what the server says about a choice besides its message."""
+        decoder = self.decoder
         sent = next((server_index for server_index, own_index in self._client_index.items() if own_index == index), -1)
-        return replace(self.decoder.envelope, stop_reason=self.decoder.stop_reasons.get(sent))
+        envelope, stop_reason = decoder.envelope, decoder.stop_reasons.get(sent)
+        chat = decoder.wire == "chat"
+        choice = decoder.choice_extra.get(sent, {}) if chat else {}
+        message = decoder.message_extra.get(sent, {}) if chat else {}
+        if envelope.stop_reason == stop_reason and not choice and not message:
+            return envelope
+        return replace(envelope, stop_reason=stop_reason, choice_extra=choice, message_extra=message)
 
     def call_signalled(self, index: int) -> bool:
         """Whether the server signalled a call in this choice; False in harmony mode, where we parse the calls."""
@@ -226,6 +245,11 @@ class AttemptRunner:
             self.decoder.stop_reasons.get(sent) == HARMONY_CALL
             or self.decoder.finish_reasons.get(sent) in CALL_FINISH_REASONS
         )
+
+
+def _default_envelope(context: Context, model: str) -> Envelope:
+    created = int(context.wall_clock().timestamp()) if context.wall_clock is not None else 0
+    return Envelope(f"chatcmpl-{context.new_id()}", model, created)
 
 
 def final_finish_reason(sent: str | None, reader: ChoiceReader, request: ToolRequest, *, ended: bool) -> str | None:

@@ -8,8 +8,10 @@ Each remedy uses something up, so a plan ends even without a stop policy: a mode
 (once per mode; `tool_choice` a few times, each with a weaker choice), or the single repetition.
 
 The breaker is consulted when a mode is chosen. It records every success, and of the failures those in `COUNTED_KINDS`
-that the plan answers with another mode, a repetition or nothing. It is ignored if a mode is forced, or if it would
-leave no mode at all.
+that the plan answers with another mode, a repetition or nothing. A crash is recorded once another mode has done better:
+an error that every mode meets is due to the request (an image for a model that takes none), or to the whole server. The
+breaker is ignored if a mode is forced, or if it would leave no mode at all: all others are open, or turn out not to be
+possible.
 """
 
 from __future__ import annotations
@@ -76,6 +78,10 @@ class AttemptPlan:
         self._harmony_left = _allows_harmony_last(request, modes) and not self._forced
         self._mode_before: ModeName | None = None
         self._modes_left = list(modes)
+        self._skipped: list[ModeName] = []
+        """The modes that the breaker did not admit."""
+        self._crashed: list[BreakerKey] = []
+        """The modes in which the server crashed, to be recorded if another one succeeds."""
         self._known_context: int | None = None
         self._apply_known_context(context.context_sizes.get(provider_model, at))
         self._uses_breaker = not self._forced
@@ -115,6 +121,9 @@ class AttemptPlan:
 
     def record_success(self, at: float) -> None:
         """Record a good reply in the current mode."""
+        for key in self._crashed:
+            if key != self.key:
+                self._breaker.record_failure(key, at, why="crashed")
         self._breaker.record_success(self.key)
         if self.request.num_ctx is not None:
             self._context.context_sizes.put(self._provider_model, self.request.num_ctx, at)
@@ -122,6 +131,9 @@ class AttemptPlan:
     def record_failure(self, failure: Failure, at: float) -> None:
         """Record a failure that is the server's with the breaker, not one that the model may correct."""
         if failure.kind not in COUNTED_KINDS or (failure.verdict is not None and failure.verdict.retry_with_feedback):
+            return
+        if failure.kind == "crashed":
+            self._crashed.append(self.key)
             return
         self._breaker.record_failure(self.key, at, why=failure.kind, lasting=failure.kind in LASTING_KINDS)
 
@@ -141,7 +153,8 @@ class AttemptPlan:
 
     def skip_mode(self, why: str, at: float) -> bool:
         """Skip a mode that cannot render this request; return whether there is another mode to try."""
-        mode = self._pop_mode(at) if self.mode in {"harmony", "raw"} and not self._forced else None
+        raw = self.mode in {"harmony", "raw"} and not self._forced
+        mode = (self._pop_mode(at) or self._pop_skipped_mode()) if raw else None
         if mode is None:
             return False
         self.notes.append(f"{self.mode} mode was passed over: {why}")
@@ -212,9 +225,16 @@ class AttemptPlan:
         return True
 
     def _return_to_mode_before(self, failure: Failure) -> str | None:
-        """Return from a mode that is not possible to the previous one, once: another sample may succeed there."""
-        if failure.kind not in {"no_raw", "tool_media"} or self._mode_before is None or self._repeated:
+        """Return from a mode that is not possible to the previous one, once: another sample may succeed there.
+
+        If there was none, the breaker has left only this one: then a mode that it skipped is tried.
+        """
+        if failure.kind not in {"no_raw", "tool_media"} or self._repeated:
             return None
+        if self._mode_before is None:
+            skipped = self._pop_skipped_mode()
+            self.mode = skipped or self.mode
+            return f"{skipped} mode is tried all the same" if skipped else None
         self._repeated = True
         self.mode = self._mode_before
         return f"{self.mode} mode is tried once more"
@@ -234,7 +254,12 @@ class AttemptPlan:
             if not self._uses_breaker or self._breaker.allows(key, at):
                 return mode
             self.notes.append(f"{mode} mode was skipped: it failed lately ({self._breaker.why(key)})")
+            self._skipped.append(mode)
         return None
+
+    def _pop_skipped_mode(self) -> ModeName | None:
+        """Remove and return the first mode that the breaker did not admit."""
+        return self._skipped.pop(0) if self._skipped else None
 
     def _ignore_breaker(self, modes: Sequence[ModeName]) -> ModeName:
         """Return the first mode although all are open: there is a request to serve, so the breaker is ignored."""

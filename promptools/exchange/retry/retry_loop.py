@@ -77,7 +77,7 @@ class RetryLoop:
         """End the response to the client."""
         assert self._attempt is not None
         sends = len(self._state.attempts)
-        report = _trace_report(self.traced_replies()) if request.options.trace else None
+        report = _trace_report(self.traced_replies(), request) if request.options.trace else None
         comment = f"promptools mode={self.mode} attempts={sends}"
         phases = self._state.phases(whole=not request.stream)
         data = self._writer.end(Summary(self._state.usage, report, comment, self._state.seconds, phases))
@@ -109,11 +109,11 @@ class RetryLoop:
         self._attempt = attempt
         outcome = yield from attempt.run()
         if isinstance(outcome, Failure):
-            self._state.record(plan.mode, outcome, attempt.decoder.usage)
+            self._state.record(plan.mode, outcome, attempt.decoder.usage, attempt.written)
             return outcome
         failed = yield from self._finish_good(attempt, outcome)
         first = next(iter(failed.values()), None)
-        self._state.record(plan.mode, first, attempt.decoder.usage)
+        self._state.record(plan.mode, first, attempt.decoder.usage, attempt.written)
         if first is None:
             plan.record_success(self.now)
         if first and len(indices) == 1:
@@ -216,7 +216,8 @@ class RetryLoop:
         attempt = self._attempt
         envelope = attempt.envelope(index) if attempt else Envelope()
         tail = attempt.decoder.last_extra if attempt else {}
-        self.replies[index] = replace(reply, finish_reason=finish_reason(reply))
+        finish = finish_reason(reply)
+        self.replies[index] = reply if reply.finish_reason == finish else replace(reply, finish_reason=finish)
         data = self._writer.finish(index, reply, envelope, tail, valid=valid)
         if data and attempt:
             yield from self._state.emit(data, attempt.head)
@@ -241,7 +242,7 @@ def single_choice(request: ToolRequest) -> ToolRequest:
     return replace(request, n=1, body={key: value for key, value in request.body.items() if key != "n"})
 
 
-def _trace_report(replies: Sequence[Reply]) -> dict[str, Any]:
+def _trace_report(replies: Sequence[Reply], request: ToolRequest) -> dict[str, Any]:
     """Return the value of the `promptools` key: mode, attempts and notes, and the fixes of each choice."""
     trace = replies[0].trace
     return {
@@ -256,7 +257,14 @@ def _trace_report(replies: Sequence[Reply]) -> dict[str, Any]:
                 "dialects": {call.id: call.dialect for call in reply.calls},
                 "malformed": [call.to_dict() for call in reply.malformed],
                 "tries": [attempt.to_dict() for attempt in reply.trace.tries],
+                **(_undeclared(reply) if request.options.takes_undeclared else {}),
             }
             for index, reply in enumerate(replies)
         ],
     }
+
+
+def _undeclared(reply: Reply) -> dict[str, Any]:
+    """Return the ids of calls of tools that the request does not declare; nothing without any."""
+    ids = [call.id for call in reply.calls if call.unknown_tool]
+    return {"undeclared": ids} if ids else {}

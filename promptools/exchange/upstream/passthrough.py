@@ -8,7 +8,8 @@ reply has two phases:
                      end it (error, finish reason, end marker); a whole reply is held. If the reply turns out to be
                      lost, what is held is discarded and the retry loop takes over.
     after content    bytes are forwarded unparsed; only the end of the stream is looked for. An event, or line, that is
-                     not complete waits for its rest: an error that follows a broken one is an event of its own
+                     not complete waits for its rest: an error that follows a broken one is an event of its own. A
+                     stream that just ends, as if it were complete, ends with an error too
 
 The first content, call or refusal ends the first phase, and so do more than `MAX_HELD` bytes held: a lost reply is
 smaller.
@@ -16,18 +17,21 @@ smaller.
 
 from __future__ import annotations
 
-import json
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from promptools.exchange.effects import Failed, Head, Opened
+from promptools.exchange.exchange_state import Heartbeat
 from promptools.exchange.retry.attempt import CALL_FINISH_REASONS
 from promptools.exchange.upstream.failure import Failure, failure_of_connection, failure_of_error, failure_of_status
 from promptools.exchange.upstream.stream_end import StreamEndDetector
-from promptools.exchange.upstream.upstream_reply import ReplyDecoder
+from promptools.exchange.upstream.upstream_reply import ReplyDecoder, get_header, is_stream
 from promptools.modes.replies.verdict import HARMONY_CALL, MAX_EMPTY_TOKENS
 from promptools.profiles.profile import Wire
 from promptools.wire.json_types import as_int
+from promptools.wire.lenient_json import parse_json
+from promptools.wire.sse import KEEP_ALIVE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +44,7 @@ RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "
 """Failures caused by the model's output, not by the request; and overflow, whose text differs on every server."""
 MAX_HELD = 1 << 20
 """The most bytes of a reply that are held until it has content; a longer one is forwarded, as a lost one is smaller."""
+_CUT = "the stream ended without a finish reason"
 _DELIMITERS: dict[Wire, re.Pattern[bytes]] = {"chat": re.compile(rb"\r\n\r\n|\n\n|\r\r"), "ollama": re.compile(rb"\n")}
 """The end of an event (SSE), or of a line (NDJSON)."""
 _ENDS: dict[Wire, tuple[bytes, ...]] = {"chat": (b"\n\n", b"\r\n\r\n", b"\r\r"), "ollama": (b"\n",)}
@@ -53,7 +58,7 @@ class PassthroughMonitor:
         self.wire: Wire = wire
         self.has_content = False
         """Whether content, a call or a refusal has been seen, or more than `MAX_HELD` bytes."""
-        self._decoder = ReplyDecoder(streamed=streamed, wire=wire)
+        self._streamed = streamed
         self._end_detector = StreamEndDetector(wire)
         self._delimiter = _DELIMITERS[wire]
         self._swallows = swallows
@@ -63,16 +68,28 @@ class PassthroughMonitor:
         self._has_reasoning = False
         self._closed = False
 
+    @cached_property
+    def _decoder(self) -> ReplyDecoder:
+        """Reads the reply as far as that is needed."""
+        return ReplyDecoder(streamed=self._streamed, wire=self.wire)
+
     @property
     def is_over(self) -> bool:
         """Whether the server has signalled the end of the stream; it may keep the connection open."""
         return self._end_detector.seen
 
+    @property
+    def ended_early(self) -> bool:
+        """Whether nothing of a stream that ended says that it is complete."""
+        decoder = self._decoder
+        complete = decoder.server_error or decoder.finish_reasons or decoder.done
+        return decoder.streamed and not (complete or self._end_detector.is_complete())
+
     def feed(self, data: bytes) -> bytes:
         """Return the bytes that may be forwarded now that `data` has arrived."""
-        if self._decoder.streamed:
+        if self._streamed:
             self._end_detector.feed(data)
-        if not self._decoder.streamed:
+        if not self._streamed:
             if self.has_content:
                 return data
             self._held += data
@@ -131,10 +148,10 @@ class PassthroughMonitor:
 
     def end(self) -> bytes:
         """Parse what is held at the end of the reply; unless there is a `failure`, the `held` may be forwarded."""
-        if not self._decoder.streamed and _is_plain_answer(self._held):
+        if not self._streamed and _is_plain_answer(self._held):
             self.has_content = True
         if not self.has_content:
-            held = self._buffer if self._decoder.streamed else self._held
+            held = self._buffer if self._streamed else self._held
             self._inspect([*self._decoder.feed(bytes(held)), *self._decoder.close()])
         self._closed = True
         return b""
@@ -146,16 +163,16 @@ class PassthroughMonitor:
 
     def failure(self, opened: Opened) -> Failure | None:
         """Return what is wrong with the reply so far; None if nothing is, or nothing that a retry can fix."""
-        decoder = self._decoder
         if self.has_content:
             return None
+        decoder = self._decoder
         if decoder.server_error:
             failure = failure_of_error(decoder.server_error, opened, decoder.body, wire=self.wire)
             return failure if failure.kind in RETRIED_KINDS else None
         if not self._closed or decoder.decode_error:
             return None
         if decoder.streamed and not decoder.finish_reasons and not decoder.done:
-            return Failure("cut", "the stream ended without a finish reason", opened=opened)
+            return Failure("cut", _CUT, opened=opened)
         lost = decoder.stop_reasons.get(0) == HARMONY_CALL or decoder.finish_reasons.get(0) in CALL_FINISH_REASONS
         if lost or self._is_swallowed():
             return Failure("swallowed", "an answer without content", opened=opened, call_signalled=lost)
@@ -183,7 +200,7 @@ def _is_plain_answer(body: bytearray) -> bool:
     if b'"error"' in body:
         return False
     try:
-        data = json.loads(body)
+        data = parse_json(bytes(body))
         (choice,) = data["choices"]
         content = choice["message"]["content"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -191,21 +208,45 @@ def _is_plain_answer(body: bytearray) -> bool:
     return isinstance(content, str) and bool(content.strip())
 
 
-def forward(state: ExchangeState, body: bytes, monitor: PassthroughMonitor) -> Steps[Failure | None]:
-    """Send `body` and forward the response; return the failure if no content was forwarded and a retry may help."""
+def forward(
+    state: ExchangeState, body: bytes, monitor: PassthroughMonitor, heartbeat: float = 0.0
+) -> Steps[Failure | None]:
+    """Send `body` and forward the response; return the failure if no content was forwarded and a retry may help.
+
+    In a stream of events that is silent for `heartbeat` seconds (0: never), comments are sent between two events.
+    """
     opened = yield from state.send(body, state.client_api.path)
     if isinstance(opened, Failed):
         return failure_of_connection(opened)
     head = Head(opened.status, opened.headers)
     if not 200 <= opened.status < 300:
-        error_body = yield from state.read_all(MAX_HELD)
-        error = failure_of_status(opened, error_body, monitor.wire)
-        if error.kind in RETRIED_KINDS:
-            return error
-        yield from state.emit(error_body, lambda: head)
-        while len(error_body) > MAX_HELD and isinstance(chunk := (yield from state.read()), bytes):
-            yield from state.emit(chunk, lambda: head)
-        return None
+        return (yield from _forward_error(state, opened, head, monitor))
+    if heartbeat and _takes_comments(opened):
+        state.heartbeat = Heartbeat(heartbeat, KEEP_ALIVE, lambda: head)
+    try:
+        return (yield from _forward_body(state, opened, head, monitor))
+    finally:
+        state.heartbeat = None
+
+
+def _forward_error(
+    state: ExchangeState, opened: Opened, head: Head, monitor: PassthroughMonitor
+) -> Steps[Failure | None]:
+    """Forward an error response, unless a retry may help."""
+    error_body = yield from state.read_all(MAX_HELD)
+    error = failure_of_status(opened, error_body, monitor.wire)
+    if error.kind in RETRIED_KINDS:
+        return error
+    yield from state.emit(error_body, lambda: head)
+    while len(error_body) > MAX_HELD and isinstance(chunk := (yield from state.read()), bytes):
+        yield from state.emit(chunk, lambda: head)
+    return None
+
+
+def _forward_body(
+    state: ExchangeState, opened: Opened, head: Head, monitor: PassthroughMonitor
+) -> Steps[Failure | None]:
+    """Forward the body of a response, or return its failure."""
     while True:
         chunk = yield from state.read()
         if isinstance(chunk, Failed):
@@ -215,11 +256,24 @@ def forward(state: ExchangeState, body: bytes, monitor: PassthroughMonitor) -> S
         if over and chunk is not None:
             monitor.end()
         if data:
+            if not data.endswith(_ENDS["chat"]):
+                state.heartbeat = None  # the event is too long to be held, and no comment may be inside of it
             yield from state.emit(data, lambda: head)
         failure = monitor.failure(opened)
         if failure:
             yield from state.abandon()
             return failure
+        if chunk is None and monitor.ended_early and is_stream(opened.headers, asked=False):
+            return Failure("cut", _CUT, opened=opened)
         if over:
             yield from state.emit(monitor.held, lambda: head)
             return None
+
+
+def _takes_comments(opened: Opened) -> bool:
+    """Whether comments may be added to a response: it is a stream of events, whose bytes are neither counted nor coded.
+
+    The driver decodes what it can, and then drops these fields.
+    """
+    framed = any(get_header(opened.headers, name) for name in ("content-length", "content-encoding"))
+    return "event-stream" in get_header(opened.headers, "content-type").lower() and not framed

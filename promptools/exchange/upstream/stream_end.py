@@ -1,4 +1,7 @@
-"""Detect the end-of-stream marker in the raw bytes of a stream that is forwarded unparsed."""
+"""Detect the end-of-stream marker in the raw bytes of a stream that is forwarded unparsed.
+
+A stream of chat completions may end without its marker; then a finish reason, or an error, says that it is complete.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,9 @@ if TYPE_CHECKING:
 
 _DONE_EVENT = re.compile(rb"[\r\n]data: ?\[DONE\][ \t]*(?:\r\n\r\n|\n\n|\r\r)")
 """The last event of an OpenAI stream, with its blank line. JSON has no raw line breaks, so no content can match."""
+_FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"')
+"""A finish reason that is not null. Inside a JSON string its quotes would be escaped."""
+_ERROR = b'{"error"'
 _MAX_EVENT = 64
 """Bytes that are kept in case a chunk boundary splits the event, which is shorter."""
 _DONE_FIELD = re.compile(rb'"done"\s*:\s*true')
@@ -27,17 +33,30 @@ class StreamEndDetector:
     def __init__(self, wire: Wire) -> None:
         self.seen = False
         """Whether the server has signalled the end."""
-        self._scan = self._scan_events if wire == "chat" else self._scan_lines
+        self._finished = False
+        """Whether it has sent a finish reason or an error."""
+        self._wire: Wire = wire
         self._tail = bytearray(b"\n")
 
     def feed(self, data: bytes) -> None:
         """Scan the next bytes."""
-        if not self.seen:
-            self._scan(data)
+        if self.seen:
+            return
+        if self._wire == "chat":
+            self._scan_events(data)
+        else:
+            self._scan_lines(data)
+
+    def is_complete(self) -> bool:
+        """Whether a stream that ended here is complete; its last line may lack its line break."""
+        if self._wire == "chat":
+            return self.seen or self._finished or b"[DONE]" in self._tail
+        return self.seen or self._finished or self._tail.startswith(_ERROR) or _is_last(bytes(self._tail))
 
     def _scan_events(self, data: bytes) -> None:
         text = bytes(self._tail) + data
         self.seen = b"[DONE]" in text and _DONE_EVENT.search(text) is not None
+        self._finished = self._finished or _FINISH_REASON.search(text) is not None or _ERROR in text
         self._tail = bytearray(text[-_MAX_EVENT:])
 
     def _scan_lines(self, data: bytes) -> None:
@@ -45,6 +64,7 @@ class StreamEndDetector:
         self._keep(first)
         for line in rest:
             self.seen = self.seen or _is_last(bytes(self._tail))
+            self._finished = self._finished or self._tail.startswith(_ERROR)
             self._tail.clear()
             self._keep(line)
 

@@ -98,8 +98,12 @@ class ReplyDecoder:
     """Finish reasons by choice."""
     stop_reasons: dict[int, str | int] = field(default_factory=dict[int, "str | int"])
     """vLLM's stop reasons by choice."""
+    choice_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
+    """Fields of choices that are not decoded, by choice."""
+    message_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
+    """Those of their messages."""
     last_extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The extra fields of the server's last chunk, such as `timings`."""
+    """The extra fields of the server's last chunks, such as `timings`."""
     done: bool = False
     """Whether the server signalled the end of the stream."""
     decode_error: str | None = None
@@ -110,8 +114,8 @@ class ReplyDecoder:
     """The message that the limit was exceeded; nothing after it is read."""
     fixes: dict[str, None] = field(default_factory=dict[str, None])
     """Descriptions of the fixes that were needed to parse the server's JSON, without duplicates."""
-    _sse: SseDecoder = field(default_factory=SseDecoder)
-    _lines: LineDecoder = field(default_factory=LineDecoder)
+    _splitter: SseDecoder | LineDecoder | None = None
+    """Splits a stream into events, or into lines; made for the first bytes."""
     _body_chunks: list[bytes] = field(default_factory=list[bytes])
     _envelope_read: bool = False
     _buffered: int = 0
@@ -133,7 +137,7 @@ class ReplyDecoder:
         """Return the deltas that `data` completes."""
         if self.streamed:
             deltas = [delta for event in self._split(data) for delta in self._decode_event(event)]
-            self._check_limit(self._lines.buffered + self._sse.buffered)
+            self._check_limit(0 if self._splitter is None else self._splitter.buffered)
             return deltas
         self._body_chunks.append(data)
         self._buffered += len(data)
@@ -159,10 +163,12 @@ class ReplyDecoder:
 
     def _split(self, data: bytes | None) -> list[ServerSentEvent]:
         """Return the events, or the lines as events, that `data` completes; None ends the body."""
-        if REPLY_FORMATS[self.wire].is_ndjson:
-            lines = self._lines.close() if data is None else self._lines.feed(data)
-            return [ServerSentEvent(data=line) for line in lines]
-        return self._sse.close() if data is None else self._sse.feed(data)
+        if self._splitter is None:
+            self._splitter = LineDecoder() if REPLY_FORMATS[self.wire].is_ndjson else SseDecoder()
+        if isinstance(self._splitter, SseDecoder):
+            return self._splitter.close() if data is None else self._splitter.feed(data)
+        lines = self._splitter.close() if data is None else self._splitter.feed(data)
+        return [ServerSentEvent(data=line) for line in lines]
 
     def _decode_event(self, event: ServerSentEvent) -> list[Delta]:
         """Return the deltas of one event or line; a comment has none."""
@@ -172,9 +178,8 @@ class ReplyDecoder:
             self.done = True
             return []
         deltas = [delta for body in self._json_values(event) for delta in self._decode_chunk(body)]
-        self._buffered += sum(map(_memory_size, deltas)) + (
-            len(event.data) if any(delta.logprobs for delta in deltas) else 0
-        )
+        other = any(delta.logprobs or delta.choice_extra or delta.message_extra for delta in deltas)
+        self._buffered += sum(map(_memory_size, deltas)) + (len(event.data) if other else 0)
         self._check_limit(0)
         return deltas
 
@@ -207,6 +212,8 @@ class ReplyDecoder:
             self.last_extra = dict(shapes.read_envelope(body).extra)
             # in these APIs the finish reason comes with the last line or event
             self.done = self.done or (shapes.ends_with_finish and len(self.finish_reasons) >= self.choices)
+        elif self.finish_reasons and not deltas:  # llama.cpp: `timings` come with the usage, if that is asked for
+            self.last_extra |= shapes.read_envelope(body).extra
         return deltas
 
     def _select_choices(self, deltas: list[Delta]) -> list[Delta]:
@@ -215,7 +222,7 @@ class ReplyDecoder:
             return deltas
         first = next((delta.index for delta in deltas if delta.index is not None), None)
         return [
-            delta if delta.index is None else replace(delta, index=0)
+            delta if delta.index in {None, 0} else replace(delta, index=0)
             for delta in deltas
             if delta.index in {None, first}
         ]
@@ -248,6 +255,10 @@ class ReplyDecoder:
                 self.finish_reasons[delta.index] = delta.finish_reason
             if delta.stop_reason is not None:
                 self.stop_reasons[delta.index] = delta.stop_reason
+            if delta.choice_extra:
+                chat_decoder.add_fields(self.choice_extra.setdefault(delta.index, {}), delta.choice_extra)
+            if delta.message_extra:
+                chat_decoder.add_fields(self.message_extra.setdefault(delta.index, {}), delta.message_extra)
         return [delta for delta in deltas if delta.index is not None]
 
 

@@ -80,3 +80,19 @@ def requested_context(request: ToolRequest) -> int | None:
     """Return the context to request, in tokens; None leaves it to the server."""
     num_ctx = request.profile.num_ctx
     return num_ctx if isinstance(num_ctx, int) else request.num_ctx
+
+
+def available_context(request: ToolRequest) -> int | None:
+    """Return the tokens that a prompt and its reply may have together; None if that is not known.
+
+    Of Ollama more than its default is requested where a prompt needs it, so there it is the most that may be.
+    """
+    profile = request.profile
+    if profile.wire != "ollama":
+        return profile.context
+    own = own_context(request.body)
+    if isinstance(own, int) and own > 0:
+        return own
+    if isinstance(profile.num_ctx, int):
+        return profile.num_ctx
+    return profile.num_ctx_limit if profile.num_ctx == "fit" and profile.context is not None else profile.context

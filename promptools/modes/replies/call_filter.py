@@ -11,10 +11,12 @@ offered and not strict, it is within `parallel_tool_calls`, and the other source
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from promptools.dialects.calls.resolve import unknown_tool_message
+from promptools.modes.replies.tool_deltas import NATIVE
 from promptools.modes.requests.history import alnum9_id
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Text
 from promptools.types import Call, Discarded, Malformed, Span
@@ -27,8 +29,17 @@ if TYPE_CHECKING:
 
 CallSource = Literal["text", "server", "thoughts", "answer"]
 
+HEADER_NAMES = frozenset(("code", "json", "assistant", "analysis", "commentary", "final"))
+"""The tool names that vLLM reports for a malformed header (measured on 0.28 and 0.32); no offered tool has them."""
+_MARKUP = re.compile(r"[<>{}]")
+"""Characters of no tool name: vLLM 0.28 takes everything after `to=` for one, arguments too."""
 FORBIDDEN_PREFIXES = ("tool_choice is none: ", "no tool was offered: ")
 """The prefixes of notes on calls that were dropped because no call may be made."""
+
+
+def is_header_part(name: str) -> bool:
+    """Whether the name of a structured call is a part of a Harmony header, which the server took for a tool's."""
+    return name in HEADER_NAMES or _MARKUP.search(name) is not None
 
 
 @dataclass(slots=True)
@@ -79,7 +90,9 @@ class CallFilter:
             return self._drop_forbidden(call.name, source, raw_of(event.span), event.span, call.dialect)
         if self._is_example(event.call):
             return self._fail_example(call, index, raw_of(event.span), event.span)
-        if self.request.offered.get(call.name) is None:
+        if self._may_be_undeclared(call):
+            self.notes.append(f"the call of {call.name!r} was handed over: the tool is not declared")
+        elif self.request.offered.get(call.name) is None:
             return self._fail_not_offered(call, index, raw_of(event.span), event.span)
         key = (call.name, call.arguments_json)
         if not live and self._sources.get(key, source) != source:
@@ -115,7 +128,14 @@ class CallFilter:
     def _forbids_calls(self, dialect: str) -> bool:
         """Whether no call may be made; gpt-oss calls tools that were never offered (openai/harmony#60)."""
         ask = self.request
-        return ask.choice.kind == "none" or (dialect == "harmony" and not (len(ask.tools) or ask.other_tools))
+        takes_none = not (len(ask.tools) or ask.other_tools or ask.options.takes_undeclared)
+        return ask.choice.kind == "none" or (dialect == "harmony" and takes_none)
+
+    def _may_be_undeclared(self, call: Call) -> bool:
+        """Whether a call of a tool that the request does not declare is passed on."""
+        misread = call.dialect == NATIVE and is_header_part(call.name)
+        named = self.request.choice.kind == "named"
+        return call.unknown_tool and self.request.options.takes_undeclared and not (named or misread)
 
     def _drop_forbidden(self, name: str, source: CallSource, raw: str, span: Span, dialect: str) -> list[Event]:
         """Turn a forbidden call in text back into text; drop one that the server parsed.

@@ -84,8 +84,9 @@ class ReplyReader:
             request.json_answer,
             self._tools.all_keys,
             restore=self._restore,
+            undeclared=request.options.takes_undeclared,
         )
-        self._structured = StructuredCalls(request, rules, new_id, self._emit_structured, self._filter.notes)
+        self._structured = StructuredCalls(request, rules, new_id, self._filter.notes)
         self._raw_text = RawText(markup=not self._harmony)  # headers are not text, and would corrupt the history
         self._content: list[str] = []
         self._reasoning: list[str] = []
@@ -104,6 +105,11 @@ class ReplyReader:
         """Whether a complete call was followed by so much white space that the stream may be dropped."""
 
     @property
+    def text(self) -> str:
+        """The model's text with all markup, after the prefill."""
+        return self._raw_text.full_text()
+
+    @property
     def raw(self) -> str:
         """The model's text without reasoning, followed by the arguments of structured calls that failed."""
         failed = (malformed.raw for malformed in self._filter.malformed if malformed.dialect == NATIVE)
@@ -112,7 +118,7 @@ class ReplyReader:
     @property
     def reply(self) -> Reply:
         """The reply so far."""
-        tries = self._parser.reply.trace.tries if self._parser is not None else ()
+        parsed = self._parser.reply if self._parser is not None else Reply()
         return Reply(
             calls=tuple(self._filter.calls),
             content="".join(self._content),
@@ -120,8 +126,8 @@ class ReplyReader:
             malformed=tuple(self._filter.malformed),
             discarded=tuple(self._discarded),
             finish_reason=self._finish_reason,
-            fixes=self._parser.reply.fixes if self._parser is not None else (),
-            trace=Trace(tries=tries, notes=tuple(self._filter.notes)),
+            fixes=parsed.fixes,
+            trace=Trace(tries=parsed.trace.tries, notes=tuple(self._filter.notes)),
         )
 
     def feed(self, delta: Delta) -> list[Event]:
@@ -138,7 +144,7 @@ class ReplyReader:
             self._leak += text
         elif text := self._turn.feed(text):
             events += self._read_text(text)
-        events += self._structured.feed(delta.tool_calls)
+        events += self._structured.feed(delta.tool_calls, self._emit_structured)
         self._count_trailing_space(delta, text)
         return events
 
@@ -183,7 +189,7 @@ class ReplyReader:
             events += self._read_pieces(list(self._detokenizer.close()))
         if self._parser is not None:
             events += self._filter_events(self._parser.close(finish_reason), "text", self._raw_text.slice)
-        events += self._structured.close(complete=finish_reason in COMPLETE_REASONS)
+        events += self._structured.close(self._emit_structured, complete=finish_reason in COMPLETE_REASONS)
         if self._leak:
             events += self._read_leak()
         if self._request.checks_response_format:
@@ -263,6 +269,7 @@ class ReplyReader:
             sources=quotable_texts(self._request.messages),
             new_id=new_id or self._new_id,
             restore=self._restore,
+            undeclared=self._request.options.takes_undeclared and self._request.choice.kind != "none",
         )
 
     def _read_answer(self) -> None:

@@ -39,19 +39,21 @@ class EventFilter(Protocol):
 
 
 class StructuredCalls:
-    """Reads the structured calls of one choice. `notes` gets what the trace should say of them."""
+    """Reads the structured calls of one choice. `notes` gets what the trace should say of them.
 
-    def __init__(
-        self, request: ToolRequest, rules: ParseOptions, new_id: NewId, emit: EventFilter, notes: list[str]
-    ) -> None:
+    What `emit` lets out goes on. It is passed each time: this object and its owner do not refer to each other, so that
+    both are freed at the end of a request.
+    """
+
+    def __init__(self, request: ToolRequest, rules: ParseOptions, new_id: NewId, notes: list[str]) -> None:
         assert rules.tools is not None
         self._request = request
         self._tools: Tools = rules.tools
         self._rules = rules
         self._new_id = new_id
-        self._emit = emit
         self._notes = notes
-        self._assembler = ToolCallAssembler(lambda name: self._tools.get(name) is not None)
+        tools = rules.tools
+        self._assembler = ToolCallAssembler(lambda name: tools.get(name) is not None)
         self._streams_arguments = (
             request.stream
             and request.options.arguments != "whole"
@@ -66,23 +68,25 @@ class StructuredCalls:
         """All calls so far."""
         return self._assembler.calls
 
-    def feed(self, deltas: Iterable[ToolDelta]) -> list[Event]:
+    def feed(self, deltas: Iterable[ToolDelta], emit: EventFilter) -> list[Event]:
         """Add fragments of calls, and return the events that are certain."""
         events: list[Event] = []
         for delta in deltas:
             pending = self._assembler.add(delta)
             if self._streams_arguments and delta.arguments:
-                events += self._stream_arguments(pending, delta.arguments)
+                events += self._stream_arguments(pending, delta.arguments, emit)
         for pending in self._assembler.take_complete():
-            events += self._check(pending, ended=True)
+            events += self._check(pending, emit, ended=True)
         return events
 
-    def close(self, *, complete: bool) -> list[Event]:
+    def close(self, emit: EventFilter, *, complete: bool) -> list[Event]:
         """Check the remaining calls at the end of the reply; `complete`: the last one was not cut off."""
         rest = self._assembler.take_rest()
-        return [event for pending in rest for event in self._check(pending, ended=complete or pending is not rest[-1])]
+        return [
+            event for pending in rest for event in self._check(pending, emit, ended=complete or pending is not rest[-1])
+        ]
 
-    def _check(self, pending: PendingCall, *, ended: bool) -> list[Event]:
+    def _check(self, pending: PendingCall, emit: EventFilter, *, ended: bool) -> list[Event]:
         """Parse and check a structured call, which may hold several glued together."""
         raw = pending.arguments
         events: list[Event] = []
@@ -100,10 +104,10 @@ class StructuredCalls:
             else:
                 call = replace(outcome.call, id=call_id) if outcome.call is not None else None
                 emitted = [replace(outcome, index=number, raw=raw, call=call)]
-            events += self._emit(emitted, raw)
+            events += emit(emitted, raw)
         return events
 
-    def _stream_arguments(self, pending: PendingCall, text: str) -> list[Event]:
+    def _stream_arguments(self, pending: PendingCall, text: str, emit: EventFilter) -> list[Event]:
         """Stream what is certain of a structured call's arguments; a call that comes complete is repaired whole."""
         if pending.complete and (pending.streamer is None or not pending.streamer.started):
             return []
@@ -115,12 +119,14 @@ class StructuredCalls:
         if not fragment:
             return []
         number, call_id = self._assign_id(pending)
-        start: list[Event] = [] if began else [CallStart(number, call_id, pending.name, _NO_SPAN)]
-        events = self._emit(start, "")
+        tool = self._tools.get(pending.name)
+        name = pending.name if tool is None else tool.name
+        start: list[Event] = [] if began else [CallStart(number, call_id, name, _NO_SPAN)]
+        events = emit(start, "")
         if start and not events:
             pending.streamer.cancel()
             return []
-        return events + self._emit([CallArgs(number, fragment, _NO_SPAN)], "")
+        return events + emit([CallArgs(number, fragment, _NO_SPAN)], "")
 
     def _match_sent(self, sent: str, outcome: Call | Malformed) -> Call | Malformed:
         """Rewrite a call so that its arguments begin with what was sent; one that fails its schema is passed on."""

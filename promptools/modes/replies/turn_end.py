@@ -23,6 +23,8 @@ class TurnEnd:
 
     def feed(self, text: str) -> str:
         """Add text; return what is certainly part of the reply."""
+        if not self._ends:
+            return text
         if self._cut:
             self._cut.append(text)
             return ""

@@ -4,8 +4,9 @@ A verdict says what is wrong with a reply, what the client gets if no attempt do
 same mode again with feedback (`retry_with_feedback`), or another mode (`retry_elsewhere`). A call that was cut off is
 never asked for again in the same mode, since it would be cut again. Valid calls beside malformed ones are an answer.
 
-Replies that the server lost are recognized by what it leaves of them: an empty answer that cost tokens, a finish or
-stop reason of a call without the call, a tool named after a piece of a Harmony header.
+Replies that the server lost are recognized by what it leaves of them: an empty answer that cost tokens, text that cost
+more tokens than it has bytes, a finish or stop reason of a call without the call, a tool named after a piece of a
+Harmony header.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from promptools.harmony.control_tokens import TOKEN_IDS
-from promptools.modes.replies.call_filter import FORBIDDEN_PREFIXES
+from promptools.modes.replies.call_filter import FORBIDDEN_PREFIXES, is_header_part
 from promptools.modes.replies.tool_deltas import NATIVE
 from promptools.modes.requests.response_format import describe_format, format_error
 from promptools.schema.fitting.spelling import format_names
@@ -38,7 +39,7 @@ VerdictKind = Literal[
     "no_call",  # a call, or one of a named tool, was required and is missing
     "forbidden",  # only calls, under tool_choice none
     "swallowed",  # the server lost the reply: nothing is left of the model's output
-    "empty_calls",  # the server reports calls and sends none, but there is content
+    "empty_calls",  # there is content, and the server reports or has dropped calls and sends none
     "format",  # an answer that does not fit `response_format`
     "cut",  # the stream ended without a finish reason
 ]
@@ -51,16 +52,15 @@ NO_CALL_OR_ANSWER = (
 """The feedback to a Harmony reply that is only reasoning (HarmonyReAct's wording, from its code)."""
 ERROR_PREFIX = "Failed to process response: "
 """The prefix of an error in HarmonyReAct."""
-HEADER_NAMES = frozenset(("code", "json", "assistant", "analysis", "commentary", "final"))
-"""The tool names that vLLM reports for a malformed header (measured on 0.28 and 0.32); no offered tool has them."""
-_MARKUP = re.compile(r"[<>{}]")
-"""Characters of no tool name: vLLM 0.28 takes everything after `to=` for one, arguments too."""
 _FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})", re.MULTILINE)
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 MAX_COMPARED = 1000
 """The most names that an unknown one is compared with, at some 10 us each."""
 MAX_EMPTY_TOKENS = 3
 """The most tokens of an answer that is truly empty: the end-of-turn token costs one."""
+
+MAX_HIDDEN_TOKENS = 12
+"""The most tokens of an answer that are not in its text: the headers of a Harmony reply, tags around empty thoughts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,8 @@ def judge_reply(
     if not reply.calls and reply.finish_reason in {"tool_calls", "function_call"}:
         why = "the server's finish reason speaks of calls and there are none"
         return Verdict("empty_calls", _as_content(reply, ""), why, retry_elsewhere=True)
+    if not (reply.calls or harmony) and (why := _missing_tokens(request, reply, raw, usage)):
+        return Verdict("empty_calls", _as_content(reply, ""), why, retry_elsewhere=True)
     if not reply.calls and request.checks_response_format:
         return _check_format(request, reply, raw, harmony=harmony)
     return Verdict("answered", reply)
@@ -142,10 +144,10 @@ def _answers_without_calls(request: ToolRequest, reply: Reply) -> bool:
 
 def _restore_length(request: ToolRequest, reply: Reply, usage: Mapping[str, Any] | None) -> Reply:
     """Set `length` where the server hid it: some report `tool_calls` or `stop` for a reply that hit `max_tokens`."""
-    limit = request.max_tokens
-    spent = as_count((usage or {}).get("completion_tokens"))
-    cut = any(failed.reason == "truncated" for failed in reply.malformed)
-    if cut and limit is not None and spent is not None and spent >= limit and reply.finish_reason is not None:
+    if not any(failed.reason == "truncated" for failed in reply.malformed):
+        return reply
+    limit, spent = request.max_tokens, as_count((usage or {}).get("completion_tokens"))
+    if limit is not None and spent is not None and spent >= limit and reply.finish_reason is not None:
         return replace(reply, finish_reason="length")
     return reply
 
@@ -212,8 +214,7 @@ def _malformed(request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, 
 
 def _is_misread_header(failed: Malformed) -> bool:
     """Whether the server took a part of a Harmony header for a tool name; calls parsed here from text are exempt."""
-    name = failed.name or ""
-    return failed.dialect == NATIVE and (name in HEADER_NAMES or _MARKUP.search(name) is not None)
+    return failed.dialect == NATIVE and is_header_part(failed.name or "")
 
 
 def _correction(
@@ -303,6 +304,23 @@ def _missing_call(request: ToolRequest, reply: Reply, raw: str, sent: Mapping[st
     return Verdict(
         "no_call", _as_content(reply, raw), why, retry_with_feedback=again, retry_elsewhere=True, feedback=feedback
     )
+
+
+def _missing_tokens(request: ToolRequest, reply: Reply, raw: str, usage: Mapping[str, Any] | None) -> str:
+    """Return how it shows that Ollama dropped a call after text: it does so with names that were not offered.
+
+    A token of text is at least one byte, so what cost more tokens than it has bytes is not all there. A long text hides
+    a short call. What was streamed is with the client already.
+    """
+    if not (request.profile.wire == "ollama" and request.profile.swallows and request.offered):
+        return ""
+    if request.stream or request.rendered is not None:  # in raw mode no call is read by the server
+        return ""
+    spent = as_count((usage or {}).get("completion_tokens"))
+    size = len(f"{raw or reply.content}{reply.reasoning}".encode(errors="replace"))
+    if reply.finish_reason != "stop" or request.n > 1 or spent is None or spent <= size + MAX_HIDDEN_TOKENS:
+        return ""
+    return f"{spent} completion tokens, and only {size} bytes of text"
 
 
 def _empty_reply(

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.rendering.written_markup import NO_MARKUP, written_markup
+from promptools.modes.requests.history import Turn
 from promptools.modes.requests.tool_names import legal_names
 from promptools.parsing.escape import markup_escaper
 from promptools.profiles import Profile, all_control_tokens
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from promptools.dialects.rendering.written_markup import WrittenMarkup
-    from promptools.modes.requests.history import Turn
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.parsing.escape import MarkupEscaper
     from promptools.types import Call
@@ -44,15 +44,21 @@ def foreign_escaper(request: ToolRequest, *, dialect: str | None) -> ForeignEsca
     """
     if not request.options.escape:
         return ForeignEscaper(NO_ESCAPES, NO_ESCAPES)
-    known = request.profile.control_tokens
-    control = all_control_tokens() if known is None else frozenset(known)
     own: WrittenMarkup = NO_MARKUP
     if dialect is not None:
         own = written_markup(dialect)
     elif request.profile.family is not None:
         own = written_markup(request.profile.dialect)._replace(labels=frozenset())
-    return ForeignEscaper(
-        markup_escaper(control | own.tokens, own.labels), markup_escaper(control - own.tokens - {*CONTROL_TOKEN_FORMS})
+    return ForeignEscaper(*_escapers(request.profile.control_tokens, own))
+
+
+@lru_cache(maxsize=64)
+def _escapers(known: tuple[str, ...] | None, own: WrittenMarkup) -> tuple[MarkupEscaper, MarkupEscaper]:
+    """Return the escapers of foreign text, and of the model's own; `known` are the profile's control tokens."""
+    control = all_control_tokens() if known is None else frozenset(known)
+    return (
+        markup_escaper(control | own.tokens, own.labels),
+        markup_escaper(control - own.tokens - {*CONTROL_TOKEN_FORMS}),
     )
 
 
@@ -76,12 +82,16 @@ class ForeignEscaper:
         every = list(turns)
         return [self._escape_turn(turn, at, own=at >= len(every) - feedback_count) for at, turn in enumerate(every)]
 
-    def escape_tools(self, tools: list[Any], text: str | None = None) -> list[Any]:
+    def escape_tools(self, tools: list[Any], unchanged: Tools | None = None) -> list[Any]:
         """Escape tools, except for their names and types; return the same list where nothing needs it.
 
-        `text` is their JSON, if it is known.
+        `unchanged` are the same tools, if they are sent as they were prepared.
         """
-        if not self.markup.may_be_in_json(json.dumps(tools, ensure_ascii=False) if text is None else text):
+        if unchanged is not None:
+            marked = _may_contain(unchanged, self.markup)
+        else:
+            marked = self.markup.may_be_in_json(json.dumps(tools, ensure_ascii=False))
+        if not marked:
             return tools
         self._location = "the tools"
         return [self._escape_tool(tool) if is_object(tool) else tool for tool in tools]
@@ -93,7 +103,7 @@ class ForeignEscaper:
     def rename_marked(self, names: Iterable[str], sent: Mapping[str, str] = NO_NAMES) -> Mapping[str, str]:
         """Map the tool names that contain markup to others; names in `sent` keep their replacement."""
         every = list(names)
-        if any(map(self.markup.is_in, every)):
+        if self.markup.is_in("\n".join(every)):
             others = legal_names(every, Profile().tool_names).items()
             self.renamed = {name: sent.get(name, other) for name, other in others if self.markup.is_in(name)}
         return self.renamed
@@ -131,7 +141,7 @@ class ForeignEscaper:
             content, name = self._escape_text(result.content), self._escape_name(result.name)
             result = replace(result, call_id=self._escape_text(result.call_id), name=name, content=content)
             self.counts = counted  # it repeats the message's content
-        return replace(turn, message=message, calls=calls, result=result)
+        return Turn(message, calls, result, turn.attachments)
 
     def _escape_field(self, key: str, value: Any, text_markup: MarkupEscaper) -> Any:
         """Escape another field of a message than its content: a template may write any, such as `tool_plan`."""

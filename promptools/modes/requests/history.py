@@ -23,6 +23,7 @@ from promptools.wire.message_content import split_content
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NOT_QUOTABLE = frozenset(("assistant", "system", "developer"))
 """Roles whose text is not quotable: the model may repeat its own calls, and an app shows it how to call."""
+_OTHER_ROLES = {"developer": "system", "function": "tool"}
 _ALNUM9 = re.compile(rf"[0-9A-Za-z]{{{ID_LENGTH}}}")
 
 
@@ -39,7 +40,7 @@ class Turn:
     def role(self) -> str:
         """The role, with `developer` as `system` (its older name) and `function` as `tool` (its newer one)."""
         role = as_text(self.message.get("role"))
-        return {"developer": "system", "function": "tool"}.get(role, role)
+        return _OTHER_ROLES.get(role, role)
 
 
 @dataclass(slots=True)

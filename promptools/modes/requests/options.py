@@ -16,6 +16,7 @@ from promptools.types import ModeName, Strictness
 
 Hold = Literal["auto", "all"]
 ArgumentStreaming = Literal["auto", "whole", "live"]
+Undeclared = Literal["auto", "call"]
 OnMalformed = Literal["content", "call", "error"]
 Prefill = Literal["auto", "none", "channel", "thought", "call"]
 Accept = Annotated[tuple[str, ...], Field(strict=False)]
@@ -52,10 +53,14 @@ class Options(BaseModel):
     """Add a `promptools` key with the trace to the reply or the last chunk."""
     escape: bool = True
     """Escape markup in text that the app did not write itself."""
+    undeclared: Undeclared = "auto"
+    """`call` passes calls of tools that the request does not declare on, also where it declares none."""
     on_malformed: OnMalformed = "content"
     """A malformed call after the last attempt becomes its raw text, a call that does not fit, or an error."""
     tools_in: ToolPlacement = "developer"
     """Harmony mode: the message that declares the tools."""
+    namespaces: dict[str, str] = Field(default_factory=dict)
+    """Harmony mode: descriptions of the namespaces of tools, by name."""
     thoughts: ReasoningPolicy = "last-final"
     """Harmony mode: which past reasoning is sent."""
     order: CallOrder = "analysis-first"
@@ -74,6 +79,11 @@ class Options(BaseModel):
         if names and dialects.unknown(names):
             raise ValueError
         return names
+
+    @property
+    def takes_undeclared(self) -> bool:
+        """Whether calls of tools that the request does not declare are passed on."""
+        return self.undeclared == "call"
 
     @property
     def max_corrections(self) -> int:
@@ -116,6 +126,8 @@ def _describe_option(name: str) -> str:
         first = get_args(first)[0]
     if get_origin(first) is Literal:
         wanted = f"one of {', '.join(map(repr, get_args(first)))}"
+    elif get_origin(first) is dict:
+        wanted = "an object of strings"
     elif get_origin(first) is tuple:
         wanted = f"a list of dialects ({', '.join(sorted(dialects.names()))})"
     else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames
 from promptools.schema import Tools
+from promptools.schema.tool_definition import marks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,6 +29,8 @@ def legal_names(names: Iterable[str], pattern_text: str) -> dict[str, str]:
     """
     every = list(dict.fromkeys(names))
     pattern = re.compile(pattern_text)
+    if all(map(pattern.fullmatch, every)):
+        return {}
     illegal = [name for name in every if not pattern.fullmatch(name)]
     taken = set(every)
     numbers: dict[str, int] = {}
@@ -70,18 +73,11 @@ def short_recipient(place: ToolAddress) -> str:
 
 
 def rename_tools(tools: Tools, sent: Mapping[str, str]) -> Tools:
-    """Copy `tools` under the names in `sent`, with their marks (`dangerous`, `infer`, `aliases`)."""
+    """Copy `tools` under the names in `sent`, with their marks."""
     if not sent:
         return tools
-    marks = {
-        sent.get(tool.name, tool.name): {
-            "dangerous": tool.dangerous,
-            "infer": tool.infer,
-            "aliases": dict(tool.aliases),
-        }
-        for tool in tools
-    }
-    return Tools([rename_tool(tool, sent) for tool in tools.to_openai()], marks=marks)
+    renamed = Tools([rename_tool(tool, sent) for tool in tools.to_openai()])
+    return renamed.with_marks({sent.get(tool.name, tool.name): marks_of(tool) for tool in tools})
 
 
 def rename_tool(tool: dict[str, Any], sent: Mapping[str, str]) -> dict[str, Any]:

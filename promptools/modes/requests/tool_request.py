@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from pydantic_core import to_json
 
 from promptools.errors import UsageError, clip
 from promptools.modes.requests.options import Options
 from promptools.profiles import Profile
 from promptools.schema import Tools
 from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.schema.recent_cache import RecentCache
+from promptools.schema.tools import CACHED_CHARACTERS, CACHED_LISTS
 from promptools.wire.json_types import as_int, as_list, as_object, as_text
 
 if TYPE_CHECKING:
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from promptools.wire.raw.chat_template import RenderedPrompt
 
 ToolChoiceKind = Literal["auto", "none", "required", "named"]
+
+_CHOICES = frozenset({"auto", "none", "required", "any"})
 
 MAX_CHOICES = 128
 """The most choices that one request may ask for, as in OpenAI's own API."""
@@ -118,7 +124,8 @@ class ToolRequest:
 
     def with_date(self, day: str | None) -> ToolRequest:
         """Copy with a date: the one in the options, else `day`; an empty one becomes None."""
-        return replace(self, today=(day if self.options.date is None else self.options.date) or None)
+        day = (day if self.options.date is None else self.options.date) or None
+        return self if day == self.today else replace(self, today=day)
 
     def with_feedback(self, feedback: tuple[dict[str, Any], ...]) -> ToolRequest:
         """Copy with `feedback` added, to ask again."""
@@ -144,6 +151,7 @@ def parse_request(
     model: str | None = None,
     marks: Mapping[str, Mapping[str, Any]] | None = None,
     system_prompt: str = "",
+    vocabulary: Callable[[], TokenCodec | None] | None = None,
 ) -> ToolRequest:
     """Parse a Chat Completions body. `model` replaces the body's; `marks` are the config's, by tool name.
 
@@ -153,18 +161,18 @@ def parse_request(
     """
     own = {key: value for key, value in body.items() if key != "promptools"}
     own |= {} if model is None else {"model": model}
-    functions, others, notes = _sort_tools(own)
-    tools = _prepare_tools(functions, marks)
-    choice, allowed = _parse_tool_choice(own)
-    _validate_tool_choice(choice, tools, others)
+    given = _read_tools(own)
+    tools = _with_marks(given.tools, marks)
+    choice, allowed = _with_own_names(tools, *_parse_tool_choice(own))
+    _validate_tool_choice(choice, tools, given.others)
     _validate_messages(own.get("messages"))
     legacy = bool(own.get("functions") and not own.get("tools"))
     return ToolRequest(
         body=own,
         tools=tools,
-        offered=tools if allowed is None else _prepare_tools(_named(functions, allowed), marks),
-        other_tools=others,
-        notes=(*notes, *tools.notes),
+        offered=tools if allowed is None else _with_marks(_prepare_tools(_named(given.functions, allowed)), marks),
+        other_tools=given.others,
+        notes=(*given.notes, *tools.notes),
         choice=choice,
         parallel_calls=not legacy and own.get("parallel_tool_calls") is not False,
         stream=own.get("stream") is True,
@@ -175,6 +183,7 @@ def parse_request(
         json_answer=as_object(own.get("response_format")).get("type") in {"json_object", "json_schema"},
         legacy=legacy,
         system_prompt=system_prompt,
+        vocabulary=vocabulary,
     )
 
 
@@ -185,26 +194,60 @@ def _parse_n(body: Mapping[str, Any]) -> int:
     return max(1, n)
 
 
-def _prepare_tools(tools: list[dict[str, Any]], marks: Mapping[str, Mapping[str, Any]] | None) -> Tools:
+def _prepare_tools(tools: list[dict[str, Any]]) -> Tools:
     prepared = Tools.prepare(tools)
     assert prepared is not None
-    return prepared.with_marks(marks) if marks else prepared
+    return prepared
 
 
-def _sort_tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[Any, ...], list[str]]:
-    """Return the function tools, everything else that is offered, and notes on irregularities.
+def _with_marks(tools: Tools, marks: Mapping[str, Mapping[str, Any]] | None) -> Tools:
+    return tools.with_marks(marks) if marks else tools
+
+
+class _GivenTools(NamedTuple):
+    """The tools of a body, sorted and prepared."""
+
+    functions: list[dict[str, Any]]
+    tools: Tools
+    """The functions, without the config's marks."""
+    others: tuple[Any, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+_NO_TOOLS = _GivenTools([], Tools([]))
+_CACHE = RecentCache[_GivenTools](CACHED_LISTS, CACHED_CHARACTERS)
+"""By the JSON of the list: an app offers the same tools in each request."""
+
+
+def _read_tools(body: Mapping[str, Any]) -> _GivenTools:
+    """Return what is offered under `tools`, or else under its older name."""
+    key = "tools" if body.get("tools") else "functions"
+    given = body.get(key)
+    if not given:
+        return _NO_TOOLS
+    if not is_array(given):
+        raise UsageError(f"{key!r} must be a list of objects, not {clip(repr(given))}")
+    try:
+        text = key + to_json(given).decode()
+    except ValueError:  # lone surrogates
+        text = ""
+    read = _CACHE.get(text) if text else None
+    if read is None:
+        read = _sort_tools(key, given)
+        if text:
+            _CACHE.put(text, read)
+    if key == "tools" and body.get("functions"):
+        return read._replace(notes=("'functions' was left out: it is the old form of 'tools'", *read.notes))
+    return read
+
+
+def _sort_tools(key: str, given: list[Any]) -> _GivenTools:
+    """Separate the function tools from everything else that is offered, and note irregularities.
 
     Servers accept invalid tools and duplicate names, so these are passed on. Of several tools with one name, calls are
     checked against the last, which is also the one that an app's own table of functions keeps.
     """
-    key = "tools" if body.get("tools") else "functions"
-    both = bool(body.get("tools") and body.get("functions"))
-    notes = ["'functions' was left out: it is the old form of 'tools'"] if both else []
-    given = body.get(key)
-    if not given:
-        return [], (), notes
-    if not is_array(given):
-        raise UsageError(f"{key!r} must be a list of objects, not {clip(repr(given))}")
+    notes: list[str] = []
     functions: dict[str, dict[str, Any]] = {}
     others: list[Any] = []
     for position, tool in enumerate(given):
@@ -218,7 +261,7 @@ def _sort_tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[An
             notes.append(f"the tool {name!r} is offered more than once: its calls are checked by the last of them")
             others.append(functions.pop(name))
         functions[name] = tool
-    return [*functions.values()], tuple(others), notes
+    return _GivenTools([*functions.values()], _prepare_tools([*functions.values()]), tuple(others), tuple(notes))
 
 
 def _named(functions: list[dict[str, Any]], names: frozenset[str]) -> list[dict[str, Any]]:
@@ -239,7 +282,10 @@ def _parse_tool_choice(body: Mapping[str, Any]) -> tuple[ToolChoice, frozenset[s
     tool_choice = body.get("tool_choice")
     if tool_choice is None:
         tool_choice = body.get("function_call")
-    if tool_choice is None or tool_choice == "auto":
+    kind_alone = as_text(as_object(tool_choice).get("type"))
+    if kind_alone in _CHOICES:  # Anthropic's form
+        tool_choice = kind_alone
+    if not tool_choice or tool_choice == "auto":
         return ToolChoice(), None
     if tool_choice == "none":
         return ToolChoice("none"), frozenset()
@@ -257,6 +303,17 @@ def _parse_tool_choice(body: Mapping[str, Any]) -> tuple[ToolChoice, frozenset[s
             "{'type': 'function', 'function': {'name': ...}}"
         )
     return ToolChoice("named", name), frozenset((name,))
+
+
+def _with_own_names(
+    tools: Tools, choice: ToolChoice, allowed: frozenset[str] | None
+) -> tuple[ToolChoice, frozenset[str] | None]:
+    """Return a choice with the tools' own names in place of other names that they have."""
+    own = {name: tool.name for name in allowed or () if (tool := tools.get(name)) is not None}
+    if not any(name != own_name for name, own_name in own.items()):
+        return choice, allowed
+    choice = replace(choice, name=own.get(choice.name or "", choice.name))
+    return choice, frozenset(own.get(name, name) for name in allowed or ())
 
 
 def _named_tool(data: Any) -> str:

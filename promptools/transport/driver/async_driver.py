@@ -110,6 +110,7 @@ class AsyncDriver(ExchangeDriver):
             self.running = self.waiting = False
             self.exchange.close()
             await self._release()
+            self.pieces = None  # they refer to their request, and that to this driver
 
     async def _without_server(self, effect: Wait | Compute | ReadBody) -> EffectResult:
         if isinstance(effect, ReadBody):

@@ -60,7 +60,7 @@ from promptools.transport.driver.response_content import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from promptools.exchange.effects import Request, TransportFailureKind
     from promptools.transport.driver.http_library import HttpLibrary
@@ -182,8 +182,7 @@ class ExchangeDriver:
         """Build an upstream request with the client's own extensions, its timeouts capped at `timeout` seconds."""
         extensions = dict(self.extensions)
         if timeout is not None:
-            configured: dict[str, float | None] = extensions.get("timeout", {})
-            extensions["timeout"] = {phase: _capped(configured.get(phase), timeout) for phase in TIMEOUT_PHASES}
+            extensions["timeout"] = capped_timeouts(extensions.get("timeout", {}), timeout)
         # parsing a URL takes longer than all else here, and most requests go where the client's own goes
         url = self.client_url if wanted.url == self._client_address else wanted.url
         headers = tuple(
@@ -268,5 +267,7 @@ class ExchangeDriver:
         return Failed("timeout", str(error), self.clock(), error)
 
 
-def _capped(own: float | None, bound: float) -> float:
-    return bound if own is None else min(own, bound)
+def capped_timeouts(configured: Mapping[str, float | None], bound: float) -> dict[str, float]:
+    """Return the timeouts of each phase of a request in seconds, none longer than `bound`."""
+    own = ((phase, configured.get(phase)) for phase in TIMEOUT_PHASES)
+    return {phase: bound if seconds is None else min(seconds, bound) for phase, seconds in own}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from promptools.errors import UsageError, clip
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.json_types import as_object, as_text
+from promptools.wire.messages.message_body import DISCARDED_SIGNATURE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,6 +81,8 @@ def _decode_assistant(blocks: Sequence[tuple[str, Mapping[str, Any]]], unsent: d
                 texts.append(as_text(block.get("text")))
             case "compaction":
                 texts.append(as_text(block.get("content")))
+            case "thinking" if block.get("signature") == DISCARDED_SIGNATURE:
+                pass
             case "thinking":
                 thoughts.append(as_text(block.get("thinking")))
             case "tool_use":

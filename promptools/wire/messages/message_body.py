@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SIGNATURE = "promptools"
 """The signature of reasoning; it is not checked."""
+DISCARDED_SIGNATURE = f"{SIGNATURE}-discarded"
+"""The signature of reasoning of an attempt that failed: if a client sends it back, it does not go to the model."""
 THREAD_NOT_FOUND = "thread_not_found"
 """Code of a thread that is to be continued: Anthropic's SDKs then send the whole conversation, or use no threads."""
 _STOP_REASONS = {"tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
@@ -65,7 +67,7 @@ def encode_content(reply: Reply) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     if reply.reasoning:
         blocks.append({"type": "thinking", "thinking": reply.reasoning, "signature": SIGNATURE})
-    if reply.content:
+    if reply.content.strip() or (reply.content and not blocks and not reply.calls):
         blocks.append({"type": "text", "text": reply.content})
     return [*blocks, *(encode_call(call) for call in reply.calls)]
 
@@ -109,4 +111,5 @@ def error_type(status: int) -> str:
 
 def own_error_type(kind: str, code: str) -> str:
     """Return the API's error type for one of our own errors."""
-    return _OWN_ERROR_TYPES.get(code, "invalid_request_error" if kind == "UsageError" else "api_error")
+    by_kind = "invalid_request_error" if kind in {"UsageError", "invalid_request_error"} else "api_error"
+    return _OWN_ERROR_TYPES.get(code, by_kind)

@@ -6,7 +6,9 @@
     message_stop
 
 The API streams one block at a time. A server may begin a call before the last one is complete, so while a call is open
-all else waits, in groups: the events of one call, or text and reasoning between calls.
+all else waits, in groups: the events of one call, or text and reasoning between calls. White space alone beside
+calls or thinking is no block, since the API refuses one: it waits for text, and is dropped without. Thinking of an
+attempt that failed ends, as a block of its own, where the next block begins.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text
-from promptools.wire.messages.message_body import SIGNATURE, encode_message
+from promptools.wire.messages.message_body import DISCARDED_SIGNATURE, SIGNATURE, encode_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,8 +47,12 @@ class BlockWriter:
         """How many blocks have begun."""
         self._block = ""
         """The type of the open block; empty if none is open."""
+        self._discarded = False
+        """Whether the open block is of an attempt that failed."""
         self._call: int | None = None
         """The index of the call that is open."""
+        self._space = ""
+        """White space that may begin a text block."""
         self._waiting: deque[_Group] = deque()
         self._waiting_calls: dict[int, _Group] = {}
 
@@ -67,6 +73,10 @@ class BlockWriter:
             encoded += self._release()
         return encoded
 
+    def discard_attempt(self) -> None:
+        """End the thinking that is open before the next block; it is not that of the reply."""
+        self._discarded = bool(self._block)
+
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:  # noqa: ARG002 one signature for all writers
         """Encode the event that ends the message, still without the stop reason and the usage; `close` precedes it."""
         return {"type": "message_delta"}
@@ -77,6 +87,8 @@ class BlockWriter:
         while self._waiting:
             encoded += self._release()
             encoded += self._end_block()
+        if self._space and not self._count:
+            encoded += [*self._enter("text", text=""), self._delta("text_delta", text=self._space), *self._end_block()]
         return encoded
 
     # -- what waits
@@ -108,7 +120,11 @@ class BlockWriter:
         match event:
             case Text(text="") | Reasoning(text=""):
                 return []
+            case Text(text=text) if self._block != "text" and not text.strip():
+                self._space += text
+                return []
             case Text(text=text):
+                text, self._space = self._space + text, ""
                 return [*self._enter("text", text=""), self._delta("text_delta", text=text)]
             case Reasoning(text=text):
                 start = self._enter("thinking", thinking="", signature="")
@@ -133,7 +149,7 @@ class BlockWriter:
 
     def _enter(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
         """Begin a block of this type, unless it is open."""
-        if self._block == kind:
+        if self._block == kind and not self._discarded:
             return []
         ended = self._end_block() if self._block else []
         self._block = kind
@@ -144,9 +160,10 @@ class BlockWriter:
     def _end_block(self) -> list[dict[str, Any]]:
         if not self._block:
             return []
-        signature = [self._delta("signature_delta", signature=SIGNATURE)] if self._block == "thinking" else []
-        self._block, self._call = "", None
-        return [*signature, {"type": "content_block_stop", "index": self._count - 1}]
+        signature = DISCARDED_SIGNATURE if self._discarded else SIGNATURE
+        signed = [self._delta("signature_delta", signature=signature)] if self._block == "thinking" else []
+        self._block, self._call, self._discarded = "", None, False
+        return [*signed, {"type": "content_block_stop", "index": self._count - 1}]
 
     def _delta(self, kind: str, **fields: Any) -> dict[str, Any]:
         return {"type": "content_block_delta", "index": self._count - 1, "delta": {"type": kind, **fields}}

@@ -120,6 +120,9 @@ class LineWriter:
             case _:
                 return []
 
+    def discard_attempt(self) -> None:
+        """Do nothing: the reasoning of the next attempt follows in the same field."""
+
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
         """Encode the last line, without the usage."""
         return mark_done(encode_line(self._envelope, encode_message(), logprobs=logprobs), reply)

@@ -60,7 +60,7 @@ class ClientTools:
         for tool in as_list(tools):
             self._add_tool(as_object(tool), None, "")
         if self.left_out and not self.functions and self.left_out != ["tool_search"]:
-            raise UsageError(f"{_hosted(self.left_out)} and no other tool is offered")
+            raise UsageError(_hosted(self.left_out, ", and no other tool is offered"))
 
     def client_tool(self, function_name: str) -> ClientTool:
         """Return the tool of a function, which the client may not have offered."""
@@ -156,6 +156,7 @@ def _custom_function(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"description": "\n\n".join(filter(None, texts)), "parameters": schema}
 
 
-def _hosted(kinds: list[str]) -> str:
+def _hosted(kinds: list[str], more: str = "") -> str:
+    """Return the error for hosted tools; `more` is what else is wrong."""
     names = ", ".join(repr(clip(kind)) for kind in dict.fromkeys(kinds))
-    return f"a tool of type {names} runs on OpenAI's servers, not here; offer 'function' or 'custom' tools"
+    return f"a tool of type {names} runs on OpenAI's servers, not here{more}; offer 'function' or 'custom' tools"

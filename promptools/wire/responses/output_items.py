@@ -166,7 +166,7 @@ def encode_output(frame: ResponseFrame, reply: Reply, logprobs: Any = None) -> l
     if reply.reasoning:
         cut = status if not (reply.content or reply.calls) else "completed"
         output.append(reasoning_item(frame, frame.item_id("rs", 0), reply.reasoning, cut))
-    if reply.content:
+    if reply.content.strip() or (reply.content and not output and not reply.calls):
         item_id = frame.item_id("msg", len(output))
         output.append(message_item(item_id, [text_part(reply.content, logprobs)], status))
     for call in reply.calls:

@@ -8,6 +8,8 @@ The output is a list of items; each begins with `response.output_item.added` and
     call        function_call_arguments.delta* .done, or custom_tool_call_input.delta .done
 
 Reasoning and text end where something else begins. Calls end on their own, since a server may write several at once.
+White space alone beside calls or reasoning is no message: it waits for text, and is dropped without.
+Reasoning of an attempt that failed ends, as an item of its own, where that of the next attempt begins.
 A custom tool's input is sent when it is complete: cut off, it could be taken for the whole. A function's arguments that
 were cut off never get a `done`; their item is in the final response, with the status `incomplete`.
 """
@@ -44,8 +46,17 @@ class ResponseEvents:
         self._frame = frame
         self._items: list[dict[str, Any] | CallItem] = []
         self._open: _OpenText | None = None
+        self._space: list[tuple[str, Any]] = []
+        """White space with its log probabilities that may begin a message."""
         self._calls: dict[int, int] = {}
         """The position in the output of each call that is being streamed, by the call's index."""
+        self._discarded = 0
+        """How many items are of attempts that failed: the first ones."""
+
+    @property
+    def discarded_ids(self) -> tuple[str, ...]:
+        """The ids of the items of attempts that failed, with which the output begins: they hold reasoning alone."""
+        return (*(item["id"] for item in self.output[: self._discarded]),)
 
     @property
     def output(self) -> list[dict[str, Any]]:
@@ -60,7 +71,7 @@ class ResponseEvents:
         """Encode `event`, text with its log probabilities; return nothing for events that clients do not see."""
         match event:
             case Text(text=text):
-                return [*self._switch("message"), self._delta(text, logprobs)]
+                return self._add_text(text, logprobs)
             case Reasoning(text=text):
                 return [*self._switch("reasoning"), self._delta(text)]
             case CallStart(index=index, id=call_id, name=name):
@@ -74,17 +85,27 @@ class ResponseEvents:
             case _:
                 return []
 
+    def discard_attempt(self) -> None:
+        """End the reasoning that is open before the next item; it is not that of the reply."""
+        self._discarded = len(self._items)
+
     def finish(self, reply: Reply, *, logprobs: Any = None) -> StreamEvent:  # noqa: ARG002 one signature for all writers
         """Keep the reply; the last event follows when the usage is known."""
         self.reply = reply
         return {}
+
+    def end(self, status: str) -> list[StreamEvent]:
+        """End the output; of nothing but white space, that is the message."""
+        space, self._space = self._space, []
+        written = [] if self._items or not space else [*self._switch("message"), *(self._delta(*it) for it in space)]
+        return [*written, *self.close(status)]
 
     def close(self, status: str = "completed") -> list[StreamEvent]:
         """End the reasoning or the text that is open."""
         text, self._open = self._open, None
         if text is None:
             return []
-        item = text.encode(status)
+        item = text.encode("incomplete" if text.position < self._discarded else status)
         self._items[text.position] = item
         return [*text.end_events(), _item_event("done", text.position, item)]
 
@@ -92,13 +113,22 @@ class ResponseEvents:
 
     def _switch(self, kind: str) -> list[StreamEvent]:
         """Begin an item of this kind, unless one is open; another that is open ends."""
-        if self._open is not None and self._open.kind == kind:
+        current = self._open
+        if current is not None and current.kind == kind and current.position >= self._discarded:
             return []
         ended = self.close()
         self._open = _OpenText(self._frame, kind, len(self._items))
         item = self._open.encode("in_progress")
         self._items.append(item)
         return [*ended, _item_event("added", self._open.position, item), *self._open.begin_events()]
+
+    def _add_text(self, text: str, logprobs: Any) -> list[StreamEvent]:
+        writing = self._open is not None and self._open.kind == "message"
+        if not writing and not text.strip():
+            self._space.append((text, logprobs))
+            return []
+        pieces, self._space = [*self._space, (text, logprobs)], []
+        return [*self._switch("message"), *(self._delta(*piece) for piece in pieces)]
 
     def _delta(self, text: str, logprobs: Any = None) -> StreamEvent:
         assert self._open is not None

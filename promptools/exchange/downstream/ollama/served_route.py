@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from promptools.errors import UsageError
-from promptools.exchange.downstream.error_responses import respond_bad_request
+from promptools.exchange.downstream.error_responses import run_route
 from promptools.exchange.downstream.response_writer import encode_json
 from promptools.exchange.effects import Failed, Head, Headers
 from promptools.exchange.exchange_state import ExchangeState
@@ -81,25 +80,19 @@ Respond: TypeAlias = "Callable[[ServedRequest], Steps[None]]"
 def serve_route(request: ClientRequest, context: Context, respond: Respond) -> Exchange:
     """Route a request and have `respond` answer it."""
     state = ExchangeState(request, context)
-    problem: BaseException | None = None
-    try:
-        data = parse_json(state.request.body)
-        name = requested_model(data)
-        route = context.route(name or None, None)
-        model = route.target.model or name
-        route = yield from resolve_route(state, route, model)
-        state.url, state.headers = route.url, route.headers
-        target = route.target
-        state.provider_model = (target.provider or target.base_url or state.request.url, model)
-        yield from respond(ServedRequest(state, data, target, model, name))
-    except UsageError as error:
-        yield from respond_bad_request(state, error)
-    except BaseException as error:
-        problem = error
-        raise
-    finally:
-        state.observe_end([], problem)
-    return None
+    return run_route(state, _respond(state, respond))
+
+
+def _respond(state: ExchangeState, respond: Respond) -> Steps[None]:
+    data = parse_json(state.request.body)
+    name = requested_model(data)
+    route = state.context.route(name or None, None)
+    model = route.target.model or name
+    route = yield from resolve_route(state, route, model)
+    state.url, state.headers = route.url, route.headers
+    target = route.target
+    state.provider_model = (target.provider or target.base_url or state.request.url, model)
+    yield from respond(ServedRequest(state, data, target, model, name))
 
 
 def requested_model(data: Mapping[str, Any]) -> str:

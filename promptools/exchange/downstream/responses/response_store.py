@@ -35,6 +35,13 @@ class StoredResponse:
     """The conversation up to this response: the input of all requests, and the output of the earlier responses."""
     size: int
     """The JSON of all of it in characters; shared with earlier responses, but counted for each."""
+    discarded: tuple[str, ...] = ()
+    """The ids of reasoning of attempts that failed: it was streamed, but is no part of the response."""
+
+    @property
+    def item_ids(self) -> tuple[str, ...]:
+        """The ids that a client may know items of this response by."""
+        return (*(as_text(item.get("id")) for item in self.body["output"]), *self.discarded)
 
     @property
     def conversation(self) -> Items:
@@ -67,18 +74,30 @@ class ResponseStore:
         return stored
 
     def find_item(self, owner: str, item_id: str) -> dict[str, Any] | None:
-        """Return an item of the output of one of this owner's responses."""
+        """Return an item of the output of one of this owner's responses; discarded reasoning is empty."""
         entry = self._items.get((owner, item_id))
         return None if entry is None else entry[1]
 
-    def put(self, owner: str, body: dict[str, Any], input_items: Items, previous: StoredResponse | None) -> None:
-        """Store a response to the input of its own request, which continues `previous`."""
+    def put(
+        self,
+        owner: str,
+        body: dict[str, Any],
+        input_items: Items,
+        previous: StoredResponse | None,
+        discarded: tuple[str, ...] = (),
+    ) -> None:
+        """Store a response to the input of its own request, which continues `previous`.
+
+        `discarded` is the ids of streamed reasoning that is no part of the response; a client may still refer to them.
+        """
         size = len(json.dumps(body)) + len(json.dumps(input_items)) + (previous.size if previous else 0)
         if size > self._max_bytes:
             return
         earlier = previous.conversation if previous else ()
-        self._responses[owner, body["id"]] = StoredResponse(body, (*earlier, *input_items), size)
-        self._items |= {(owner, item["id"]): (body["id"], item) for item in body["output"]}
+        self._responses[owner, body["id"]] = StoredResponse(body, (*earlier, *input_items), size, discarded)
+        emptied: Items = tuple({"id": item_id, "type": "reasoning", "summary": []} for item_id in discarded)
+        for item in (*body["output"], *emptied):
+            self._items[owner, item["id"]] = (body["id"], item)
         self._size += size
         while len(self._responses) > self._max_responses or self._size > self._max_bytes:
             (evicted, _), stored = self._responses.popitem(last=False)  # one step, since threads share the store
@@ -100,8 +119,8 @@ class ResponseStore:
 
     def _forget(self, owner: str, stored: StoredResponse) -> None:
         self._size -= stored.size
-        for item in stored.body["output"]:
-            self._items.pop((owner, as_text(item.get("id"))), None)
+        for item_id in stored.item_ids:
+            self._items.pop((owner, item_id), None)
 
 
 def owner_of(headers: Headers) -> str:

@@ -13,6 +13,7 @@ from promptools.errors import UsageError, clip
 from promptools.exchange.downstream.client_api import CHAT_API
 from promptools.exchange.downstream.responses.response_store import ResponseStore, owner_of
 from promptools.exchange.downstream.responses.responses_writer import ResponsesJsonWriter, ResponsesStreamWriter
+from promptools.exchange.downstream.token_counts import respond_token_count
 from promptools.exchange.runner import run
 from promptools.wire.json_types import as_object, as_text
 from promptools.wire.responses.output_items import ResponseFrame
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from promptools.profiles.profile import Wire
     from promptools.types import Attempt
 
-_FAILURE_CODES = frozenset({"context_length_exceeded"})
-"""Our codes that clients act on in a failed response; every other failure is a `server_error`."""
+_FAILURE_CODES = frozenset({"context_length_exceeded", "shutting_down"})
+"""Our codes that clients may act on in a failed response; every other failure is a `server_error`."""
 
 
 class ResponsesApi:
@@ -101,7 +102,7 @@ class ResponsesApi:
             )
         return previous
 
-    def _keep(self, body: dict[str, Any]) -> None:
+    def _keep(self, body: dict[str, Any], discarded: tuple[str, ...]) -> None:
         """Store a response, unless its request says not to."""
         assert self._request is not None, "the request was decoded"
         if self._request.stored:
@@ -109,7 +110,7 @@ class ResponsesApi:
                 {**item, "id": item.get("id") or f"in_{self._token}_{position}"}
                 for position, item in enumerate(self._request.items)
             )
-            self._store.put(self._owner, body, (*items,), self._previous)
+            self._store.put(self._owner, body, (*items,), self._previous, discarded)
 
 
 def serve_response(request: ClientRequest, context: Context) -> Exchange:
@@ -120,7 +121,15 @@ def serve_response(request: ClientRequest, context: Context) -> Exchange:
         token="".join(context.new_id() for _ in range(3)),
         created_at=int(context.wall_clock().timestamp()) if context.wall_clock else 0,
     )
+    if request.on_client_api is not None:
+        request.on_client_api(api)
     return run(replace(request, client_api=api), context)
+
+
+def count_input_tokens(request: ClientRequest, context: Context) -> Exchange:
+    """Respond with an estimate of a request's tokens, with those of the conversation that it continues."""
+    api = ResponsesApi(context.response_store, owner=request.owner or owner_of(request.request.headers))
+    return respond_token_count(replace(request, client_api=api), context, {"object": "response.input_tokens"})
 
 
 RESPONSES_API: ClientApi = ResponsesApi()

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from promptools.types import Reply
     from promptools.wire.chat_decoder import Envelope
 
-OnResponse: TypeAlias = Callable[[dict[str, Any]], None]
-"""Called with each response that is complete or incomplete, not with failed ones."""
+OnResponse: TypeAlias = Callable[[dict[str, Any], tuple[str, ...]], None]
+"""Called with each response that is complete or incomplete, not with failed ones.
+
+Its output is that of the last attempt; the second argument is the ids of items of earlier ones, which were streamed.
+"""
 
 
 class ResponsesStreamWriter(SseWriter):
@@ -37,16 +40,17 @@ class ResponsesStreamWriter(SseWriter):
         """End the open item and the response, with the usage; then the comment."""
         reply = self._events.reply
         assert reply is not None, "the choice was finished"
-        ended = self._events.close("incomplete" if incomplete_reason(reply) else "completed")
+        ended = self._events.end("incomplete" if incomplete_reason(reply) else "completed")
         completed_at = self._frame.created_at + round(summary.seconds)
-        body = self._frame.encode_end(reply, self._events.output, summary.usage, completed_at)
-        self._on_response(body)
+        output, discarded = self._events.output, self._events.discarded_ids
+        body = self._frame.encode_end(reply, output, summary.usage, completed_at)
+        self._on_response({**body, "output": output[len(discarded) :]}, discarded)
         last = {"type": f"response.{body['status']}", "response": _with_report(body, summary)}
         return self._encode([*ended, last]) + encode_comment(summary.note)
 
     def fail(self, message: str, code: str) -> bytes:
         """End the response with an error."""
-        ended = self._events.close("incomplete")
+        ended = self._events.end("incomplete")
         error = {"code": code, "message": message}
         body = self._frame.encode("failed", self._events.output, error=error)
         last = {"type": "response.failed", "response": body}
@@ -92,7 +96,7 @@ class ResponsesJsonWriter(JsonWriter):
         output = encode_output(self._frame, self._reply, self._logprobs.get(0))
         completed_at = self._frame.created_at + round(summary.seconds)
         body = self._frame.encode_end(self._reply, output, summary.usage, completed_at)
-        self._on_response(body)
+        self._on_response(body, ())
         return encode_json(_with_report(body, summary))
 
 

@@ -1,4 +1,7 @@
-"""The routes of stored responses: GET and DELETE of a response, and GET of its input items. No server is asked."""
+"""The routes of stored responses: GET and DELETE, its input items, and cancel. No server is asked.
+
+A stored response is complete, so none can be cancelled: that is for background responses, which are not served here.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from urllib.parse import parse_qs, unquote
 from promptools.errors import clip
 from promptools.exchange.downstream.response_writer import encode_json
 from promptools.exchange.downstream.responses.response_store import StoredResponse, owner_of
-from promptools.exchange.effects import Emit, Head
+from promptools.exchange.effects import Head
+from promptools.exchange.exchange_state import ExchangeState
 from promptools.wire.chat_encoder import error_body
 from promptools.wire.responses.output_items import ID_PREFIX
 
@@ -20,15 +24,18 @@ _ROUTE = "/responses/"
 STORED_ROUTE = f"{_ROUTE}{ID_PREFIX}"
 """How the paths of stored responses begin; other ids are not ours."""
 _INPUT_ITEMS = "input_items"
+_ROUTES = frozenset({("GET", ""), ("GET", _INPUT_ITEMS), ("DELETE", ""), ("POST", "cancel")})
+"""Method, and what follows the response's id in the path."""
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
 
 
 def serve_stored_response(request: ClientRequest, context: Context) -> Exchange:
     """Respond to a request for a stored response."""
+    state = ExchangeState(request, context)
     status, body = _respond(request, context)
-    yield Emit(Head(status, (("content-type", "application/json"),)))
-    yield Emit(encode_json(body))
+    yield from state.emit(encode_json(body), lambda: Head(status, (("content-type", "application/json"),)))
+    state.observe_end([], None)
     return None
 
 
@@ -36,10 +43,14 @@ def _respond(request: ClientRequest, context: Context) -> tuple[int, dict[str, A
     address, _, query = request.request.url.partition("?")
     response_id, _, part = unquote(address.rstrip("/").rpartition(_ROUTE)[2]).partition("/")
     owner, store = request.owner or owner_of(request.request.headers), context.response_store
-    stored = store.get(owner, response_id)
-    if stored is None or part not in ("", _INPUT_ITEMS):
+    stored, method = store.get(owner, response_id), request.request.method
+    if (method, part) not in _ROUTES:
+        return 404, _error(f"{method} {_ROUTE}ID/{clip(part)} is no route of the Responses API")
+    if stored is None:
         return 404, _error(f"Response with id {clip(repr(response_id))} not found.")
-    if request.request.method == "DELETE":
+    if method == "POST":
+        return 400, _error("Cannot cancel a synchronous response.")
+    if method == "DELETE":
         store.delete(owner, response_id)
         return 200, {"id": response_id, "object": "response", "deleted": True}
     parameters = parse_qs(query)
