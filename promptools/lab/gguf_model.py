@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CONTEXT = 16384
 """Context length of a scripted model in tokens, most of which are single bytes."""
-_FORMAT = 9  # increment when the weights of the same script change
+_FORMAT = 10  # increment when the weights of the same script change
 _NO_SPECIAL_TOKENS = SpecialTokens()
 _QUANTIZED = ("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight", "output.weight")
 """Tensors that are quantized to eight bits: they are most of the work of every token, and their gates are far from the

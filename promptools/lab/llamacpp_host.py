@@ -35,6 +35,8 @@ def run(settings: dict[str, Any]) -> None:
         _configure_scripted(xllamacpp, params, settings["template"])
     else:
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
+    for name, value in settings.get("options", {}).items():
+        setattr(params, name, value)
     params.warmup = False
     params.ui = False
     server = xllamacpp.Server(params)

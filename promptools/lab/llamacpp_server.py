@@ -7,8 +7,9 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from promptools.errors import UsageError
@@ -42,12 +43,14 @@ def serve(
     slots: int = 4,
     context: int = 2 * CONTEXT,
     special: SpecialTokens = _NO_SPECIAL_TOKENS,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Server:
     """Start the server on a model with the replies `lines`, and wait until it is up (about a second).
 
     `folder` is for the model and the log, by default `lab` in the cache folder. `context` is in tokens, shared by all
-    `slots`. `special` are tokens of the template's family. Raises `UsageError` if xllamacpp is not installed, and
-    `UpstreamError` if the server does not come up.
+    `slots`. `special` are tokens of the template's family. `options` are attributes of xllamacpp's `CommonParams`, such
+    as `use_jinja`. Raises `UsageError` if xllamacpp is not installed, and `UpstreamError` if the server does not come
+    up.
     """
     if not can_serve():
         raise UsageError(
@@ -61,6 +64,7 @@ def serve(
         "template": path.read_text(encoding="utf-8"),
         "slots": slots,
         "context": context,
+        "options": dict(options),
     }
     return _start(settings, folder, _BOOT_SECONDS)
 

@@ -13,6 +13,10 @@ TokenKind = Literal["normal", "control", "marker"]
 
 _NO_SPECIAL_TOKENS = SpecialTokens()
 _CONTROL = (*ENDS, "<|im_start|>", "<|startoftext|>")
+_HARMONY_TURN_ENDS = ("<|return|>", "<|call|>")
+_HARMONY_END = "<|end|>"
+"""Where a grammar forces the end, llama.cpp allows this token, but beside `<|call|>` it does not stop at it: the model
+would talk on. So only models that speak Harmony have it, as gpt-oss does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,9 @@ def make_vocabulary(script: Sequence[TokenizedReply], special: SpecialTokens = _
         add(_BYTE_LETTERS[byte], "normal")
     add(_to_letters(b"  "), "normal")  # the result of the one merge rule: a tokenizer of this type needs at least one
     controls = {text: add(text, "control") for text in dict.fromkeys((*_CONTROL, *special.all))}
+    is_harmony = any(spoken.end in _HARMONY_TURN_ENDS for spoken in script)
     for text in (*MARKERS, *special.words):
-        if text not in controls:
+        if text not in controls and (is_harmony or text != _HARMONY_END):
             add(text, "marker")
     cue_ids = {text: add(text, "marker") for text in cues(script)}
     setting_ids = {text: add(text, "marker") for text in settings(script)}

@@ -14,7 +14,7 @@ from promptools.proxy.asgi import RefusedError, send_refusal
 from promptools.proxy.upstream.upstream_url import route_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from starlette.applications import Starlette
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from promptools.proxy.admission.access import AccessControl
     from promptools.proxy.asgi import Receive, Scope, Send
     from promptools.proxy.proxy_app import Proxy
+    from promptools.proxy.requests.request_report import RequestReport, RequestReports
 
 
 class Extension:
@@ -31,6 +32,8 @@ class Extension:
 
     observer: Observer | None = None
     """Follows every exchange of the proxy."""
+    on_request: Callable[[RequestReport], None] | None = None
+    """Called at the end of every request that is no exchange: one that the proxy refused, or that passed unread."""
     paths: Sequence[str] = ()
     """The first parts of the paths of its routes, such as `/metrics`; requests below them are its own."""
     public_paths: Sequence[str] = ()
@@ -50,8 +53,9 @@ class Extension:
 class ExtensionRoutes:
     """Routes of all extensions, as one Starlette application."""
 
-    def __init__(self, proxy: Proxy, extensions: Sequence[Extension]) -> None:
+    def __init__(self, proxy: Proxy, extensions: Sequence[Extension], reports: RequestReports) -> None:
         self._proxy = proxy
+        self._reports = reports
         self._extensions = extensions
         self._paths = frozenset(path for extension in extensions for path in extension.paths)
         self._public = frozenset(path for extension in extensions for path in extension.public_paths)
@@ -71,6 +75,7 @@ class ExtensionRoutes:
             if not self.is_public(route_path(scope)):
                 access.check(scope)
         except RefusedError as error:
+            self._reports.report_page(scope, error)
             await send_refusal(send, error, CHAT_API)
             return
         await self.app(scope, receive, send)

@@ -16,6 +16,7 @@ from promptools.proxy.extension import Extension, ExtensionRoutes, run_lifespan
 from promptools.proxy.requests.in_flight import RequestInFlight, RequestsInFlight
 from promptools.proxy.requests.incoming_request import IncomingRequest
 from promptools.proxy.requests.request_body import RequestBody, check_framing
+from promptools.proxy.requests.request_report import RequestReports
 from promptools.proxy.requests.request_sender import RequestSender
 from promptools.proxy.requests.request_tasks import RequestTasks, request_tasks
 from promptools.proxy.routing.model_directory import is_model_list
@@ -96,12 +97,13 @@ class Proxy(ServedProperties):
         redis_url = redis_url or session.config.proxy.redis_url
         self._shared = SharedState(redis_url, session) if redis_url else None
         self._sender = RequestSender(self._client, self._shared)
-        self._admit()
+        self._apply_limits()
         self.in_flight = RequestsInFlight()
         self.draining = False
         """Whether it is shutting down: what is in flight is finished, and other requests should go elsewhere."""
         self.extensions = (*extensions, *([self._shared] if self._shared is not None else []))
-        self._extension_routes = ExtensionRoutes(self, self.extensions)
+        self._reports = RequestReports([extension.on_request for extension in extensions if extension.on_request])
+        self._extension_routes = ExtensionRoutes(self, self.extensions, self._reports)
 
     def reload(self, config: Config | str | os.PathLike[str] | None) -> None:
         """Serve another config from the next request on; raise `UsageError` for a bad one, and keep the old.
@@ -113,9 +115,9 @@ class Proxy(ServedProperties):
         library = self._client.library.module
         self.served = serve_config(session, self._arguments, library, self._client.run_probe, old.table)
         forget_changed(old.session.config, self.session)
-        self._admit(old)
+        self._apply_limits(old)
 
-    def _admit(self, old: ServedConfig | None = None) -> None:
+    def _apply_limits(self, old: ServedConfig | None = None) -> None:
         """Apply the config's limits and origins; counts of requests go on if the limits are the same."""
         served, shared = self.served, self._shared
         if old is None or (served.limits, served.key_limits) != (old.limits, old.key_limits):
@@ -167,50 +169,64 @@ class Proxy(ServedProperties):
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, and close its upstream at once when the client disconnects."""
-        body, request = RequestBody(scope, receive), RequestInFlight(send)
-        with self.in_flight.tracking(request):
+        body, request = RequestBody(scope, receive), RequestInFlight(scope, send)
+        with self.in_flight.tracking(request), self._reports.reporting(request):
             async with request_tasks() as tasks:
+                watching = False
 
                 async def watch() -> None:
-                    await body.wait_for_disconnect()
-                    tasks.cancel()
+                    nonlocal watching
+                    if not watching:
+                        watching = True
+                        await body.wait_for_disconnect()
+                        tasks.cancel()
 
                 async def lasting(message: Message) -> None:
-                    last = message["type"] == "http.response.body" and not message.get("more_body", False)
-                    await (body.send_last(request.send, message) if last else request.send(message))
+                    if message.get("more_body", False):
+                        if not watching and body.is_abandoned:
+                            tasks.start(watch)  # the client may leave between two pieces that arrived together
+                        await request.send(message)
+                    elif message["type"] == "http.response.body":
+                        await body.send_last(request.send, message)
+                    else:
+                        await request.send(message)
 
                 request.cancel = tasks.cancel
                 body.on_abandoned = partial(tasks.start, watch)
-                await self._route_request(scope, body, tasks, lasting, request)
+                await self._route_request(request, body, tasks, lasting)
             await request.finish()
 
     async def _route_request(
-        self, scope: Scope, body: RequestBody, tasks: RequestTasks, send: Send, request: RequestInFlight
+        self, request: RequestInFlight, body: RequestBody, tasks: RequestTasks, send: Send
     ) -> None:
         """Route a request; respond with an error if it is refused, and not at all if the client disconnects early."""
-        served, method = self.served, scope["method"]
+        served, scope = self.served, request.scope
+        method = scope["method"]
         endpoint = find_endpoint(PROXY_ENDPOINTS, method, scope["path"], served.host)
         api = request.api = CHAT_API if endpoint is None else endpoint.api
         try:
-            path, query = self._locate(scope)
+            path, query = self._check_target(scope)
             admission = self.admission
             key = served.access.key_name(scope) if admission.has_keys else ""
             await admission.check_rate(key)
-            endpoint = find_endpoint(PROXY_ENDPOINTS, method, path, served.host)
+            if path != scope["path"]:
+                endpoint = find_endpoint(PROXY_ENDPOINTS, method, path, served.host)
             router = await open_router(served.table, served.session, served.directory, path, query)
-            incoming = IncomingRequest(served, scope, path, query, body, router)
+            incoming = IncomingRequest(served, request, path, query, body, router)
             await incoming.read_ahead(endpoint)  # a slow upload keeps nobody else waiting
             async with admission.slot(key):
                 if served.directory is not None and is_model_list(method, path):
+                    request.passes = True
                     await served.directory.respond(path, decode_fields(forwarded_fields(served, scope)), send)
                 else:
                     await self._sender.send(incoming, endpoint, api, tasks, send)
         except RefusedError as error:
+            request.refusal = error.code
             await send_refusal(send, error, api)
         except DisconnectedError:
             return
 
-    def _locate(self, scope: Scope) -> tuple[str, str]:
+    def _check_target(self, scope: Scope) -> tuple[str, str]:
         """Return the path and query of a request; raise `RefusedError` if the request is refused."""
         check_header(scope)
         path, query = read_request_target(scope, self.access.check(scope))

@@ -28,6 +28,7 @@ from promptools.recording.row_reading import (
     read_reply,
     read_row,
 )
+from promptools.schema.tool_definition import marks_of
 from promptools.types import Span
 
 if TYPE_CHECKING:
@@ -193,11 +194,7 @@ def _append(pieces: list[dict[str, Any]], kind: str, text: str) -> None:
 
 def _encode_request(request: ToolRequest, *, messages: bool) -> dict[str, Any]:
     """Return the parts of a request by which its reply is read."""
-    marks = {
-        tool.name: marked
-        for tool in request.tools
-        if (marked := _optional(dangerous=tool.dangerous or None, infer=tool.infer, aliases=dict(tool.aliases) or None))
-    }
+    marks = {tool.name: marked for tool in request.tools if (marked := marks_of(tool))}
     choice = request.choice
     return {
         "stream": request.stream,

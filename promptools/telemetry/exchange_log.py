@@ -32,7 +32,11 @@ class ExchangeLog(ExchangeFollower):
     def report(self, summary: ExchangeSummary) -> None:
         """Log the exchange."""
         if self._logger.isEnabledFor(logging.INFO):
-            self._logger.info("%s", self._encode(log_fields(summary)))
+            self.write(log_fields(summary))
+
+    def write(self, fields: dict[str, Any]) -> None:
+        """Log one line."""
+        self._logger.info("%s", self._encode(fields))
 
 
 def log_fields(summary: ExchangeSummary) -> dict[str, Any]:
@@ -40,7 +44,7 @@ def log_fields(summary: ExchangeSummary) -> dict[str, Any]:
     input_tokens, output_tokens = summary.tokens
     first_byte = summary.seconds_to_first_byte
     return {
-        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "time": now(),
         "id": summary.exchange.id,
         "method": summary.exchange.request.method,
         "api": summary.exchange.api,
@@ -60,6 +64,11 @@ def log_fields(summary: ExchangeSummary) -> dict[str, Any]:
         "malformed": len(summary.malformed),
         "fixes": sorted({fix.kind for _, fix in summary.fixes}),
     }
+
+
+def now() -> str:
+    """Return the time, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def encode_json(fields: dict[str, Any]) -> str:

@@ -3,6 +3,8 @@
 Every label has a bounded number of values. Providers, modes, dialects and kinds are ours or the config's. A model's
 name comes from the client: it becomes a label once a request for it has succeeded, up to `MAX_MODELS` names, and is
 `other` before and after that.
+
+Of a proxy there are two counters more: of the requests that it refused, and of those that passed unread.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ class Metrics(ExchangeFollower):
         prometheus = _library()
         self.registry = prometheus.CollectorRegistry() if registry is None else registry
         self._models: set[str] = set()
+        self._children: dict[tuple[Any, ...], Any] = {}
+        """The child of each metric for the values of its labels, which are few; the library's look-up takes a lock."""
         self._define(prometheus)
         if registry is None and not os.environ.get(MULTIPROCESS_VARIABLE):
             prometheus.ProcessCollector(registry=self.registry)
@@ -44,8 +48,8 @@ class Metrics(ExchangeFollower):
         def counter(name: str, text: str, *labels: str) -> Any:
             return prometheus.Counter(f"promptools_{name}", text, labels, registry=self.registry)
 
-        def histogram(name: str, text: str) -> Any:
-            return prometheus.Histogram(f"promptools_{name}", text, _PLACE, buckets=_SECONDS, registry=self.registry)
+        def histogram(name: str, text: str, *labels: str) -> Any:
+            return prometheus.Histogram(f"promptools_{name}", text, labels, buckets=_SECONDS, registry=self.registry)
 
         self._requests = counter("requests", "Exchanges that have ended.", *_PLACE, "mode", "status")
         self._errors = counter("errors", "Exchanges that ended in an error.", "api", "provider", "kind")
@@ -56,9 +60,11 @@ class Metrics(ExchangeFollower):
             registry=self.registry,
             multiprocess_mode="livesum",
         )
-        self._seconds = histogram("request_duration_seconds", "Seconds from a request to the end of its response.")
+        self._seconds = histogram(
+            "request_duration_seconds", "Seconds from a request to the end of its response.", *_PLACE
+        )
         self._first_byte = histogram(
-            "time_to_first_byte_seconds", "Seconds from a request to the first byte of a streamed response."
+            "time_to_first_byte_seconds", "Seconds from a request to the first byte of a streamed response.", *_PLACE
         )
         self._attempts = counter("attempts", "Attempts by their outcome.", "provider", "mode", "outcome")
         self._fallbacks = counter(
@@ -68,39 +74,61 @@ class Metrics(ExchangeFollower):
         self._fixes = counter("fixes", "Repairs of tool calls.", "provider", "dialect", "kind")
         self._malformed = counter("malformed", "Malformed tool calls.", "provider", "dialect", "reason")
         self._tokens = counter("tokens", "Tokens by the servers' own count.", "provider", "model", "type")
+        self._refused = counter("refused", "Requests that the proxy refused.", "route", "status", "reason")
+        self._passed = counter("passed", "Requests that passed unread.", "route", "status", "outcome")
+        self._passed_seconds = histogram(
+            "passed_duration_seconds", "Seconds from a request that passed unread to the end of its response.", "route"
+        )
+
+    def _child(self, metric: Any, *labels: str) -> Any:
+        """Return the child of a metric for the values of its labels."""
+        child = self._children.get((metric, *labels))
+        if child is None:
+            child = self._children[metric, *labels] = metric.labels(*labels)
+        return child
 
     def began(self, exchange: ObservedExchange) -> None:
         """Count an exchange in flight."""
         super().began(exchange)
-        self._in_flight.labels(exchange.api).inc()
+        self._child(self._in_flight, exchange.api).inc()
 
     def report(self, summary: ExchangeSummary) -> None:
         """Count an exchange."""
         api, provider = summary.exchange.api, summary.provider
         model = self._label_model(summary)
-        self._in_flight.labels(api).dec()
-        self._requests.labels(api, provider, model, summary.mode, summary.status).inc()
+        self._child(self._in_flight, api).dec()
+        self._child(self._requests, api, provider, model, summary.mode, summary.status).inc()
         if summary.error:
-            self._errors.labels(api, provider, summary.error).inc()
-        self._seconds.labels(api, provider, model).observe(summary.seconds)
+            self._child(self._errors, api, provider, summary.error).inc()
+        self._child(self._seconds, api, provider, model).observe(summary.seconds)
         if summary.end.streamed and summary.seconds_to_first_byte is not None:
-            self._first_byte.labels(api, provider, model).observe(summary.seconds_to_first_byte)
+            self._child(self._first_byte, api, provider, model).observe(summary.seconds_to_first_byte)
         for attempt in summary.attempts:
-            self._attempts.labels(provider, attempt.mode, attempt.outcome).inc()
+            self._child(self._attempts, provider, attempt.mode, attempt.outcome).inc()
         for failed, next_mode in summary.fallbacks:
-            self._fallbacks.labels(provider, failed.mode, next_mode, failed.outcome).inc()
+            self._child(self._fallbacks, provider, failed.mode, next_mode, failed.outcome).inc()
         for kind, tokens in zip(("input", "output"), summary.tokens, strict=True):
             if tokens:
-                self._tokens.labels(provider, model, kind).inc(tokens)
-        self._count_calls(summary, provider, model)
+                self._child(self._tokens, provider, model, kind).inc(tokens)
+        if summary.end.replies or summary.end.attempts:
+            self._count_calls(summary, provider, model)
+
+    def count_refusal(self, route: str, status: int | None, reason: str) -> None:
+        """Count a request that the proxy refused with this error code."""
+        self._refused.labels(route, _label_status(status), reason).inc()
+
+    def count_passed(self, route: str, status: int | None, outcome: str, seconds: float) -> None:
+        """Count a request that passed unread, at its end."""
+        self._passed.labels(route, _label_status(status), outcome).inc()
+        self._passed_seconds.labels(route).observe(seconds)
 
     def _count_calls(self, summary: ExchangeSummary, provider: str, model: str) -> None:
         for call in summary.calls:
-            self._calls.labels(provider, model, call.dialect or "native").inc()
+            self._child(self._calls, provider, model, call.dialect or "native").inc()
         for dialect, fix in summary.fixes:
-            self._fixes.labels(provider, dialect or "none", fix.kind).inc()
+            self._child(self._fixes, provider, dialect or "none", fix.kind).inc()
         for malformed in summary.malformed:
-            self._malformed.labels(provider, malformed.dialect or "none", malformed.reason).inc()
+            self._child(self._malformed, provider, malformed.dialect or "none", malformed.reason).inc()
 
     def _label_model(self, summary: ExchangeSummary) -> str:
         """Return the label for a model; a failed request names none that is not known yet."""
@@ -130,6 +158,10 @@ class Metrics(ExchangeFollower):
             from prometheus_client import multiprocess
 
             multiprocess.mark_process_dead(os.getpid())  # type: ignore[no-untyped-call]
+
+
+def _label_status(status: int | None) -> str:
+    return "none" if status is None else str(status)
 
 
 def _library() -> Any:

@@ -11,6 +11,8 @@ from promptools.lab.llamacpp_server import serve_file
 
 NATIVE = Way("native", {"mode": "native"})
 KINDS = ("one", "several", "parallel", "enum", "none", "turns")
+NO_TOOLS = frozenset({"smollm2", "gemma-270m"})
+"""Models whose chat template does not show them tools: raw mode is refused, and says so."""
 ROUNDING = 2
 """Answers that may differ from the page: another processor rounds otherwise, and a close choice falls the other way."""
 
@@ -48,7 +50,7 @@ def server(model):
 def answers(model, server):
     """What came of the dozen, by way and question."""
     got = {}
-    for way in (ALONE, NATIVE, AS_IT_COMES, RAW, PROMPT):
+    for way in (ALONE, NATIVE, AS_IT_COMES, *([] if model in NO_TOOLS else [RAW]), PROMPT):
         with client_of(server.base_url, way) as client:
             got[way.name] = {each.name: ask(client, model, each, way) for each in DOZEN}
     return got
@@ -73,6 +75,8 @@ def test_the_calls_that_the_server_leaves_in_the_text_reach_the_app(answers, mod
 @pytest.mark.parametrize("choice", ["required", "named"])
 def test_a_required_call_is_begun_in_raw_mode(server, model, choice):
     """The model goes on with a call whose beginning is written for it, in the format of its own template."""
+    if model in NO_TOOLS:
+        pytest.skip("the model's template has no tools")
     question = next(each for each in DOZEN if each.kind == "one")
     tool = question.offered()[0]
     with client_of(server.base_url, RAW) as client:
@@ -90,6 +94,15 @@ def test_a_required_call_is_begun_in_raw_mode(server, model, choice):
     (call,) = reply.choices[0].message.tool_calls
     assert call.function.name == tool["function"]["name"]
     assert {attempt["mode"] for attempt in reply.model_extra["promptools"]["attempts"]} == {"raw"}
+
+
+def test_raw_mode_is_refused_where_the_template_has_no_tools(server, model):
+    if model not in NO_TOOLS:
+        pytest.skip("the model's template has tools")
+    with client_of(server.base_url, RAW) as client:
+        row = ask(client, model, DOZEN[0], RAW)
+    assert row.outcome == "error"
+    assert "no_native_tools: the model's template does not show it the tools" in row.content
 
 
 @pytest.mark.parametrize("way", [ALONE, AS_IT_COMES, RAW, PROMPT], ids=lambda way: way.name)

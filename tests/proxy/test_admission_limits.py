@@ -191,9 +191,20 @@ def test_an_attempt_that_takes_too_long_is_a_504_that_may_be_sent_again(server, 
         answer = httpx.post(f"http://127.0.0.1:{port}{CHAT}", json=body, timeout=20)
         held.free.set()
     assert answer.status_code == 504
-    assert answer.json()["error"]["code"] == "no_answer"
+    assert answer.json()["error"]["code"] == "timeout"
     assert answer.headers["retry-after"] == "1"
     assert len(server.seen) <= 1  # none, if a busy machine does not even connect in this time
+
+
+def test_the_messages_api_has_types_of_its_own_for_these_errors(server):
+    held = Held(server, 9)
+    with serving(proxy(server, attempt_timeout=0.3)) as port:
+        url = f"http://127.0.0.1:{port}/v1/messages"
+        late = httpx.post(url, json=ASK, timeout=20)
+        large = httpx.post(url, json=ASK, headers=[("x-a", "1")] * 300, timeout=20)
+        held.free.set()
+    assert (late.status_code, late.json()["error"]["type"]) == (504, "timeout_error")
+    assert (large.status_code, large.json()["error"]["type"]) == (431, "invalid_request_error")
 
 
 def test_a_stream_that_takes_too_long_ends_with_an_error(server):
@@ -205,9 +216,9 @@ def test_a_stream_that_takes_too_long_ends_with_an_error(server):
         answer = httpx.post(f"http://127.0.0.1:{port}{CHAT}", json=body, timeout=20)
         stall.set()
     assert answer.status_code == 200
-    assert '"content": "a word' in answer.text
+    assert '"content":"a word' in answer.text
     assert "event: error\ndata: " in answer.text
-    assert '"code": "timeout"' in answer.text
+    assert '"code":"timeout"' in answer.text
 
 
 def test_the_config_has_all_limits(tmp_path):

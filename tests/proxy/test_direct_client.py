@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
@@ -213,6 +214,47 @@ def test_a_connection_serves_several_requests_if_nothing_is_left_on_it(answer, c
     bodies, connections = asyncio.run(go())
     assert set(bodies) <= {b"ok", b"abcdefg"}
     assert connections == count
+
+
+@pytest.mark.parametrize(("seconds", "connections"), [(3, 1), (4.5, 2)])
+def test_a_connection_is_idle_for_less_than_the_five_seconds_of_servers(seconds, connections):
+    async def go():
+        async with before(answering(OK, 9)) as (client, url, opened):
+            await ask(client, url)
+            (server,) = client._servers.values()
+            server.idle[0].idle_since -= seconds
+            assert (await ask(client, url))[1] == b"ok"
+            return len(opened)
+
+    assert asyncio.run(go()) == connections
+
+
+def test_a_connection_that_was_closed_while_the_event_loop_was_busy_is_not_used():
+    listener, closed = socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def serve():
+        for _ in range(2):
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(OK)
+            closed.set()
+
+    server = threading.Thread(target=serve, daemon=True)
+    server.start()
+
+    async def go():
+        async with MODULE.AsyncClient() as http:
+            client = DirectClient(http)
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            first = await client.send(client.library.build_request("POST", f"{url}{CHAT}", (), b"", {}))
+            assert first.is_released
+            assert closed.wait(20)  # the loop learns nothing of it
+            return await ask(client, url)
+
+    with listener:
+        assert asyncio.run(go())[1] == b"ok"
+        server.join(20)
 
 
 def test_a_response_that_is_left_takes_its_connection_along():

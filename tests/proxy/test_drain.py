@@ -19,6 +19,7 @@ from promptools.profiles import Config
 from promptools.proxy import Extension, Proxy
 
 CHAT = "/v1/chat/completions"
+OLLAMA = "/api/chat"
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 MESSAGES = [{"role": "user", "content": "hi"}]
 STREAMS = {
@@ -81,14 +82,24 @@ def refused(url):
             return
 
 
-def test_what_is_in_flight_finishes_after_a_sigterm(server):
+ENDS = {
+    CHAT: b"data: [DONE]\n\n",
+    "/v1/responses": b"response.completed",
+    "/v1/messages": b"message_stop",
+    "/v1/completions": b"data: [DONE]\n\n",
+    OLLAMA: b'"done":true',
+}
+
+
+@pytest.mark.parametrize("path", ENDS)
+def test_what_is_in_flight_finishes_after_a_sigterm(server, path):
     stopped = threading.Event()
     server.play(
         sse(chunk({"content": "a word, "}), chunk({"content": "more"}, "stop"), between=lambda: stopped.wait(20))
     )
-    body = {**STREAMS[CHAT], "stream": True}
+    body = {**STREAMS.get(path, STREAMS[CHAT]), "stream": True}
     with serve(server) as (process, url), httpx.Client(timeout=20) as http:
-        with http.stream("POST", f"{url}/chat/completions", json=body) as stream:
+        with http.stream("POST", url.removesuffix("/v1") + path, json=body) as stream:
             pieces, _ = begun(stream)
             process.send_signal(signal.SIGTERM)
             refused(url)
@@ -97,7 +108,8 @@ def test_what_is_in_flight_finishes_after_a_sigterm(server):
         assert process.wait(20) == -signal.SIGTERM
         assert process.stderr.read() == ""
     assert b"more" in rest
-    assert rest.endswith(b"data: [DONE]\n\n")
+    assert ENDS[path].replace(b" ", b"") in rest.replace(b" ", b"")
+    assert b"shutting_down" not in rest
 
 
 def test_a_second_signal_ends_it_at_once(server):
@@ -117,6 +129,19 @@ def test_a_second_signal_ends_it_at_once(server):
             list(pieces)
 
 
+def check_failed_response(events):
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    error, failed = events[-2:]
+    assert (error["type"], error["code"]) == ("error", "shutting_down")
+    response = failed["response"]
+    assert (failed["type"], response["status"]) == ("response.failed", "failed")
+    assert response["error"]["code"] == "shutting_down"
+    assert response["id"] == events[0]["response"]["id"]
+    (item,) = response["output"]
+    sent = "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
+    assert (item["status"], item["content"][0]["text"]) == ("incomplete", sent)
+
+
 @pytest.mark.parametrize("path", STREAMS)
 def test_a_stream_that_is_cut_ends_with_an_error_in_its_api(server, path):
     server.play(sse(chunk({"content": "a word, "}), chunk({"content": "and "}), done=False, then="hang"))
@@ -129,14 +154,15 @@ def test_a_stream_that_is_cut_ends_with_an_error_in_its_api(server, path):
             text += b"".join(pieces)
         assert server.gone.wait(20)
     last = text.decode().rstrip("\n").rpartition("\n\n")[2]
-    assert last.startswith("event: error\ndata: {")
+    name = "response.failed" if path == "/v1/responses" else "error"
+    assert last.startswith(f"event: {name}\ndata: {{")
     error = json.loads(last.partition("data: ")[2])
     if path == "/v1/messages":
         assert (error["type"], error["error"]["type"]) == ("error", "overloaded_error")
     elif path == "/v1/responses":
-        before = [json.loads(line[6:]) for line in text.decode().split("\n") if line.startswith("data: {")]
-        assert [event["sequence_number"] for event in before] == list(range(len(before)))
-        assert (error["type"], error["code"]) == ("error", "shutting_down")
+        check_failed_response(
+            [json.loads(line[6:]) for line in text.decode().split("\n") if line.startswith("data: {")]
+        )
     else:
         assert error["error"]["code"] == "shutting_down"
 
@@ -155,14 +181,14 @@ def test_a_line_of_ollamas_api_is_the_error_of_a_stream_that_is_cut(server):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("path", STREAMS)
+@pytest.mark.parametrize("path", [*STREAMS, OLLAMA])
 def test_what_was_not_answered_yet_is_a_503_that_may_be_sent_again(server, path, streamed):
     began, free = threading.Event(), threading.Event()
     server.play(Answer(pieces=(b"{}",), first=lambda: began.set() or free.wait(20)))
     app, loop = draining(server)
     answers = []
     with serving(app) as port:
-        body = {**STREAMS[path], "stream": streamed}
+        body = {**STREAMS.get(path, STREAMS[CHAT]), "stream": streamed}
         client = threading.Thread(
             target=lambda: answers.append(httpx.post(f"http://127.0.0.1:{port}{path}", json=body, timeout=20))
         )
@@ -175,7 +201,11 @@ def test_what_was_not_answered_yet_is_a_503_that_may_be_sent_again(server, path,
     assert answers[0].status_code == 503
     assert answers[0].headers["retry-after"] == "1"
     assert answers[0].headers["x-should-retry"] == "true"
-    assert "overloaded_error" in answers[0].text or '"shutting_down"' in answers[0].text
+    error = answers[0].json()["error"]
+    if path == OLLAMA:
+        assert "shutting down" in error
+    else:
+        assert error.get("code") == "shutting_down" or error["type"] == "overloaded_error"
 
 
 def test_a_stream_that_is_cut_inside_an_event_is_no_whole_one(server):

@@ -111,6 +111,17 @@ def test_the_sdk_reads_past_the_comments(server, proxy, after_first):
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
+def test_a_forwarded_stream_has_comments_too(server, proxy):
+    server.after_first = True
+    server.play(sse(chunk({"content": "It is "}), chunk({"content": "sunny."}), chunk({}, finish="stop")))
+    heard = Heard(server)
+    with heard.client(proxy) as client:
+        chunks = list(client.chat.completions.create(**PARIS, stream=True))
+    assert "".join(each.choices[0].delta.content or "" for each in chunks) == "It is sunny."
+    assert heard.bytes.startswith(b"data: ")
+    assert b"\n\n: keep-alive\n\n" in heard.bytes
+
+
 def test_a_later_failure_is_raised_with_its_message(server, proxy):
     server.play(unary({"error": {"message": "the model fell over", "type": "x"}}, status=418))
     heard = Heard(server)

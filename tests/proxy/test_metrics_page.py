@@ -42,6 +42,8 @@ def seen():
         assert ask(client, {**WEATHER, "stream": True}).status_code == 200
         server.play(Answer(404, (b"{}",)))
         assert ask(client).status_code == 404
+        assert client.get("/v1/models").status_code == 404
+        assert client.get("/v1/models", headers={"host": "elsewhere"}).status_code == 403
         families = list(parser.text_string_to_metric_families(client.get("/metrics").text))
     logging.getLogger("promptools.exchanges").removeHandler(handler)
     provider.shutdown()
@@ -90,10 +92,12 @@ def test_every_attribute_is_on_the_page(seen):
 
 
 def test_every_field_is_on_the_page(seen):
-    (example,) = re.findall(r"^time=.*$", PAGE, re.MULTILINE)
+    example, *short = re.findall(r"^time=.*$", PAGE, re.MULTILINE)
     told = [next(iter(words(row[0]))) for row in table("field")]
-    assert all(list(line) == told for line in seen.lines)
+    assert all(list(line) == told for line in seen.lines if "api" in line)
     assert set(re.findall(r"(\w+)=", example)) <= set(told)
+    passed, refused = (line for line in seen.lines if "api" not in line)
+    assert [re.findall(r"(\w+)=", line) for line in short] == [[key for key in passed if key != "reason"], [*refused]]
 
 
 def queries():

@@ -37,7 +37,7 @@ def address():
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(
     ("program", "api"),
-    [("openai_sdk", "chat"), ("openai_sdk", "responses"), ("anthropic_sdk", "messages")],
+    [("openai_sdk", "chat"), ("openai_sdk", "responses"), ("anthropic_sdk", "messages"), ("ollama_sdk", "ollama")],
 )
 def test_a_round_trip(program, api, stream, address, monkeypatch):
     monkeypatch.syspath_prepend(CLIENTS)

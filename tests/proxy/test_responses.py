@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 import openai
 import pytest
+from openai.resources.responses import Responses
 from serving import serving
 from upstream import Answer, chunk, completion, running, sse
 
@@ -30,6 +31,11 @@ STREAM = sse(
     chunk({}, finish="stop"),
     {**chunk(), "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}},
 )
+
+
+def needs_method(name):
+    """Skip a test where openai's client of Responses does not have this yet."""
+    return pytest.mark.skipif(not hasattr(Responses, name), reason=f"this openai has no {name}")
 
 
 @pytest.fixture
@@ -110,6 +116,54 @@ def test_stored_responses(server, client):
     assert len(server.seen) == 1
 
 
+def test_what_is_complete_cannot_be_cancelled(server, client):
+    server.play(completion("hello"))
+    made = client.responses.create(model="m", input="hi")
+    with pytest.raises(openai.BadRequestError, match="Cannot cancel a synchronous response"):
+        client.responses.cancel(made.id)
+    with pytest.raises(openai.NotFoundError, match="resp_unknown"):
+        client.responses.cancel("resp_unknown")
+    with pytest.raises(openai.NotFoundError, match="no route"):
+        client.delete(f"/responses/{made.id}/input_items", cast_to=object)
+    assert client.responses.retrieve(made.id).output_text == "hello"
+    assert len(server.seen) == 1
+
+
+@needs_method("input_tokens")
+def test_a_count_of_tokens(server, client):
+    server.play(completion("a long answer " * 50))
+    little = client.responses.input_tokens.count(model="m", input="hi")
+    assert little.object == "response.input_tokens"
+    assert 0 < little.input_tokens < 10
+    more = client.responses.input_tokens.count(model="m", input="hi", tools=[WEATHER], instructions="Be brief.")
+    assert more.input_tokens > little.input_tokens + 10
+    made = client.responses.create(model="m", input="hi")
+    following = client.responses.input_tokens.count(model="m", input="hi", previous_response_id=made.id)
+    assert following.input_tokens > 100
+    with pytest.raises(openai.BadRequestError, match="resp_lost"):
+        client.responses.input_tokens.count(model="m", input="hi", previous_response_id="resp_lost")
+    with pytest.raises(openai.BadRequestError, match="no messages"):
+        client.responses.input_tokens.count(model="m")
+    assert len(server.seen) == 1
+
+
+@needs_method("compact")
+def test_compact_is_for_a_server_that_has_it(server, client):
+    compacted = {"id": "resp_c", "object": "response.compaction", "created_at": 1, "output": []}
+    server.play({**compacted, "usage": None})
+    assert client.responses.compact(model="m", input="hi").id == "resp_c"
+    assert (server.seen[0].path, server.seen[0].json["input"]) == ("/v1/responses/compact", "hi")
+    for status, body in ((404, b'{"detail": "Not Found"}'), (405, b""), (200, b'{"error": "Unexpected endpoint"}')):
+        server.play(Answer(status=status, pieces=(body,)))
+        said = rf"/v1/responses/compact is not served here.*HTTP {status}"
+        with pytest.raises(openai.NotFoundError, match=said) as error:
+            client.responses.compact(model="m", input="hi")
+        assert error.value.code == "route_not_served"
+    server.play(Answer(status=429, pieces=(b'{"error": {"message": "later"}}',)))
+    with pytest.raises(openai.RateLimitError, match="later"):
+        client.responses.compact(model="m", input="hi")
+
+
 def test_errors_of_ours(server, client):
     server.play(completion("hello"))
     with pytest.raises(openai.BadRequestError, match="'background'"):
@@ -181,7 +235,12 @@ def test_keys_of_the_proxy_guard_stored_responses_too(server):
         ("GET", "https://box/v1/responses/resp_1/input_items", True),
         ("DELETE", "https://box/v1/responses/resp_1", True),
         ("GET", "https://box/v1/responses/other", False),
-        ("POST", "https://box/v1/responses/resp_1/cancel", False),
+        ("POST", "https://box/v1/responses/resp_1/cancel", True),
+        ("POST", "https://box/v1/responses/other/cancel", False),
+        ("POST", "https://box/v1/responses/compact", True),
+        ("POST", "https://box/v1/responses/input_tokens", True),
+        ("POST", "https://api.openai.com/v1/responses/compact", False),
+        ("POST", "https://api.openai.com/v1/responses/resp_1/cancel", False),
         ("POST", "https://api.openai.com/v1/responses", False),
         ("POST", "https://mine.openai.azure.com/openai/v1/responses", False),
         ("POST", "https://api.openai.com/v1/chat/completions", True),

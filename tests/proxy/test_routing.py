@@ -4,6 +4,8 @@ import asyncio
 import json
 import socket
 import threading
+from contextlib import closing
+from http.client import HTTPConnection
 
 import pytest
 from serving import serving
@@ -54,11 +56,11 @@ def listing(server, *names):
     return server
 
 
-def config(gpu, laptop, *, models=None, **fields):
+def config(gpu, laptop, *, models=None, several=None, **fields):
     """A config with two providers, the first of which is the default; `fields` are of the first."""
     first = {"base_url": getattr(gpu, "url", gpu), "kind": "vllm", **fields}
     second = Provider("laptop", kind="vllm", base_url=laptop.url, models={"small": Model("small", ("tiny",))})
-    providers = {"gpu": Provider("gpu", **first), "laptop": second}
+    providers = {"gpu": Provider("gpu", **first), "laptop": several or second}
     return Config(default_provider="gpu", providers=providers, proxy=ProxyOptions(models=models or {}))
 
 
@@ -121,6 +123,15 @@ def test_what_passes_unread_is_routed_by_its_model(gpu, laptop, http, path):
     assert [(each.path, each.json["model"]) for each in laptop.seen] == [(path, "small")]
     assert [each.path for each in gpu.seen] == [path, path, "/health"]
     assert gpu.seen[0].json["model"] == "other"
+
+
+def test_a_post_without_a_body_goes_to_the_default_provider(gpu, laptop):
+    with serving(Proxy(config=config(gpu, laptop))) as port, closing(HTTPConnection("127.0.0.1", port)) as connection:
+        connection.putrequest("POST", "/v1/sleep")
+        connection.putheader("content-type", "application/json")
+        connection.endheaders()
+        assert connection.getresponse().status == 200
+    assert [(each.path, each.body) for each in gpu.seen] == [("/v1/sleep", b"")]
 
 
 @pytest.mark.parametrize("options", [{"provider": "gpu"}, {"base_url": None}])
@@ -495,6 +506,36 @@ def test_a_model_that_a_server_has_since_loaded_is_found(gpu, laptop, http, monk
         listing(laptop, "later")
         assert text(ask(http, port, "m")) == "of gpu"
         assert text(ask(http, port, "later")) == "of laptop"
+
+
+@pytest.mark.parametrize("first", ["dead", "down"])
+@pytest.mark.parametrize("asks", ["request", "list"])
+def test_a_model_is_found_though_the_first_address_of_its_provider_fails(gpu, laptop, http, first, asks):
+    listing(gpu, "small")
+    listing(laptop, "only-here")
+    with running() as broken:
+        broken.play(DOWN)
+        broken.about = {"/v1/models": DOWN}
+        address = DEAD if first == "dead" else broken.url
+        several = Provider("laptop", kind="vllm", base_url=address, replicas=(laptop.url,))
+        app = Proxy(config=config(gpu, laptop, several=several))
+        replicas = app.served.table.providers["laptop"].replicas
+        with serving(app) as port:
+            if asks == "request":
+                assert text(ask(http, port, "only-here")) == "of laptop"
+            else:
+                listed = http.get(f"http://127.0.0.1:{port}/v1/models").json()["data"]
+                assert {each["id"]: each["owned_by"] for each in listed}["only-here"] == "laptop"
+    assert not gpu.seen
+    assert [replica.unhealthy_until > 0 for replica in replicas] == [first == "dead", False]
+
+
+def test_a_provider_that_does_not_list_its_models_keeps_its_requests(gpu, laptop, http):
+    listing(laptop, "m")
+    app = Proxy(config=config(DEAD, laptop, replicas=(DEAD.replace("127.0.0.1", "localhost"),)))
+    with serving(app) as port:
+        assert http.get(f"http://127.0.0.1:{port}/v1/models").status_code == 200
+    assert [replica.unhealthy_until for replica in app.served.table.default.replicas] == [0, 0]
 
 
 # -- reload

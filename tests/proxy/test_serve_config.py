@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="the platf
 VLLM = {"/version": {"version": "0.31.0"}, "/v1/models": {"object": "list", "data": [{"id": "m", "owned_by": "vllm"}]}}
 
 MODES = "modes: native, then raw, then prompt"
+PLAIN_MODES = "modes: native, then prompt"
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +98,30 @@ def test_it_prints_a_line_for_each_provider_and_reloads_on_sighup(servers, path)
         process.send_signal(signal.SIGHUP)
         assert process.stderr.readline() == f"promptools: the config was reloaded: {path}\n"
         assert ask(url, "x") == "of two"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--provider", "plain"]], ids=["several", "one"])
+def test_the_modes_are_those_of_the_requests_where_they_detect_nothing(servers, path, arguments):
+    one = servers[0]
+    path.write_text(f"""
+default_provider = "plain"
+[providers.plain]
+base_url = "{one.url}"
+[providers.asked]
+base_url = "{one.url}"
+detect = true
+""")
+    with started(path, *arguments) as (process, printed):
+        if arguments:
+            assert printed[1:3] == ["server: no kind that is known; it answers", PLAIN_MODES]
+        else:
+            assert (
+                printed[0] == f"provider plain (default): {one.url}; no kind that is known; it answers; {PLAIN_MODES}"
+            )
+            assert printed[1] == f"provider asked: {one.url}; vLLM 0.31.0; it answers; {MODES}"
+        warning = process.stderr.readline()
+    advice = 'requests take it for openai-compatible; to use what is known of vllm, set kind = "vllm"'
+    assert warning == f"warning: {'' if arguments else 'provider plain: '}the server says that it is vllm, {advice}\n"
 
 
 @pytest.mark.exhaustive

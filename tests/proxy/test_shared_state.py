@@ -1,5 +1,6 @@
 """What two proxies share through a real Redis server, which may die and come back."""
 
+import json
 import logging
 import shutil
 import socket
@@ -106,7 +107,7 @@ def test_a_response_is_continued_read_and_deleted_on_another_proxy(server, redis
         if streamed:
             server.play(sse(chunk({"content": "first"}), chunk({}, "stop")), completion("second"))
             text = respond(one, "hello", stream=True).text
-            first = text.rpartition('"response": {"id": "')[2].partition('"')[0]
+            first = text.rpartition('"response":{"id":"')[2].partition('"')[0]
         else:
             server.play(completion("first"), completion("second"))
             first = respond(one, "hello").json()["id"]
@@ -122,6 +123,26 @@ def test_a_response_is_continued_read_and_deleted_on_another_proxy(server, redis
         assert get(other, first, "other").status_code == 404
         assert get(one, first, method="DELETE").status_code == 200
         assert [get(url, first).status_code for url in (one, other)] == [404, 404]
+
+
+@real
+def test_reasoning_of_a_failed_attempt_is_shared_as_its_id_alone(server, redis):
+    def thought(text):
+        return chunk({"reasoning_content": text})
+
+    error = {"error": {"message": "unexpected tokens remaining in message header", "code": 500}}
+    call = '```json\n{"tool": "ping", "arguments": {}}\n```'
+    broken = sse(thought("I use the tool."), error)
+    server.play(broken, sse(thought("At last."), chunk({"content": call}), chunk({}, "stop")), completion("second"))
+    tool = {"type": "function", "name": "ping", "parameters": {"type": "object"}}
+    with two(server, redis.url, api_keys=["k"]) as (_, (one, other)):
+        lines = respond(one, "hello", stream=True, tools=[tool]).text.splitlines()
+        streamed = json.loads([line for line in lines if line.startswith("data: ")][-1][6:])["response"]["output"]
+        references = [{"type": "item_reference", "id": item["id"]} for item in streamed]
+        continued = respond(other, [*references, *said("so")], tools=[tool])
+    assert continued.status_code == 200
+    assistant, user = server.seen[-1].json["messages"]
+    assert (assistant["reasoning_content"], user["content"]) == ("At last.", "so")
 
 
 def said(text):

@@ -138,7 +138,7 @@ class Config:
     default_provider: str | None = None
     providers: Mapping[str, Provider] = field(default_factory=dict[str, Provider])
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    """Marks by tool name: `dangerous`, `infer`, `aliases`."""
+    """Marks by tool name: `dangerous`, `infer`, `aliases`, `names`, `free_text`."""
     descriptions: Descriptions = field(default_factory=Descriptions)
     proxy: ProxyOptions = field(default_factory=ProxyOptions)
     warnings: tuple[str, ...] = ()

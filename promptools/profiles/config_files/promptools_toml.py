@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,6 +42,8 @@ class MarksTable(Table):
     dangerous: bool = False
     infer: bool | None = None
     aliases: dict[str, str] = Field(default_factory=dict)
+    names: Strings = ()
+    free_text: str | None = None
 
 
 class ModelTable(ModelKeys, Table):
@@ -127,6 +129,7 @@ def _read_toml(text: str, location: Location) -> Config:
 
     file = validate_table(FileTable, _parse(tomllib.loads, "TOML", text, location), location)
     _check_destinations(file, location)
+    _check_other_names(file.tools, location)
     return Config(
         file=location.file,
         default_provider=file.default_provider or None,
@@ -154,6 +157,15 @@ def _provider(name: str, table: ProviderTable, location: Location) -> Provider:
         for model, entry in named_tables(table.models, ModelTable).items()
     ]
     return replace(table.provider(name, models, location), defaults=table.defaults, failover=table.failover)
+
+
+def _check_other_names(tools: Mapping[str, MarksTable], location: Location) -> None:
+    """Raise `UsageError` for another name that two tools have."""
+    tool_of: dict[str, str] = {}
+    for name, marks in tools.items():
+        for other in marks.names:
+            if tool_of.setdefault(other, name) != name:
+                raise (location / "tools" / name / "names").error(f"{other!r} is given to {tool_of[other]!r} too")
 
 
 def _check_destinations(file: FileTable, location: Location) -> None:

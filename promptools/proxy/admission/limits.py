@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from promptools.errors import UsageError
@@ -59,6 +60,6 @@ def key_limits(key: KeyOptions, limits: Limits) -> Limits:
 def check_header(scope: Scope) -> None:
     """Refuse a request whose header has too many fields or bytes."""
     fields = scope["headers"]
-    if len(fields) > MAX_HEADER_FIELDS or sum(len(name) + len(value) for name, value in fields) > MAX_HEADER_BYTES:
+    if len(fields) > MAX_HEADER_FIELDS or sum(map(len, chain.from_iterable(fields))) > MAX_HEADER_BYTES:
         message = f"a request's header may have {MAX_HEADER_FIELDS} fields and {MAX_HEADER_BYTES} bytes"
         raise RefusedError(431, message, kind="invalid_request_error", code="header_too_large")

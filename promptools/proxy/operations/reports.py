@@ -11,7 +11,7 @@ import anyio
 from promptools.errors import UsageError
 from promptools.proxy.extension import Extension
 from promptools.telemetry import ExchangeLog, Metrics, Spans
-from promptools.telemetry.exchange_log import LOGGER
+from promptools.telemetry.exchange_log import LOGGER, now
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from promptools.exchange import Observer
     from promptools.proxy.proxy_app import Proxy
+    from promptools.proxy.requests.request_report import RequestReport
     from promptools.telemetry.exchange_log import LogFormat
 
 SERVICE_NAME = "promptools"
@@ -36,6 +37,13 @@ class MetricsPage(Extension):
     def __init__(self, metrics: Metrics | None = None) -> None:
         self.metrics = Metrics() if metrics is None else metrics
         self.observer: Observer | None = self.metrics
+        self.on_request = self._count
+
+    def _count(self, report: RequestReport) -> None:
+        if report.refusal:
+            self.metrics.count_refusal(report.route, report.status, report.refusal)
+        else:
+            self.metrics.count_passed(report.route, report.status, report.outcome, report.seconds)
 
     def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:  # noqa: ARG002 the signature of the base class
         """Return the route."""
@@ -86,11 +94,26 @@ def _otlp_provider() -> Any:
 
 
 class LoggedExchanges(Extension):
-    """Logs one line for each exchange, to stderr."""
+    """Logs one line to stderr for each exchange, and for each request that was refused or passed unread."""
 
     def __init__(self, style: LogFormat) -> None:
-        self.observer: Observer | None = ExchangeLog(style)
+        self._log = ExchangeLog(style)
+        self.observer: Observer | None = self._log
+        self.on_request = self._log_request
         self._handler: logging.Handler | None = None
+
+    def _log_request(self, report: RequestReport) -> None:
+        self._log.write(
+            {
+                "time": now(),
+                "method": report.method,
+                "route": report.route,
+                "status": report.status,
+                "outcome": report.outcome or "refused",
+                "reason": report.refusal,
+                "seconds": round(report.seconds, 4),
+            }
+        )
 
     async def start(self, proxy: Proxy) -> None:  # noqa: ARG002 the signature of the base class
         """Write the log's lines as they are."""

@@ -7,8 +7,7 @@ of the response, which every client takes for a failure: half a response never l
 
 from __future__ import annotations
 
-import json
-import re
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,11 +15,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API
 from promptools.proxy.asgi import JSON_CONTENT_TYPE, retry_fields, send_response
 
 if TYPE_CHECKING:
-    from promptools.proxy.asgi import Message, Send
+    from promptools.proxy.asgi import Fields, Message, Scope, Send
 
 CUT_MESSAGE = "the proxy is shutting down, and this request was not complete in time; send it again"
 CUT_CODE = "shutting_down"
@@ -29,33 +27,45 @@ SEND_SECONDS = 1.0
 """Seconds for which the error is offered to a client that reads slowly."""
 _STREAM_ENDS = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}
 """What an event, or a line, ends with."""
-_SEQUENCE_NUMBER = re.compile(rb'"sequence_number": ?(\d+)')
 
 
 class RequestInFlight:
     """One request, and what was sent of its response."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.scope = scope
+        self.began_at = time.monotonic()
+        self.status: int | None = None
+        """The status of the response; None if there is none yet."""
+        self.refusal = ""
+        """The code of the error that it was refused with."""
+        self.passes = False
+        """Whether it passes unread: there is no exchange that an observer follows."""
+        self.is_unanswered = False
+        """Whether it passes, and the server gave no answer."""
         self._send = send
         self.api: ClientApi = CHAT_API
         self.cancel: Callable[[], None] | None = None
         """Cancel the work on the request."""
-        self._media_type = b""
+        self._fields: Fields = ()
         self._last_piece = b""
-        self._begun = False
-        self._complete = False
+        self.is_complete = False
+        """Whether the whole response was sent."""
         self.is_cut = False
 
     async def send(self, message: Message) -> None:
         """Send a message of the response."""
         if message["type"] == "http.response.start":
-            self._begun = True
-            fields = dict(message["headers"])
-            self._media_type = fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
+            self.status = message["status"]
+            self._fields = message["headers"]
         else:
             self._last_piece = message.get("body", b"") or self._last_piece
-            self._complete = not message.get("more_body", False)
+            self.is_complete = not message.get("more_body", False)
         await self._send(message)
+
+    def use_api(self, api: ClientApi) -> None:
+        """Encode errors in this API."""
+        self.api = api
 
     def cut(self) -> None:
         """End the request."""
@@ -65,25 +75,18 @@ class RequestInFlight:
 
     async def finish(self) -> None:
         """Send an error if the request was cut."""
-        if self._complete or not self.is_cut:
+        if self.is_complete or not self.is_cut:
             return
         with anyio.move_on_after(SEND_SECONDS, shield=True):
             error = self.api.encode_error(CUT_MESSAGE, kind="server_error", code=CUT_CODE)
-            if not self._begun:
-                await send_response(self._send, 503, [JSON_CONTENT_TYPE, *retry_fields(RETRY_SECONDS)], error)
+            if self.status is None:
+                self.refusal = CUT_CODE
+                await send_response(self.send, 503, [JSON_CONTENT_TYPE, *retry_fields(RETRY_SECONDS)], error)
                 return
-            end = _STREAM_ENDS.get(self._media_type)
+            media_type = dict(self._fields).get(b"content-type", b"").partition(b";")[0].strip().lower()
+            end = _STREAM_ENDS.get(media_type)
             if end is not None and (self._last_piece or end).endswith(end):
-                event = self._encode_event(error)
-                await self._send({"type": "http.response.body", "body": event})
-
-    def _encode_event(self, error: bytes) -> bytes:
-        if self.api is not RESPONSES_API:
-            return self.api.encode_stream_error(error)
-        numbers = _SEQUENCE_NUMBER.findall(self._last_piece)
-        number = int(numbers[-1]) + 1 if numbers else 0
-        event = {"type": "error", "code": CUT_CODE, "message": CUT_MESSAGE, "param": None, "sequence_number": number}
-        return b"event: error\ndata: %b\n\n" % json.dumps(event).encode()
+                await self._send({"type": "http.response.body", "body": self.api.encode_stream_error(error)})
 
 
 class RequestsInFlight:

@@ -9,6 +9,7 @@ from promptools.proxy.requests.request_body import has_json_body
 
 if TYPE_CHECKING:
     from promptools.proxy.asgi import Scope
+    from promptools.proxy.requests.in_flight import RequestInFlight
     from promptools.proxy.requests.request_body import RequestBody
     from promptools.proxy.routing.request_router import RequestRouter
     from promptools.proxy.served_config import ServedConfig
@@ -20,12 +21,17 @@ class IncomingRequest:
     """A client's request, and what decides where it goes."""
 
     served: ServedConfig
-    scope: Scope
+    in_flight: RequestInFlight
     path: str
     query: str
     body: RequestBody
     router: RequestRouter | None
     """None: it goes to the only server."""
+
+    @property
+    def scope(self) -> Scope:
+        """Its ASGI scope."""
+        return self.in_flight.scope
 
     @property
     def method(self) -> str:

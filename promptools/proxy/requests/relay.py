@@ -37,13 +37,26 @@ class ExchangeRelay:
         """Whether anything was written."""
 
     async def run(self) -> bool:
-        """Run the exchange, and write what it emits; False if its head is rejected, and nothing was written."""
+        """Run the exchange, and write what it emits; False if its head is rejected, and nothing was written.
+
+        The head of a response that is complete gets its length: clients of HTTP/1.0 know no chunks.
+        """
+        held: Head | None = None
         async for item in self._driver.output:
             while self._writing is not None:
                 await self._writing.wait()
             if self._is_rejected(item):
                 return False
+            self.has_ended = not isinstance(item, Head) and self._driver.finished  # bytes come last
+            if isinstance(item, Head) and self._driver.finished:
+                held = item
+                continue
+            if held is not None and isinstance(item, bytes):
+                await self._write(_with_length(held, len(item)))
+                held = None
             await self._write(item)
+        if held is not None:
+            await self._write(held)
         return True
 
     async def tick(self) -> None:
@@ -76,5 +89,11 @@ class ExchangeRelay:
         if isinstance(item, Head):
             await send_head(self._send, item.status, encode_headers(item.headers))
         else:
-            self.has_ended = self._driver.finished  # bytes come last
             await self._send({"type": "http.response.body", "body": item, "more_body": not self.has_ended})
+
+
+def _with_length(head: Head, length: int) -> Head:
+    """Return a head that states the length of the body."""
+    if any(name.lower() == "content-length" for name, _ in head.headers):
+        return head
+    return Head(head.status, (*head.headers, ("content-length", str(length))))

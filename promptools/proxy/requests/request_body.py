@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 2.0
 """Seconds for which the rest of a body is read and dropped once the response has been sent."""
+WATCH_SECONDS = 0.02
+"""Seconds from a complete body to the watch for the client's disconnect: a fast response needs none, and no task."""
 _MAX_DIGITS = 20
 _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 
@@ -49,9 +51,10 @@ class RequestBody:
         self._complete = False
         self._completed: anyio.Event | None = None
         """Set when the body is complete, if somebody waits for that."""
-        self._abandoned = False
-        self.on_abandoned: Callable[[], None] = _do_nothing
-        """Called once nobody reads the body any more: it is complete, or the rest is not wanted."""
+        self.is_abandoned = False
+        """Whether nobody reads it any more here."""
+        self.on_abandoned: Callable[[float], None] = _do_nothing
+        """Called once nobody reads the body any more, with the seconds after which to wait for the disconnect."""
         self.upstream: DuplexStream | None = None
         """The connection that the body is written to, once it is known."""
 
@@ -59,7 +62,7 @@ class RequestBody:
         """Return the body in a form that the HTTP library accepts; None if there is none."""
         if self._declared:
             return self
-        self._first_piece = await anext(self)  # HTTP/2 may have a body without declaring one
+        self._first_piece = await anext(self, b"")  # HTTP/2 may have a body without declaring one
         return (self._first_piece or None) if self._complete else self
 
     async def read(self, limit: int) -> bytes:
@@ -80,7 +83,7 @@ class RequestBody:
         return self._whole
 
     async def peek(self, limit: int) -> bytes | None:
-        """Read the whole body and keep it for the next reader; None if it is longer than `limit` bytes."""
+        """Read the whole body, which can still be streamed afterwards; None if it is longer than `limit` bytes."""
         if (self.length or 0) > limit:
             return None
         pieces: list[bytes] = []
@@ -112,9 +115,10 @@ class RequestBody:
 
     def abandon(self) -> None:
         """Stop reading the body here: `wait_for_disconnect` may read the rest."""
-        if not self._abandoned:
-            self._abandoned = True
-            self.on_abandoned()
+        if not self.is_abandoned:
+            self.is_abandoned = True
+            on_abandoned, self.on_abandoned = self.on_abandoned, _do_nothing
+            on_abandoned(WATCH_SECONDS if self._complete else 0.0)
 
     async def wait_for_disconnect(self) -> None:
         """Wait until the client disconnects, and drop the rest of the body."""
@@ -182,5 +186,5 @@ def _check_size(size: int, limit: int) -> None:
         raise RefusedError(413, message, code="body_too_large")
 
 
-def _do_nothing() -> None:
+def _do_nothing(seconds: float) -> None:
     """Do nothing."""

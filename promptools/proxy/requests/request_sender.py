@@ -12,13 +12,13 @@ from anyio.lowlevel import checkpoint
 from promptools.errors import without_credentials
 from promptools.exchange import Request
 from promptools.exchange.downstream.responses.response_store import owner_of
+from promptools.exchange.downstream.responses.responses_api import RESPONSES_API
 from promptools.proxy.asgi import (
     JSON_CONTENT_TYPE,
     RefusedError,
     end_to_end_fields,
     retry_fields,
     send_head,
-    send_refusal,
     send_response,
 )
 from promptools.proxy.requests import relay
@@ -31,7 +31,7 @@ from promptools.proxy.upstream.forwarded_fields import (
     replace_fields,
 )
 from promptools.transport import with_error_boundary
-from promptools.transport.endpoints import RESPONSES_ENDPOINTS
+from promptools.transport.endpoints import ROOT_ENDPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("promptools")
 RETRY_SECONDS = 1.0
-"""Seconds after which a client may send a request again that took too long."""
+"""`Retry-After` of a 504."""
 
 
 class RequestSender:
@@ -68,7 +68,7 @@ class RequestSender:
     async def _with_error_responses(
         self, work: Callable[[Send], Awaitable[None]], incoming: IncomingRequest, api: ClientApi, send: Send
     ) -> None:
-        """Run `work`; if the server cannot be reached and nothing was sent yet, respond with 502, 504 or 414."""
+        """Run `work`; if the server cannot be reached and nothing was sent yet, respond with 502 or 504."""
         begun = False
 
         async def watched(message: Any) -> None:
@@ -86,22 +86,22 @@ class RequestSender:
             if begun:
                 log.warning("promptools: the answer from %s broke off: %s", incoming.base_url, reason)
                 raise
-            status = 504 if isinstance(error, module.TimeoutException) else 502
+            incoming.in_flight.is_unanswered = True
+            status, code = (504, "timeout") if isinstance(error, module.TimeoutException) else (502, "no_answer")
             message = f"no answer from {incoming.base_url}: {reason}"
-            answer = api.encode_error(message, kind="UpstreamError", code="no_answer")
+            answer = api.encode_error(message, kind="UpstreamError", code=code)
             retry = retry_fields(RETRY_SECONDS) if status == 504 else []
             await send_response(send, status, [JSON_CONTENT_TYPE, *retry], answer)
         except module.InvalidURL as error:  # an ASGI server accepts longer targets than the HTTP library
-            refusal = RefusedError(414, f"the request target is refused: {error}", code="bad_target")
-            await send_refusal(send, refusal, api)
+            raise RefusedError(414, f"the request target is refused: {error}", code="bad_target") from error
 
     async def _run_exchange(
         self, incoming: IncomingRequest, endpoint: Endpoint, tasks: RequestTasks, send: Send
     ) -> None:
         """Run an exchange and relay what it emits; its clock ticks in another task.
 
-        One that may decline begins without the body, unless the model's name in it decides where the request goes. If
-        it declines, the request is forwarded.
+        An exchange that may decline starts without the body, so that an upload can be streamed if it does. In front of
+        several servers the body is read for its model's name. A request that was declined is forwarded.
         """
         served, router = incoming.served, incoming.router
         fields = [pair for pair in forwarded_fields(served, incoming.scope) if pair[0].lower() != ACCEPT_ENCODING]
@@ -111,15 +111,16 @@ class RequestSender:
         request = Request(incoming.method, incoming.url, decode_fields(fields), content)
         route = None if router is None else partial(router.exchange_route, request, endpoint)
         failover, at = (None, None) if router is None else (router.failover, router.failover.started_at)
-        owner = owner_of(decode_fields(incoming.scope["headers"])) if endpoint in RESPONSES_ENDPOINTS else ""
+        owner = owner_of(decode_fields(incoming.scope["headers"])) if endpoint.api is RESPONSES_API else ""
         if owner and self._shared is not None:
             await self._shared.responses.fetch(owner, request.url.partition("?")[0], content)
             send = self._shared.responses.writing(send)
         begun = ended = False
+        incoming.in_flight.passes = endpoint in ROOT_ENDPOINTS  # its exchange has no observer
 
         async def attempt() -> bool:
             nonlocal begun, ended
-            started = served.session(request, endpoint, route, at, owner)
+            started = served.session(request, endpoint, route, at, owner, incoming.in_flight.use_api)
             exchange = with_error_boundary(started, endpoint.api, may_decline=endpoint.may_decline)
             driver = self._client.driver(exchange, authorization, read_body=read_body)
             writer = relay.ExchangeRelay(driver, send, failover)
@@ -131,12 +132,15 @@ class RequestSender:
                 begun, ended = writer.has_begun, writer.has_ended
 
         await (attempt() if router is None else router.run(attempt, self._client.library.module))
-        if not (begun and ended):
-            await (send({"type": "http.response.body", "body": b""}) if begun else self._forward(incoming, send))
+        if not begun:  # it was declined
+            await self._forward(incoming, send)
+        elif not ended:
+            await send({"type": "http.response.body", "body": b""})
 
     async def _forward(self, incoming: IncomingRequest, send: Send) -> None:
         """Forward a request unchanged."""
         body, router = incoming.body, incoming.router
+        incoming.in_flight.passes = True
         if router is None:
             await self._pass_through(incoming, incoming.url, await body.for_http_library(), send)
             return
@@ -152,8 +156,9 @@ class RequestSender:
             fields = replace_fields(fields, router.credentials(decode_fields(fields)))
         if body.length is not None and not isinstance(content, bytes):
             fields.append((b"content-length", str(body.length).encode()))
+        extensions = self._client.extensions_within(incoming.served.session.context.attempt_timeout)
         request = self._client.library.module.Request(
-            incoming.method, url, headers=fields, content=content, extensions=self._client.extensions
+            incoming.method, url, headers=fields, content=content, extensions=extensions
         )
         authorization = client_authorization(incoming.served, client_fields)
         with streaming_body(body):

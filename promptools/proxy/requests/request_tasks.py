@@ -7,6 +7,7 @@ tasks are asyncio's own, and the clock's is started only once the request has ta
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -36,7 +37,7 @@ class AsyncioTasks:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._scope = anyio.CancelScope()
+        self._scope = _scope_class()()
         self._tasks: list[asyncio.Task[None]] = []
         self._timers: list[asyncio.TimerHandle] = []
 
@@ -60,6 +61,8 @@ class AsyncioTasks:
             timer.cancel()
         for task in self._tasks:
             task.cancel()
+        self._timers.clear()
+        self._tasks.clear()
         return self._scope.__exit__(*error)
 
 
@@ -94,6 +97,12 @@ class GroupTasks:
 def request_tasks() -> RequestTasks:
     """Return the tasks of a request, for the event loop that runs."""
     return AsyncioTasks() if is_asyncio() else GroupTasks()
+
+
+@cache
+def _scope_class() -> type[anyio.CancelScope]:
+    """Return the class that anyio has for asyncio's scopes; anyio looks for the event loop each time it makes one."""
+    return type(anyio.CancelScope())
 
 
 def is_asyncio() -> bool:

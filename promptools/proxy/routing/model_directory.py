@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from promptools.exchange import Exchange, Headers
     from promptools.profiles.server_detection import ProbeResponse
     from promptools.proxy.asgi import Send
-    from promptools.proxy.routing.replica import RoutedProvider
+    from promptools.proxy.routing.replica import Replica, RoutedProvider
     from promptools.proxy.routing.route_table import RouteTable
 
 log = logging.getLogger("promptools")
@@ -152,10 +152,10 @@ class ModelDirectory:
         self._due = False
         if self._asked_at is not None:
             self._asked_at = time.monotonic()
-        answers: list[ProbeResponse | None] = []
-        await self._run(_probe([_models_request(routed, client) for routed in asked], timeout, answers))
+        answers = await self._ask_replicas(asked, client, timeout)
         found: dict[str, dict[str, dict[str, Any]]] = {}
-        for routed, answer in zip(asked, answers, strict=True):
+        for routed in asked:
+            answer = answers[routed.name]
             models = None if answer is None or answer.status != 200 else _read_models(answer.body)
             if models is None:
                 why = "no answer" if answer is None else f"HTTP {answer.status}"
@@ -167,15 +167,53 @@ class ModelDirectory:
         self._table.learn(found)
         return found
 
+    async def _ask_replicas(
+        self, providers: Iterable[RoutedProvider], client: Headers, timeout: float
+    ) -> dict[str, ProbeResponse | None]:
+        """Ask one replica of each provider; where it does not respond, or with a 5xx, then all others at once.
+
+        Returns the answers by provider. A replica that did not respond is marked unreachable if another one of the same
+        provider did: a busy server must not lose its requests to another provider.
+        """
+        answers: dict[str, ProbeResponse | None] = {routed.name: None for routed in providers}
+        silent: list[tuple[RoutedProvider, Replica]] = []
+        by_preference = {routed: _by_preference(routed) for routed in providers}
+        for some in (slice(1), slice(1, None)):
+            failed = [routed for routed in by_preference if _has_failed(answers[routed.name])]
+            asked = [(routed, replica) for routed in failed for replica in by_preference[routed][some]]
+            responses: list[ProbeResponse | None] = []
+            if asked:
+                await self._run(_probe([_models_request(*pair, client) for pair in asked], timeout, responses))
+            for (routed, replica), response in zip(asked, responses, strict=True):
+                if response is None:
+                    silent.append((routed, replica))
+                    continue
+                replica.mark_reachable()
+                if _has_failed(answers[routed.name]):
+                    answers[routed.name] = response
+        for routed, replica in silent:
+            if answers[routed.name] is not None:
+                replica.mark_unreachable(time.monotonic())
+        return answers
+
 
 def is_model_list(method: str, path: str) -> bool:
     """Whether a request is for the models, or for one of them; in Ollama's API too."""
     return method == "GET" and (path in {_LIST_PATH, *_OLLAMA_LISTS} or path.startswith(f"{_LIST_PATH}/"))
 
 
-def _models_request(routed: RoutedProvider, client: Headers) -> Request:
+def _by_preference(routed: RoutedProvider) -> list[Replica]:
+    """Return a provider's replicas: the healthy ones first, and of these the one with least load."""
     now = time.monotonic()
-    replica = min(routed.replicas, key=lambda replica: (not replica.is_healthy(now), replica.outstanding))
+    return sorted(routed.replicas, key=lambda replica: (not replica.is_healthy(now), replica.outstanding))
+
+
+def _has_failed(response: ProbeResponse | None) -> bool:
+    """Whether a replica did not respond, or failed, so that another one may have the list."""
+    return response is None or response.status >= 500
+
+
+def _models_request(routed: RoutedProvider, replica: Replica, client: Headers) -> Request:
     replaced = dict(routed.credentials(replica, client))
     kept = (pair for pair in client if pair[0].lower() in CREDENTIAL_FIELDS - replaced.keys())
     fields = (*kept, *_PROBE_FIELDS, *(pair for pair in replaced.items() if pair[1]))

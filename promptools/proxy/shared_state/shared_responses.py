@@ -76,10 +76,10 @@ class SharedResponses:
                 commands.delete(_RESPONSE + name)
                 commands.set(_DELETED + name, "1", ex=LIFE_SECONDS)
             else:
-                text = json.dumps({"body": stored.body, "input": stored.input})
+                text = json.dumps({"body": stored.body, "input": stored.input, "discarded": stored.discarded})
                 commands.set(_RESPONSE + name, text, ex=LIFE_SECONDS)
-                for item in stored.body["output"]:
-                    commands.set(f"{_ITEM}{owner}:{item['id']}", response_id, ex=LIFE_SECONDS)
+                for item_id in stored.item_ids:
+                    commands.set(f"{_ITEM}{owner}:{item_id}", response_id, ex=LIFE_SECONDS)
             await commands.execute()
 
     async def _fetch_response(self, owner: str, response_id: str) -> None:
@@ -92,7 +92,8 @@ class SharedResponses:
         text = await self._get(_RESPONSE + name)
         if text:
             stored = json.loads(text)
-            self._change_store(lambda: self._store.put(owner, stored["body"], (*stored["input"],), None))
+            body, items, discarded = stored["body"], (*stored["input"],), (*stored.get("discarded", ()),)
+            self._change_store(lambda: self._store.put(owner, body, items, None, discarded))
 
     async def _get(self, key: str) -> str | None:
         value: str | None = await self._connection.call(lambda client: client.get(key))

@@ -1,8 +1,7 @@
 """The client that sends the requests of exchanges: connections of its own to each server, and httpx where it must.
 
-It needs asyncio and httptools. Elsewhere,
-and for a server that the environment's settings (`HTTPS_PROXY`) put beyond a proxy, httpx sends the requests. TLS uses
-httpx's context, so certificates come from the same places.
+It needs asyncio and httptools. Elsewhere, and for a server that the environment's settings (`HTTPS_PROXY`) put beyond a
+proxy, httpx sends the requests. TLS uses httpx's context, so certificates come from the same places.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from promptools.exchange import Headers
     from promptools.proxy.upstream.http1_connection import Http1Connection
 
-KEEP_ALIVE_SECONDS = 5.0
-"""Seconds for which an idle connection is kept, as in httpx: servers close them after some time themselves."""
+KEEP_ALIVE_SECONDS = 4.0
+"""Seconds for which an idle connection is kept; uvicorn, llama.cpp and Node close one after five."""
 MAX_IDLE = 100
 """Maximum number of idle connections to one server."""
 MAX_CACHED_URLS = 256

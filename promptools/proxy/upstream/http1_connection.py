@@ -9,13 +9,15 @@ request through the proxy. Here the event loop hands what arrives to the parser,
     end         by the parser or, for a body without a declared length, by the end of the connection. At the end the
                 connection is idle again, even if the body has not been taken yet
 
-Nothing is resent here: a server may close an idle connection at any time, and the driver sends such a request again.
+Nothing is resent here: a server may close an idle connection at any time. One that has been closed is not used again;
+a request that was sent at that moment is sent again by the driver.
 Errors are those of httpx, by which the driver classifies failures. Interim responses (1xx) are skipped.
 """
 
 from __future__ import annotations
 
 import asyncio
+import select
 from typing import TYPE_CHECKING, Any
 
 import httptools
@@ -63,7 +65,7 @@ class DirectResponse:
     def __init__(self, connection: Http1Connection, errors: Any) -> None:
         self.status_code = 0
         self.headers: Any = Fields([])
-        self.stream: Any = self
+        self._stream: Any = None
         self.extensions: dict[str, Any] = {}
         self.request: Any = None
         self.complete = False
@@ -71,7 +73,8 @@ class DirectResponse:
         self.keep_alive = False
         """Whether another request may follow on the connection."""
         self.ends_with_connection = False
-        self.error: Exception | None = None
+        self._failure: tuple[type[Exception], str] | None = None
+        """What to raise once all that has arrived is read; an exception would refer to this object by its traceback."""
         self.waiting_since: float | None = None
         self._connection = connection
         self._errors = errors
@@ -88,6 +91,15 @@ class DirectResponse:
     # -- for the driver
 
     @property
+    def stream(self) -> Any:
+        """The body: this response, unless it was replaced. A reference to itself would need the collector."""
+        return self if self._stream is None else self._stream
+
+    @stream.setter
+    def stream(self, stream: Any) -> None:
+        self._stream = stream
+
+    @property
     def has_redirect_location(self) -> bool:
         """Whether the response is a redirect."""
         return self.status_code in _REDIRECTS and "location" in self.headers
@@ -99,7 +111,7 @@ class DirectResponse:
 
     def aiter_raw(self) -> Any:
         """Return an async iterator over the body."""
-        return self.stream if self.stream is self else aiter(self.stream)
+        return self if self._stream is None else aiter(self._stream)
 
     def __aiter__(self) -> DirectResponse:
         return self
@@ -126,8 +138,9 @@ class DirectResponse:
             await self._wait()
 
     async def _wait(self) -> None:
-        if self.error is not None:
-            raise self.error
+        if self._failure is not None:
+            error, message = self._failure
+            raise error(message)
         loop = self._connection.loop
         self._waiter = loop.create_future()
         self.waiting_since = loop.time()
@@ -138,44 +151,48 @@ class DirectResponse:
 
     # -- for the connection
 
+    def release(self) -> None:
+        """Drop the parser of a complete response: it refers to its methods, so only the collector would free both."""
+        self._parser = None
+
     def feed(self, data: bytes) -> None:
         """Parse what has arrived."""
         if not self._has_head:
             self._size += len(data)
             if self._size > MAX_HEAD:
-                self.fail(self._errors.RemoteProtocolError("the head of the response is too long"))
+                self.fail(self._errors.RemoteProtocolError, "the head of the response is too long")
                 return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self.complete:
-                self.fail(self._errors.RemoteProtocolError(f"the response is not HTTP: {error}"))
+                self.fail(self._errors.RemoteProtocolError, f"the response is not HTTP: {error}")
             self.keep_alive = False
         self._wake()
 
     def end_of_connection(self, error: Exception | None) -> None:
         """Handle the end of the connection, which ends a response without a declared length, too."""
-        if self.complete or self.error is not None:
+        if self.complete or self._failure is not None:
             return
         if self._has_head and self.ends_with_connection and error is None:
             self.complete = True
         elif self._has_head:
-            self.fail(self._errors.RemoteProtocolError("peer closed connection without sending complete message body"))
+            self.fail(self._errors.RemoteProtocolError, "peer closed connection without sending complete message body")
         elif error is not None:
-            self.fail(self._errors.ReadError(str(error)))
+            self.fail(self._errors.ReadError, str(error))
         else:
-            self.fail(self._errors.RemoteProtocolError("Server disconnected without sending a response."))
+            self.fail(self._errors.RemoteProtocolError, "Server disconnected without sending a response.")
         self._wake()
 
-    def fail(self, error: Exception) -> None:
-        """Raise `error` to who waits, after what has arrived before it."""
-        self.error = error
+    def fail(self, error: type[Exception], message: str) -> None:
+        """Raise an error of this class to who waits, after what has arrived before it."""
+        self._failure = error, message
         self._connection.close()
         self._wake()
 
     def time_out(self) -> None:
         """Fail because nothing has arrived for too long."""
-        self.fail(self._errors.ReadTimeout("the server sent nothing for too long"))
+        self.fail(self._errors.ReadTimeout, "the server sent nothing for too long")
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -206,7 +223,7 @@ class DirectResponse:
             return
         self.status_code = self._parser.get_status_code()
         if self.status_code < 100:
-            self.fail(self._errors.RemoteProtocolError(f"{self.status_code:03} is no status of HTTP"))
+            self.fail(self._errors.RemoteProtocolError, f"{self.status_code:03} is no status of HTTP")
         if self.status_code < 200:
             return
         self._has_head = True
@@ -261,8 +278,11 @@ class Http1Connection(asyncio.Protocol):
         return response
 
     def is_usable(self) -> bool:
-        """Whether another request may be sent."""
-        return not self._transport.is_closing()
+        """Whether another request may be sent: nothing has arrived meanwhile, not even the end of the connection.
+
+        A busy event loop learns of it late, and what was sent by then is lost; so the socket itself is asked.
+        """
+        return not self._transport.is_closing() and not _is_readable(self._transport.get_extra_info("socket"))
 
     def close(self) -> None:
         """Close the connection."""
@@ -309,11 +329,13 @@ class Http1Connection(asyncio.Protocol):
         response, self._response = self._response, None
         if response is not None:
             response.end_of_connection(exc)
+            response.release()
         self._on_lost(self)
 
     def _end(self, response: DirectResponse) -> None:
         self._stop_timer()
         self._response = None
+        response.release()
         if not response.keep_alive:
             self._transport.close()
             return
@@ -333,3 +355,12 @@ class Http1Connection(asyncio.Protocol):
             response.time_out()
             return
         self._timer = self.loop.call_at(since + seconds, self._check_timeout, response, seconds)
+
+
+def _is_readable(sock: Any) -> bool:
+    """Whether a socket has data, or has been closed by the other side."""
+    if not hasattr(select, "poll"):
+        return bool(select.select([sock], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))

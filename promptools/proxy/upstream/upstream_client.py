@@ -5,10 +5,11 @@ from __future__ import annotations
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 
-from promptools.proxy.upstream.direct_client import DirectClient, can_send_directly
+from promptools.proxy.upstream.direct_client import KEEP_ALIVE_SECONDS, DirectClient, can_send_directly
 from promptools.proxy.upstream.duplex import use_duplex_connections
 from promptools.proxy.upstream.key_masking import mask_error
 from promptools.transport import AsyncDriver, installed_library, library_of
+from promptools.transport.driver.exchange_driver import capped_timeouts
 
 if TYPE_CHECKING:
     from promptools.exchange import Exchange
@@ -39,7 +40,9 @@ class UpstreamClient:
                     DefaultCookiePolicy(allowed_domains=())
                 ),  # stores no cookies: they belong to the clients
                 timeout=module.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT),
-                limits=module.Limits(max_connections=None, max_keepalive_connections=100),
+                limits=module.Limits(
+                    max_connections=None, max_keepalive_connections=100, keepalive_expiry=KEEP_ALIVE_SECONDS
+                ),
             )
             use_duplex_connections(self._http, self.library)
             self._direct = DirectClient(self._http) if can_send_directly() else None
@@ -54,6 +57,11 @@ class UpstreamClient:
     def extensions(self) -> dict[str, Any]:
         """The extensions of each request: its timeouts."""
         return {"timeout": self.http.timeout.as_dict()}
+
+    def extensions_within(self, seconds: float | None) -> dict[str, Any]:
+        """Return the extensions of a request whose server may be silent for `seconds` only; None: as long as any."""
+        extensions = self.extensions
+        return extensions if seconds is None else {"timeout": capped_timeouts(extensions["timeout"], seconds)}
 
     def driver(self, exchange: Exchange, client_authorization: str | None, **options: Any) -> AsyncDriver:
         """Return a driver that sends an exchange's requests here."""

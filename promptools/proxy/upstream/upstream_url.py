@@ -33,6 +33,8 @@ REFUSED_METHODS = frozenset({"CONNECT", "TRACE", "TRACK"})
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)([^?]*)")
 _FORBIDDEN = re.compile(rb"[\x00-\x20\x7f#]")
 """Control characters, blanks and fragments: not allowed in a request target."""
+_PLAIN = re.compile(rb"(?:/[A-Za-z0-9_-]+)+")
+"""A path that is as it should be, as nearly all are."""
 _SEPARATOR = re.compile(r"[/\\]")
 _URL_SAFE = "".join(map(chr, range(0x21, 0x7F)))
 _PATH_SAFE = "/:@!$&'()*+,;=-._~"
@@ -91,6 +93,8 @@ def read_request_target(scope: Scope, host: str) -> tuple[str, str]:
     if scope["method"] in REFUSED_METHODS:
         raise RefusedError(405, f"the method {scope['method']} is not proxied", code="bad_method")
     target: bytes = scope.get("raw_path") or quote(scope["path"], safe=_PATH_SAFE).encode("ascii")
+    if _PLAIN.fullmatch(target) and not scope.get("query_string"):
+        return _without_root_path(target.decode("ascii"), scope.get("root_path", "")), ""
     path, query = _origin_form(target.partition(b"?")[0], host), scope.get("query_string", b"")
     if path[:1] != b"/" or path[:2] == b"//":
         raise _refusal(target, "it must begin with one slash")

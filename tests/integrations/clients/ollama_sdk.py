@@ -5,8 +5,12 @@ from weather_tool import QUESTION, TURNS, get_weather
 
 
 def chat(address, model, stream):
+    with ollama.Client(host=address) as client:
+        return run(client, model, stream)
+
+
+def run(client, model, stream):
     messages = [{"role": "user", "content": QUESTION}]
-    client = ollama.Client(host=address)
     for _ in range(TURNS):
         reply = client.chat(model=model, messages=messages, tools=[get_weather], stream=stream)
         parts = [part.message for part in (reply if stream else [reply])]

@@ -2,15 +2,39 @@
 
 Never a hang, never a connection that breaks off, never half a call as a whole one, and never a key sent elsewhere. A
 chat completion without tools is forwarded as it is: it gets what the server gives, or an error that is more than that.
+A stream of it that breaks off ends in an error, even if it ends as if it were complete.
 """
 
 import gzip
 import json
-import zlib
 
+import httpx
+import openai
 import pytest
+from fault_table import (
+    BOMB,
+    BROKEN,
+    CUT,
+    FAULTS,
+    GOOD,
+    HARMLESS,
+    MEGABYTE,
+    NO_ANSWERS,
+    RIGHT,
+    SERVED,
+    SSE,
+    call,
+    events,
+    half_a_last_line,
+    killed_ollama,
+    no_last_line,
+    no_line_break,
+    stalled,
+    stalled_at_once,
+    text,
+)
 from fronts import FRONTS, KEY, Chat, Outcome
-from raw_server import RawServer, head, in_chunk, reset, stall
+from raw_server import RawServer, head, in_chunk
 from serving import Canary, serving
 from upstream import chunk, completion, few_certificates
 
@@ -18,171 +42,15 @@ from promptools.profiles import Config
 from promptools.proxy import Proxy
 
 MAX_REPLY = 1 << 20
-PARIS = '{"city": "Paris"}'
-RIGHT = completion("It is sunny.")
-SSE = "text/event-stream"
-
-
-def events(*bodies, done=True):
-    return b"".join(b"data: %s\n\n" % json.dumps(body).encode() for body in bodies) + (b"data: [DONE]\n\n" * done)
-
-
-def text(words):
-    return chunk({"content": words})
-
-
-def call(arguments, **more):
-    function = {"arguments": arguments, **({"name": "get_weather"} if more else {})}
-    return chunk({"tool_calls": [{"index": 0, "function": function, **more}]})
-
-
-BEGINNING = events(chunk({"role": "assistant", "content": ""}), text("It is "), done=False)
-HALF_CALL = events(call('{"city": "Pa', id="a", type="function"), done=False)
-GOOD = events(text("It is sunny."), chunk({}, "stop"))
-HALF_JSON = json.dumps(RIGHT).encode()[:-60]
-
-
-def killed(connection, request):
-    """The process dies in the middle of a text."""
-    if request.get("stream"):
-        connection.sendall(head(SSE, chunked=True) + in_chunk(BEGINNING))
-    else:
-        connection.sendall(head(length=len(HALF_JSON) + 60) + HALF_JSON)
-    reset(connection)
-
-
-def killed_in_a_call(connection, request):
-    """The process dies in the middle of a call."""
-    body = json.dumps(completion(None, [("get_weather", PARIS)])).encode()
-    cut = body.index(b"Par")
-    if request.get("stream"):
-        connection.sendall(head(SSE, chunked=True) + in_chunk(BEGINNING + HALF_CALL))
-    else:
-        connection.sendall(head(length=len(body)) + body[:cut])
-    reset(connection)
-
-
-def killed_in_a_line(connection, request):
-    """The process dies in the middle of a line."""
-    if request.get("stream"):
-        connection.sendall(head(SSE, chunked=True) + in_chunk(BEGINNING + events(text("sunny"), done=False)[:-20]))
-    else:
-        connection.sendall(head(chunked=True) + in_chunk(HALF_JSON))
-    reset(connection)
-
-
-def ended_in_a_call(connection, request):
-    """The stream ends in the middle of a call, as if it were complete."""
-    if request.get("stream"):
-        connection.sendall(head(SSE, chunked=True) + in_chunk(HALF_CALL) + in_chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
-    else:
-        body = json.dumps(completion(None, [("get_weather", '{"city": "Pa')])).encode()
-        connection.sendall(head(length=len(body)) + body)
-
-
-def half_a_line(connection, request):
-    """The stream ends inside a line."""
-    data = BEGINNING + HALF_CALL + b'data: {"id": "chatcmpl-1", "choices": [{"ind'
-    if request.get("stream"):
-        connection.sendall(head(SSE, chunked=True) + in_chunk(data) + b"0\r\n\r\n")
-    else:
-        connection.sendall(head(length=len(HALF_JSON)) + HALF_JSON)
-
-
-def stalled(connection, request):
-    """Nothing comes after the beginning."""
-    if request.get("stream"):
-        connection.sendall(head(SSE, chunked=True) + in_chunk(BEGINNING))
-    else:
-        connection.sendall(head(length=len(HALF_JSON) + 60) + HALF_JSON)
-    stall(connection)
-
-
-def stalled_at_once(connection, request):
-    """Nothing comes at all."""
-    stall(connection)
-
-
-def error_under_200(connection, request):
-    """An error has the status 200."""
-    body = json.dumps({"error": {"message": "the model is gone", "code": 500}}).encode()
-    connection.sendall(head(length=len(body)) + body)
-
-
-def error_in_the_stream(connection, request):
-    """An error is an event among the others."""
-    body = BEGINNING + events({"error": {"message": "the model is gone", "type": "server_error", "code": 500}})
-    connection.sendall(head(SSE, length=len(body)) + body)
-
-
-def a_page(connection, request):
-    """A gateway answers with a page."""
-    body = b"<html><body>It works!</body></html>"
-    connection.sendall(head("text/html", length=len(body)) + body)
-
-
-def nothing(connection, request):
-    """The body is empty."""
-    connection.sendall(head(length=0))
-
-
-def no_answer(connection, request):
-    """The connection is closed."""
-
-
-def stream_as_json(connection, request):
-    """A stream has the content type of JSON."""
-    connection.sendall(head(length=len(GOOD)) + GOOD)
-
-
-def json_as_stream(connection, request):
-    """JSON has the content type of a stream."""
-    body = json.dumps(RIGHT).encode()
-    connection.sendall(head(SSE, length=len(body)) + body)
-
-
-def json_as_text(connection, request):
-    """JSON has the content type of a page."""
-    body = json.dumps(RIGHT).encode()
-    connection.sendall(head("text/html", length=len(body)) + body)
-
-
-def no_gzip(connection, request):
-    """What is no gzip is said to be."""
-    body = json.dumps(RIGHT).encode()
-    connection.sendall(head("application/json", "Content-Encoding: gzip", length=len(body)) + body)
-
-
-def bomb(connection, request):
-    """Some kilobytes become 16 megabytes."""
-    connection.sendall(head("application/json", "Content-Encoding: gzip", length=len(BOMB)) + BOMB)
-
-
-def bomb_as_stream(connection, request):
-    """The same, in a stream."""
-    connection.sendall(head(SSE, "Content-Encoding: gzip", length=len(STREAM_BOMB)) + STREAM_BOMB)
-
-
-def compressed(prefix, filling, count, suffix):
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    parts = [packer.compress(prefix), *(packer.compress(filling) for _ in range(count)), packer.compress(suffix)]
-    return b"".join(parts) + packer.flush()
-
-
-MEGABYTE = b"a" * (1 << 20)
-_before, _after = json.dumps(completion("|")).encode().split(b"|")
-BOMB = compressed(_before, MEGABYTE, 16, _after)
-_before, _after = events(text("|")).split(b"|")
-STREAM_BOMB = compressed(_before, MEGABYTE, 16, _after)
-
-FAULTS = [
-    killed, killed_in_a_line, killed_in_a_call, ended_in_a_call, half_a_line, error_under_200, error_in_the_stream,
-    a_page, nothing, no_answer, stream_as_json, json_as_stream, json_as_text, no_gzip, bomb, bomb_as_stream,
-]  # fmt: skip
-HARMLESS = {stream_as_json, json_as_stream, json_as_text}
-"""Faults after which there may be an answer, which is then the right one."""
-CUT = {ended_in_a_call}
-"""Faults after which there may be an answer without calls that says that it was cut off."""
+SERVED_ROUTES = {
+    "/api/tags": None,
+    "/api/ps": None,
+    "/api/show": {"model": "m"},
+    "/api/embed": {"model": "m", "input": "hi"},
+    "/api/generate": {"model": "m", "prompt": "hi", "stream": False},
+    "/v1/responses/compact": {"model": "m", "input": "hi"},
+}
+"""Routes besides the four APIs for whose answers the server is asked, or may be."""
 
 
 @pytest.fixture(scope="module")
@@ -205,9 +73,9 @@ def clients(server):
             one.close()
 
 
-@pytest.fixture(scope="module")
-def hasty(server):
-    with few_certificates(), proxy_of(server, deadline=0.5) as port:
+@pytest.fixture(scope="module", params=["deadline", pytest.param("attempt_timeout", marks=pytest.mark.exhaustive)])
+def hasty(server, request):
+    with few_certificates(), proxy_of(server, **{request.param: 0.3}) as port:
         made = {name: front(port) for name, front in FRONTS.items()}
         yield made
         for one in made.values():
@@ -224,8 +92,9 @@ def check(outcome, fault):
         assert (outcome.cut, outcome.calls) == (True, [])
         return
     if fault in HARMLESS and outcome.error is None:
-        assert (outcome.text, outcome.calls) == ("It is sunny.", [])
+        assert (outcome.text.replace("\ufffd\ufffd ", ""), outcome.calls) == ("It is sunny.", [])
         return
+    assert fault not in SERVED, repr(outcome)
     assert outcome.failed_well, repr(outcome)
 
 
@@ -256,10 +125,35 @@ def test_a_forwarded_request_gets_what_the_server_gives(server, clients, bare, f
     assert outcome.failed_well or shown(outcome) == shown(of(bare, stream))
 
 
-@pytest.mark.parametrize("fault", [killed, killed_in_a_line], ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", BROKEN, ids=lambda fault: fault.__name__)
 def test_a_forwarded_stream_that_breaks_off_ends_in_an_error(server, clients, fault):
     server.play(fault)
     assert of(clients["chat"], stream=True).failed_well
+
+
+def test_a_long_forwarded_answer_that_breaks_off_is_a_broken_connection(server, clients):
+    def fault(connection, request):
+        body = json.dumps(completion("It is sunny. " * 200_000)).encode()[:-100]
+        connection.sendall(head(chunked=True) + in_chunk(body))  # a reset could overtake it
+
+    server.play(fault)
+    assert isinstance(of(clients["chat"], stream=False).error, openai.APIConnectionError)
+
+
+@pytest.mark.skipif("ollama" not in FRONTS, reason="Ollama's API is not served")
+@pytest.mark.parametrize(
+    "fault", [killed_ollama, no_last_line, half_a_last_line, no_line_break], ids=lambda fault: fault.__name__
+)
+def test_a_stream_of_an_ollama_that_breaks_off_ends_in_an_error(server, fault):
+    server.play(fault)
+    with proxy_of(server, provider="ollama") as port:
+        client = FRONTS["ollama"](port)
+        outcome = client.ask(stream=True, tools=0)
+        client.close()
+    if fault is no_line_break:
+        assert (outcome.text, outcome.error) == ("It is sunny.", None)
+    else:
+        assert outcome.failed_well, repr(outcome)
 
 
 def of(client, stream):
@@ -386,3 +280,45 @@ def test_without_a_fault(server, clients, front, stream, tools):
 
 def test_the_bombs_are_bombs():
     assert len(gzip.decompress(BOMB)) > 16 * len(MEGABYTE) > 500 * len(BOMB)
+
+
+@pytest.mark.parametrize("fault", NO_ANSWERS, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("route", SERVED_ROUTES)
+def test_a_fault_on_another_route(server, spare, route, fault):
+    server.play(fault)
+    body = SERVED_ROUTES[route]
+    answer = spare.get(route) if body is None else spare.post(route, json=body)
+    assert answer.status_code >= 400
+    assert answer.json()["error"]
+
+
+@pytest.fixture(scope="module")
+def spare(server):
+    """A plain client of a proxy before a server that is no Ollama."""
+    with proxy_of(server, provider="vllm") as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as http:
+        yield http
+
+
+PASSED_ROUTES = [
+    ("vllm", "/v1/embeddings"),
+    ("vllm", "/v1/completions"),
+    ("ollama", "/api/embed"),
+    ("ollama", "/api/generate"),
+]
+"""Routes whose requests pass unread before a server of this kind."""
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("provider", "route"), PASSED_ROUTES)
+def test_a_server_that_stalls_on_a_route_that_passes(server, provider, route, stream):
+    body = {"model": "m", "input": "hi", "prompt": "hi", "stream": stream}
+    settings = {"provider": provider, "attempt_timeout": 0.3}
+    with proxy_of(server, **settings) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as http:
+        server.play(stalled_at_once)
+        answer = http.post(route, json=body)
+        server.play(stalled)
+        with pytest.raises(httpx.RemoteProtocolError):
+            http.post(route, json=body)
+    assert (answer.status_code, answer.headers["retry-after"]) == (504, "1")
+    error = answer.json()["error"]
+    assert "no answer from" in (error if provider == "ollama" else error["message"])

@@ -16,7 +16,6 @@ anthropic = pytest.importorskip("anthropic")  # not in the environments of opena
 KEY = "client-key-0123456789"
 TIMEOUT = 20
 ERRORS = (openai.OpenAIError, anthropic.AnthropicError, ollama.ResponseError)
-QUESTION = [{"role": "user", "content": "Weather in Paris?"}]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
@@ -50,6 +49,13 @@ def tool_names(count):
 class Front:
     """One API; `ask` returns what its SDK made of the answer."""
 
+    model = "m"
+    question = "Weather in Paris?"
+
+    @property
+    def messages(self):
+        return [{"role": "user", "content": self.question}]
+
     def close(self):
         self.client.close()
 
@@ -59,7 +65,7 @@ class Chat(Front):
         self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, max_retries=0, timeout=TIMEOUT)
 
     def ask(self, *, stream, tools=1):
-        body = {"model": "m", "messages": QUESTION}
+        body = {"model": self.model, "messages": self.messages}
         if tools:
             body["tools"] = [
                 {"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in tool_names(tools)
@@ -98,7 +104,7 @@ class Responses(Front):
         self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, max_retries=0, timeout=TIMEOUT)
 
     def ask(self, *, stream, tools=1):
-        body = {"model": "m", "input": "Weather in Paris?"}
+        body = {"model": self.model, "input": self.question}
         if tools:
             body["tools"] = [{"type": "function", "name": name, "parameters": SCHEMA} for name in tool_names(tools)]
         outcome = Outcome()
@@ -128,13 +134,15 @@ class Responses(Front):
 
 
 class Messages(Front):
+    max_tokens = 100
+
     def __init__(self, port):
         self.client = anthropic.Anthropic(
             base_url=f"http://127.0.0.1:{port}", api_key=KEY, max_retries=0, timeout=TIMEOUT
         )
 
     def ask(self, *, stream, tools=1):
-        body = {"model": "m", "messages": QUESTION, "max_tokens": 100}
+        body = {"model": self.model, "messages": self.messages, "max_tokens": self.max_tokens}
         if tools:
             body["tools"] = [{"name": name, "input_schema": SCHEMA} for name in tool_names(tools)]
         outcome = Outcome()
@@ -162,7 +170,7 @@ class Ollama(Front):
         self.client = ollama.Client(f"http://127.0.0.1:{port}", headers=headers, timeout=TIMEOUT)
 
     def ask(self, *, stream, tools=1):
-        body = {"model": "m", "messages": QUESTION}
+        body = {"model": self.model, "messages": self.messages}
         if tools:
             body["tools"] = [
                 {"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in tool_names(tools)
