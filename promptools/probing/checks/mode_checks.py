@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 
-from promptools.probing.answers import Answer, ProbeRequest
+from promptools.probing.answers import BUSY, Answer, TrialRequest
 from promptools.probing.findings import Finding, Steps, Subject, failure
-from promptools.probing.questions import CALL, WEATHER
+from promptools.probing.questions import CALL, CONTINUED, WEATHER
 from promptools.types import ModeName
 
 COMPLETIONS = "/completions"
 MODES: tuple[ModeName, ...] = ("native", "raw", "harmony", "prompt")
 _MARKER = re.compile(r"<[|｜][^<>\s]{1,64}[|｜]>|</?[a-z_]*tool_calls?(?:_begin|_section)?>|\[TOOL_CALLS\]")
 """What a template writes as special tokens around a call."""
+_ONE_MODE = "; nothing is left to try"
+"""How the reason of a failure ends where no other mode may be tried."""
 
 
 def mode_check(mode: ModeName) -> str:
@@ -21,14 +24,20 @@ def mode_check(mode: ModeName) -> str:
 
 
 def check_raw_endpoint(subject: Subject) -> Steps:
-    """Continue a text without a chat template."""
+    """Continue a text without a chat template.
+
+    Some servers put it into the template all the same: then it has as many tokens as the same text in a chat.
+    """
     check = "raw completions"
-    body = {"model": subject.model, "prompt": "One, two, three,", "max_tokens": 8}
-    answer = yield ProbeRequest(body, path=COMPLETIONS)
+    chat = yield subject.chat(CONTINUED, max_tokens=8)
+    answer = yield TrialRequest({"model": subject.model, "prompt": CONTINUED, "max_tokens": 8}, path=COMPLETIONS)
     if answer.failed and answer.status in {404, 405, 501}:
         return [Finding(check, "absent", answer.describe_error())]
     if answer.failed:
         return [failure(check, answer)]
+    if 0 < chat.prompt_tokens <= answer.prompt_tokens:
+        reason = f"the prompt is put into the chat template: {answer.prompt_tokens} tokens, as in a chat"
+        return [Finding(check, "ignored", reason)]
     if answer.content:
         return [Finding(check, "works", f"/v1/completions goes on with {answer.describe_text()}")]
     return [Finding(check, "accepted", "/v1/completions answers, here without text")]
@@ -43,7 +52,7 @@ def check_modes(subject: Subject) -> Steps:
         if why:
             findings.append(Finding(mode_check(mode), "absent", why))
             continue
-        answer = yield ProbeRequest(subject.body(CALL, tools=[WEATHER]), mode=mode)
+        answer = yield TrialRequest(subject.body(CALL, tools=[WEATHER]), mode=mode)
         findings.append(_judge_mode(mode, answer))
         if mode in {"raw", "harmony"}:
             raw_texts.append(answer.raw)
@@ -74,12 +83,15 @@ def _judge_mode(mode: ModeName, answer: Answer) -> Finding:
         fixes = ", ".join(dict.fromkeys(fix.kind for fix in call.fixes))
         dialect = f", as {call.dialect}" if call.dialect else ""
         repaired = f", with fixes: {fixes}" if fixes else ""
-        return Finding(check, "works", f"{call.name}({call.arguments_json}){dialect}{repaired}")
-    attempts = reply.trace.attempts if reply is not None else ()
+        arguments = json.dumps(call.arguments, ensure_ascii=False)
+        return Finding(check, "works", f"{call.name}({arguments}){dialect}{repaired}")
+    last = answer.attempts[-1] if answer.attempts else None
+    if last is not None and last.status in BUSY:
+        return Finding(check, "not shown", f"the server was busy: {last.why}")
+    if last is not None and last.outcome != "answered":
+        return Finding(check, "errors", f"{last.outcome}: {last.why.removesuffix(_ONE_MODE)}")
     if answer.failed:
         return failure(check, answer)
-    if attempts and attempts[-1].outcome != "answered":
-        return Finding(check, "errors", f"{attempts[-1].outcome}: {attempts[-1].why}")
     return Finding(check, "not shown", f"the model did not call: {answer.describe_text()}")
 
 

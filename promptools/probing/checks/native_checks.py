@@ -59,6 +59,9 @@ def check_parallel(subject: Subject) -> Steps:
     answer = yield subject.chat(TWO_CALLS, tools=[WEATHER])
     if answer.failed:
         return [failure("parallel calls", answer)]
+    leak, loss = find_call(answer), find_loss(answer)
+    if not answer.calls and (leak or loss):
+        return [Finding("parallel calls", "leaks" if leak else "swallows", leak or loss or "")]
     if len(answer.calls) < 2:
         reason = f"the answer had {_count(answer)}: {_evidence(answer)}"
         return [Finding("parallel calls", "not shown", reason)]
@@ -90,10 +93,9 @@ def judge_call(check: str, answer: Answer) -> Finding:
         return Finding(check, "leaks", leak)
     if answer.cut:
         return Finding(check, "not shown", f"cut after {answer.completion_tokens} tokens: {_evidence(answer)}")
-    if not answer.content.strip() and (answer.reasoning or answer.completion_tokens > _FEW_TOKENS):
-        reasoning = f", {_evidence(answer)} as reasoning" if answer.reasoning else ""
-        reason = f"{answer.completion_tokens} tokens were generated, and no call and no text came{reasoning}"
-        return Finding(check, "swallows", reason)
+    loss = find_loss(answer)
+    if loss is not None:
+        return Finding(check, "swallows", loss)
     return Finding(check, "not shown", f"the model did not call: {_evidence(answer)}")
 
 
@@ -124,6 +126,14 @@ def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
             failed = reply.malformed[0]
             return f"a call is in the {place}, as {failed.dialect}, and malformed ({failed.reason}): {quoted}"
     return None
+
+
+def find_loss(answer: Answer) -> str | None:
+    """Return that tokens were generated and neither a call nor a text came, if it is so."""
+    if answer.content.strip() or not (answer.reasoning or answer.completion_tokens > _FEW_TOKENS):
+        return None
+    reasoning = f", {_evidence(answer)} as reasoning" if answer.reasoning else ""
+    return f"{answer.completion_tokens} tokens were generated, and no call and no text came{reasoning}"
 
 
 def _count(answer: Answer) -> str:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from promptools.probing.answers import Answer
-from promptools.probing.checks.native_checks import find_call
+from promptools.probing.checks.native_checks import find_call, find_loss
 from promptools.probing.findings import Finding, Steps, Subject, failure
 from promptools.probing.questions import CALL, CHOICES, FORMAT, SCHEMA, SENTENCE, THINK, WEATHER
 from promptools.profiles.profile import GENERIC
@@ -19,16 +19,23 @@ def check_format(subject: Subject) -> Steps:
     answer = yield subject.chat(SENTENCE, response_format=FORMAT)
     if answer.failed:
         return [failure(check, answer)]
-    facts: dict[str, Any] = {}
-    if _fits(answer.content):
-        if subject.profile.kind == GENERIC and not subject.profile.constrained:
-            facts["constrained"] = check
-        return [Finding(check, "works", f"the answer fits the schema: {answer.describe_text()}", facts)]
+    quoted = answer.describe_text()
+    rest = _text_after_object(answer.content)
+    if rest is not None and not rest.strip():
+        new = subject.profile.kind == GENERIC and not subject.profile.constrained
+        facts: dict[str, Any] = {"constrained": check} if new else {}
+        return [Finding(check, "works", f"the answer fits the schema: {quoted}", facts)]
+    if rest is not None:
+        return [Finding(check, "broken", f"text follows what the schema wants: {quoted}")]
     if answer.cut:
-        return [Finding(check, "not shown", f"cut after {answer.completion_tokens} tokens: {answer.describe_text()}")]
-    if subject.profile.constrained == check:
-        facts["constrained_ok"] = False
-    return [Finding(check, "ignored", f"the answer does not fit the schema: {answer.describe_text()}", facts)]
+        return [Finding(check, "not shown", f"cut after {answer.completion_tokens} tokens: {quoted}")]
+    if answer.finish_reason is None:
+        return [Finding(check, "errors", f"the answer ended without a finish_reason, and was lost or cut: {quoted}")]
+    facts = {"constrained_ok": False} if subject.profile.constrained == check else {}
+    loss = find_loss(answer)
+    if loss is not None:
+        return [Finding(check, "swallows", loss, facts)]
+    return [Finding(check, "ignored", f"the answer does not fit the schema: {quoted}", facts)]
 
 
 def check_format_beside_tools(subject: Subject) -> Steps:
@@ -47,12 +54,18 @@ def check_format_beside_tools(subject: Subject) -> Steps:
     return [Finding(check, "leaks" if leak else "ignored", reason, closed)]
 
 
-def _fits(text: str) -> bool:
+def _text_after_object(text: str) -> str | None:
+    """Return the text after an object that fits the schema; None if the text does not begin with one.
+
+    Grammars may let control characters into strings, as xgrammar's does.
+    """
+    text = text.lstrip()
     try:
-        value: Any = json.loads(text)
+        value, end = json.JSONDecoder(strict=False).raw_decode(text)
     except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and as_object(SCHEMA["properties"]).keys() == as_object(value).keys()
+        return None
+    fits = isinstance(value, dict) and as_object(SCHEMA["properties"]).keys() == as_object(value).keys()
+    return text[end:] if fits else None
 
 
 def check_n(subject: Subject) -> Steps:

@@ -11,13 +11,13 @@ from typing import Any
 from promptools.errors import UpstreamError, UsageError
 from promptools.exchange import DetectionCache, ExchangeEnd, ObservedExchange, Piece, Request, SentRequest
 from promptools.exchange.observer import Received
-from promptools.probing.answers import CHAT, Answer, ProbeRequest, read_answer
+from promptools.probing.answers import CHAT, Answer, TrialRequest, read_answer
 from promptools.probing.checks import CHECKS
 from promptools.probing.findings import Finding, Steps, Subject
 from promptools.probing.questions import PLAIN
 from promptools.profiles import Config
 from promptools.transport import CHAT_ENDPOINT, Session, SyncDriver, installed_library, with_error_boundary
-from promptools.types import Reply
+from promptools.types import Attempt, Reply
 from promptools.wire.json_types import as_list, as_object, as_text
 
 MAX_RESPONSE = 8 * 1024 * 1024
@@ -110,15 +110,20 @@ class Prober:
             findings: list[Finding] = stop.value
             return findings
 
-    def _try(self, request: ProbeRequest) -> Answer:
+    def _try(self, request: TrialRequest) -> Answer:
         """Send a request; an error of the connection is an answer, too."""
         try:
             answer = self.ask_in_mode(request) if request.mode else self.ask(request)
         except self._library.module.HTTPError as error:
             answer = Answer(None, error=f"{type(error).__name__}: {error}")
-        return replace(answer, error=self._without_key(answer.error), content=self._without_key(answer.content) or "")
+        return replace(
+            answer,
+            error=self._without_key(answer.error),
+            content=self._without_key(answer.content) or "",
+            attempts=tuple(replace(one, why=self._without_key(one.why) or "") for one in answer.attempts),
+        )
 
-    def ask(self, request: ProbeRequest) -> Answer:
+    def ask(self, request: TrialRequest) -> Answer:
         """Send a request straight to the server."""
         self.cost.requests += 1
         url = f"{self._base_url}{request.path}"
@@ -132,9 +137,9 @@ class Prober:
         self.cost.add(answer.usage)
         return answer
 
-    def ask_in_mode(self, request: ProbeRequest) -> Answer:
+    def ask_in_mode(self, request: TrialRequest) -> Answer:
         """Send a request through promptools, in one mode."""
-        observer, replies = _RawBody(), list[Reply]()
+        observer, replies = _ModeObserver(), list[Reply]()
         session = Session(
             {"config": Config(), "on_reply": replies.append, "observer": observer, "max_reply": MAX_RESPONSE},
             self._detections,
@@ -148,7 +153,8 @@ class Prober:
         assert head is not None, "a chat request always has a response"
         answer = read_answer(head.status, b"".join(driver.body()))
         self.cost.add(answer.usage)
-        return replace(answer, reply=replies[0] if replies else None, raw=observer.text())
+        reply = replies[0] if replies else None
+        return replace(answer, reply=reply, attempts=observer.attempts, raw=observer.text())
 
     def _send(self, request: Any) -> Any:
         self.cost.requests += 1
@@ -168,10 +174,11 @@ class Prober:
             raise UpstreamError(f"{self._base_url} does not answer: {type(error).__name__}: {error}") from error
 
 
-class _RawBody:
-    """An observer that keeps what the server generated last, in a response of a raw endpoint."""
+class _ModeObserver:
+    """An observer that keeps the attempts, and what the server generated last, in a response of a raw endpoint."""
 
     def __init__(self) -> None:
+        self.attempts: tuple[Attempt, ...] = ()
         self._pieces: list[bytes] = []
 
     def began(self, exchange: ObservedExchange) -> None:
@@ -186,8 +193,9 @@ class _RawBody:
         if isinstance(received, Piece):
             self._pieces.append(received.data)
 
-    def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
-        """Do nothing."""
+    def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:  # noqa: ARG002
+        """Keep the attempts."""
+        self.attempts = tuple(observed.attempt for observed in end.attempts)
 
     def text(self) -> str:
         """Return the generated text in the body: llama.cpp's and Ollama's also repeat the prompt."""
