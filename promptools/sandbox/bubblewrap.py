@@ -1,0 +1,254 @@
+"""Commands in a sandbox of the Linux kernel's namespaces, made by bubblewrap without privileges.
+
+What a command sees is built up from nothing: the system's programs, read-only; a few files of /etc; the workspace; and
+folders in memory that are gone with the command. Each command gets namespaces of its own, and its first process is the
+`init` of them: when it ends, or is killed, the kernel ends every other process in there, whatever they did to get away,
+and bwrap returns after that.
+
+Three things need care beyond what bubblewrap does by itself:
+
+- Folders in memory have no size of their own, and one of them is the root of the file system, so each is read-only or
+  has a size.
+- Where promptools runs as root, the user inside is root to the kernel as far as files are concerned, and /proc/sys
+  would be writable, so /proc is read-only; and the kernel does not limit how many processes root has, so `UsageWatch`
+  does.
+- `.git` of the workspace is read-only: its settings and hooks name programs that the user's own git would run later,
+  outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from promptools.errors import UsageError, clip
+from promptools.sandbox.command_limits import CommandLimits
+from promptools.sandbox.local import existing_root
+from promptools.sandbox.protocol import Command, CommandResult, SandboxError
+from promptools.sandbox.running.environment import SYSTEM_PATH, base_environment, to_arguments, with_limits
+from promptools.sandbox.running.processes import ProcessSettings, StartedProcess, kill_group, run_process
+from promptools.sandbox.running.usage_watch import UsageWatch, children
+from promptools.sandbox.system_calls import open_filter
+
+SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store")
+SYSTEM_FILES = (
+    "alternatives",
+    "bash.bashrc",
+    "ca-certificates",
+    "group",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "magic",
+    "mime.types",
+    "nsswitch.conf",
+    "os-release",
+    "passwd",
+    "pki/ca-trust/extracted",
+    "pki/tls/certs",
+    "pki/tls/openssl.cnf",
+    "protocols",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+)
+"""What programs need of /etc; none of them holds a secret."""
+NETWORK_FILES = ("hosts", "resolv.conf")
+ORDINARY_USER = 1000
+_NAMESPACES = ("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--hostname", "sandbox")
+_CHECK_SECONDS = 30
+_END_SECONDS = 2
+
+
+class BubblewrapSandbox:
+    """Runs commands in namespaces: no files but the system's programs and the workspace, no network unless told.
+
+    `read_only` and `writable` are other folders or files of this machine that commands see, under their own paths.
+    `writable_git` lets commands change `.git` of the workspace. `path` is searched for programs. Needs Linux and
+    `bwrap` 0.8 or later; raises `SandboxError` if it is missing, or if the system does not allow it.
+    """
+
+    def __init__(
+        self,
+        root: Path | str,
+        *,
+        network: bool = False,
+        read_only: Sequence[Path | str] = (),
+        writable: Sequence[Path | str] = (),
+        writable_git: bool = False,
+        path: str = SYSTEM_PATH,
+        limits: CommandLimits | None = None,
+        bwrap: Path | str = "bwrap",
+    ) -> None:
+        self.root = existing_root(root)
+        if self.root == Path("/") or _shadows_system(self.root):
+            raise UsageError(
+                f"the workspace {self.workspace!r} is, or holds, a folder of the system, or one that commands get a"
+                " private one of, such as /tmp; choose another"
+            )
+        self.limits = limits or CommandLimits()
+        self._network = network
+        self._read_only = [Path(entry).absolute() for entry in read_only]
+        self._writable = [Path(entry).absolute() for entry in writable]
+        self._writable_git = writable_git
+        self._path = path
+        self._bwrap = _find_bwrap(bwrap)
+        self._processes: list[StartedProcess] = []
+        self._check()
+        self._shell = "bash" if self._succeeds("command -v bash") else "sh"
+
+    def __enter__(self) -> BubblewrapSandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def workspace(self) -> str:
+        """The path of the workspace, which is the same inside: programs in it may hold their own paths."""
+        return str(self.root)
+
+    def run(
+        self,
+        command: Command,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        stdin: str | bytes | None = None,
+        max_output: int | None = None,
+    ) -> CommandResult:
+        """Run a command to its end; see `Sandbox.run`."""
+        with self._settings(command, cwd, env) as settings:
+            return run_process(
+                settings,
+                stdin=stdin,
+                timeout=self.limits.seconds(timeout),
+                output=max_output or self.limits.output,
+            )
+
+    def start(self, command: Command, *, env: Mapping[str, str] | None = None) -> StartedProcess:
+        """Start a command; see `Sandbox.start`."""
+        with self._settings(command, None, env) as settings:
+            process = StartedProcess(settings)
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        """End what was started."""
+        for process in self._processes:
+            process.kill()
+        self._processes.clear()
+
+    @contextlib.contextmanager
+    def _settings(self, command: Command, cwd: str | None, env: Mapping[str, str] | None) -> Generator[ProcessSettings]:
+        """Yield what is started; the filter of system calls is open as long as that."""
+        with open_filter() as calls:
+            yield ProcessSettings(
+                arguments=self._arguments(command, cwd, calls),
+                env=base_environment(env, path=self._path, home="/tmp"),  # noqa: S108  the private one
+                watch=UsageWatch(self.limits, self.root),
+                kill=_end_namespace,
+                descriptors=() if calls is None else (calls,),
+            )
+
+    def _arguments(self, command: Command, cwd: str | None, calls: int | None) -> list[str]:
+        """Return bwrap's command; `calls` is the descriptor of the filter of system calls."""
+        inner = with_limits(to_arguments(command, self._shell), self.limits)
+        folder = str(PurePosixPath(self.workspace) / (cwd or ""))
+        filtered = [] if calls is None else ["--seccomp", str(calls)]
+        return [self._bwrap, *self._options(), *filtered, "--chdir", folder, "--", *inner]
+
+    def _options(self) -> Iterator[str]:
+        """Yield the options: later mounts are on top of earlier ones."""
+        yield from _NAMESPACES
+        yield from ("--die-with-parent", "--new-session", "--as-pid-1")
+        if os.getuid() == 0:
+            yield from ("--uid", str(ORDINARY_USER), "--gid", str(ORDINARY_USER))
+        if self._network:
+            yield "--share-net"
+        yield from _system_mounts(network=self._network)
+        yield from ("--proc", "/proc", "--dev", "/dev")
+        for folder in ("/dev/shm", "/tmp"):  # noqa: S108  the private ones
+            yield from ("--size", str(self.limits.temporary), "--tmpfs", folder)
+        yield from ("--symlink", "../tmp", "/var/tmp")  # noqa: S108
+        yield from ("--bind", self.workspace, self.workspace)
+        git = self.root / ".git"
+        if git.exists() and not self._writable_git:
+            yield from ("--ro-bind", str(git), str(git))
+        for entry in self._read_only:
+            yield from ("--ro-bind", str(entry), str(entry))
+        for entry in self._writable:
+            yield from ("--bind", str(entry), str(entry))
+        for folder in ("/proc", "/dev", "/"):
+            yield from ("--remount-ro", folder)
+
+    def _check(self) -> None:
+        """Raise `SandboxError` if no sandbox can be made here."""
+        command = [self._bwrap, *self._options(), "--", "true"]
+        try:
+            done = subprocess.run(
+                command, check=False, capture_output=True, text=True, timeout=_CHECK_SECONDS, env={"PATH": self._path}
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SandboxError(f"bubblewrap does not run: {error}") from error
+        if done.returncode != 0:
+            raise SandboxError(
+                f"bubblewrap cannot make a sandbox here: {clip(done.stderr.strip())}. It needs version 0.8, and"
+                " user namespaces without privileges, which most containers forbid, and some systems"
+                " (sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)"
+            )
+
+    def _succeeds(self, line: str) -> bool:
+        """Whether a line for the shell succeeds in the sandbox."""
+        command = [self._bwrap, *self._options(), "--", "sh", "-c", line]
+        done = subprocess.run(command, check=False, capture_output=True, env={"PATH": self._path})
+        return done.returncode == 0
+
+
+def _end_namespace(process: subprocess.Popen[bytes]) -> None:
+    """Kill the first process inside: bwrap waits for that, and the kernel lets it end after all others in there.
+
+    Were bwrap itself killed, they would end soon after, but not before it.
+    """
+    for child in children(process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:  # it has not come as far as to have a child
+        kill_group(process)
+
+
+def _find_bwrap(bwrap: Path | str) -> str:
+    found = shutil.which(bwrap)
+    if found is None:
+        raise SandboxError(
+            f"{str(bwrap)!r} is not installed: the package is called bubblewrap on all distributions;"
+            " DockerSandbox (--sandbox docker --image IMAGE) does without"
+        )
+    return found
+
+
+def _shadows_system(root: Path) -> bool:
+    return any(Path(folder).is_relative_to(root) for folder in (*SYSTEM_FOLDERS, "/proc", "/dev", "/tmp"))  # noqa: S108
+
+
+def _system_mounts(*, network: bool) -> Iterator[str]:
+    """Yield the options that mount the system's programs as they are laid out here, and the files they need."""
+    for name in SYSTEM_FOLDERS:
+        folder = Path(name)
+        if folder.is_symlink():
+            yield from ("--symlink", str(folder.readlink()), name)
+        elif folder.is_dir():
+            yield from ("--ro-bind", name, name)
+    for name in (*SYSTEM_FILES, *(NETWORK_FILES if network else ())):
+        file = Path("/etc") / name
+        if file.exists():
+            yield from ("--ro-bind", str(file.resolve()), str(file))

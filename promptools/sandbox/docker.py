@@ -1,0 +1,200 @@
+"""Commands in a container, by the `docker` program (or podman, which takes the same arguments).
+
+One container serves all commands. It has no network unless told, no capabilities, a read-only system unless told, the
+workspace as a mounted folder, and limits that the kernel enforces on all its processes together. A command that takes
+too long is ended inside by timeout(1), with its group; a process that left the group lives as long as the container.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from secrets import token_hex
+
+from promptools.errors import UsageError, clip
+from promptools.sandbox.command_limits import CommandLimits
+from promptools.sandbox.local import existing_root
+from promptools.sandbox.protocol import TIMED_OUT, Command, CommandResult, SandboxError
+from promptools.sandbox.running.environment import QUIET, to_arguments
+from promptools.sandbox.running.processes import ProcessSettings, StartedProcess, kill_group, run_process
+
+_GRACE = 5
+"""Seconds after which timeout(1) kills what does not end."""
+_HOST_GRACE = 10.0
+"""Seconds more until the client of the command is killed, if the container does not answer."""
+_KEEP_ALIVE = 'trap "exit 0" TERM; n=0; while [ $n -lt {minutes} ]; do sleep 60 & wait $!; n=$((n+1)); done'
+"""What the container runs: a shell, and not `sleep` alone, as the first process takes over orphans and reaps them."""
+
+
+class DockerSandbox:
+    """Runs commands in a container of `image`, which is started now and removed by `close`, or after its lifetime.
+
+    The workspace is mounted at `workspace`. Commands run as this user, so that what they write belongs to it; `user`
+    is another one ("0" is root of the container). `writable_git` lets them change `.git` of the workspace, whose
+    settings and hooks the user's own git would run; `writable_system` lets them install programs.
+    """
+
+    def __init__(
+        self,
+        image: str,
+        root: Path | str,
+        *,
+        workspace: str = "/workspace",
+        network: bool = False,
+        user: str | None = None,
+        writable_git: bool = False,
+        writable_system: bool = False,
+        cpus: float | None = None,
+        lifetime_minutes: int = 120,
+        limits: CommandLimits | None = None,
+        docker: str = "docker",
+        options: Sequence[str] = (),
+    ) -> None:
+        if image.startswith("-") or not image:
+            raise UsageError(f"{image!r} is no name of an image")
+        self.root = existing_root(root)
+        if not PurePosixPath(workspace).is_absolute():
+            raise UsageError(f"the workspace's path in the container is {workspace!r}; it has to be absolute")
+        if "," in f"{workspace}{self.root}":
+            raise UsageError(f"docker cannot mount paths with a comma: {str(self.root)!r}, {workspace!r}")
+        self.workspace = workspace
+        self.limits = limits or CommandLimits()
+        self._user = f"{os.getuid()}:{os.getgid()}" if user is None else user
+        self._network = network
+        self._writable_git = writable_git
+        self._writable_system = writable_system
+        self._cpus = cpus
+        self._docker = _find_docker(docker)
+        self._processes: list[StartedProcess] = []
+        keep_alive = ["sh", "-c", _KEEP_ALIVE.format(minutes=lifetime_minutes)]
+        self._container = self._call("run", *self._run_options(), *options, image, *keep_alive).strip()
+        try:
+            self._shell = self._find_shell()
+        except SandboxError:
+            self.close()
+            raise
+
+    def __enter__(self) -> DockerSandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(
+        self,
+        command: Command,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        stdin: str | bytes | None = None,
+        max_output: int | None = None,
+    ) -> CommandResult:
+        """Run a command to its end; see `Sandbox.run`."""
+        seconds = self.limits.seconds(timeout)
+        limited = ["timeout", "-k", str(_GRACE), f"{seconds:g}", *to_arguments(command, self._shell)]
+        began = time.monotonic()
+        arguments = self._exec(limited, cwd=cwd, env=env, interactive=stdin is not None)
+        result = run_process(
+            ProcessSettings(arguments=arguments, env=os.environ),
+            stdin=stdin,
+            timeout=seconds + _GRACE + _HOST_GRACE,
+            output=max_output or self.limits.output,
+        )
+        timed_out = time.monotonic() - began >= seconds and (
+            result.timed_out or result.exit_code in {TIMED_OUT, 128 + 9}
+        )
+        code = TIMED_OUT if timed_out else result.exit_code
+        return CommandResult(result.output, code, timed_out, result.truncated, result.stopped)
+
+    def start(self, command: Command, *, env: Mapping[str, str] | None = None) -> StartedProcess:
+        """Start a command; see `Sandbox.start`. It gets a session of its own, which `kill` ends."""
+        record = ["sh", "-c", 'echo $$; exec "$@"', "sh", *to_arguments(command, self._shell)]
+        arguments = self._exec(record, cwd=None, env=env, interactive=True)
+        group = ""
+
+        def kill(client: subprocess.Popen[bytes]) -> None:
+            if group.isdigit():
+                self._succeeds(f"kill -9 -{group}")
+            kill_group(client)
+
+        process = StartedProcess(ProcessSettings(arguments=arguments, env=os.environ, kill=kill))
+        self._processes.append(process)
+        group = _read_line(process)
+        if not group.isdigit():
+            process.kill()
+            raise SandboxError(f"nothing can be started in the container: {clip(group)}")
+        return process
+
+    def close(self) -> None:
+        """Remove the container with all that runs in it."""
+        for process in self._processes:
+            process.kill()
+        self._processes.clear()
+        if self._container:
+            container, self._container = self._container, ""
+            self._call("rm", "-f", container)
+
+    def _find_shell(self) -> str:
+        if not self._succeeds("command -v timeout"):
+            raise SandboxError("the image has no `timeout` (of coreutils or busybox), which ends commands")
+        return "bash" if self._succeeds("command -v bash") else "sh"
+
+    def _run_options(self) -> Iterator[str]:
+        limits = self.limits
+        yield from ("-d", "--rm", "--name", f"promptools-{token_hex(8)}", "-w", self.workspace)
+        yield from ("--mount", f"type=bind,source={self.root},target={self.workspace}")
+        if (self.root / ".git").exists() and not self._writable_git:
+            yield from ("--mount", f"type=bind,source={self.root}/.git,target={self.workspace}/.git,readonly")
+        yield from ("--user", self._user, "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
+        yield from ("--memory", str(limits.memory), "--memory-swap", str(limits.memory))
+        yield from ("--pids-limit", str(limits.processes))
+        for name, most in (("core", 0), ("fsize", limits.file_size), ("nofile", limits.open_files)):
+            yield from ("--ulimit", f"{name}={most}:{most}")
+        if not self._network:
+            yield from ("--network", "none")
+        if not self._writable_system:
+            yield from ("--read-only", "--tmpfs", f"/tmp:rw,exec,nosuid,nodev,size={limits.temporary}")  # noqa: S108
+        if self._cpus is not None:
+            yield from ("--cpus", f"{self._cpus:g}")
+
+    def _exec(
+        self, command: Sequence[str], *, cwd: str | None, env: Mapping[str, str] | None, interactive: bool
+    ) -> list[str]:
+        """Return the client's command that runs `command` in the container."""
+        folder = str(PurePosixPath(self.workspace) / (cwd or ""))
+        variables = {"HOME": "/tmp", **QUIET, **(env or {})}  # noqa: S108  in the container
+        settings = [part for name, value in variables.items() for part in ("-e", f"{name}={value}")]
+        attach = ["-i"] if interactive else []
+        return [self._docker, "exec", *attach, "-w", folder, *settings, self._container, *command]
+
+    def _succeeds(self, line: str) -> bool:
+        """Whether a line for the shell succeeds in the container."""
+        command = [self._docker, "exec", self._container, "sh", "-c", line]
+        return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+    def _call(self, *arguments: str) -> str:
+        command = [self._docker, *arguments]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SandboxError(f"`docker {arguments[0]}` failed: {clip(done.stderr.strip())}")
+        return done.stdout
+
+
+def _read_line(process: StartedProcess) -> str:
+    """Read the first line and nothing after it, which a buffer would."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(process.stdout.fileno(), 1)):
+        line += byte
+    return line.decode("utf-8", "replace").strip()
+
+
+def _find_docker(docker: str) -> str:
+    found = shutil.which(docker)
+    if found is None:
+        raise SandboxError(f"{docker!r} is not installed, or not on PATH")
+    return found

@@ -1,0 +1,97 @@
+"""Commands without a sandbox, for machines that are one themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from promptools.errors import UsageError
+from promptools.sandbox.command_limits import CommandLimits
+from promptools.sandbox.protocol import Command, CommandResult
+from promptools.sandbox.running.environment import SYSTEM_PATH, base_environment, to_arguments
+from promptools.sandbox.running.processes import ProcessSettings, StartedProcess, run_process
+
+
+class LocalSandbox:
+    """Runs commands as this user, with all that the user may do. Only time and output are limited.
+
+    Nothing is confined: `allow_unsandboxed=True` says that this is wanted, as in a container that is thrown away. A
+    process that leaves its group (setsid) outlives its command.
+    """
+
+    def __init__(
+        self, root: Path | str, *, allow_unsandboxed: bool = False, limits: CommandLimits | None = None
+    ) -> None:
+        if not allow_unsandboxed:
+            raise UsageError(
+                "LocalSandbox confines nothing: commands of the model could do whatever you can do. Use"
+                " BubblewrapSandbox or DockerSandbox, or pass allow_unsandboxed=True if this machine may be lost"
+            )
+        if os.name != "posix":
+            raise UsageError("LocalSandbox needs a POSIX system")
+        self.root = existing_root(root)
+        self.limits = limits or CommandLimits()
+        self._processes: list[StartedProcess] = []
+
+    def __enter__(self) -> LocalSandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def workspace(self) -> str:
+        """The path of the workspace, which is the same for commands."""
+        return str(self.root)
+
+    def run(
+        self,
+        command: Command,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        stdin: str | bytes | None = None,
+        max_output: int | None = None,
+    ) -> CommandResult:
+        """Run a command to its end; see `Sandbox.run`."""
+        folder = self.root / (cwd or "")
+        if not folder.is_dir():
+            return CommandResult(f"{cwd}: no such folder\n", 126)
+        return run_process(
+            _settings(command, folder, env),
+            stdin=stdin,
+            timeout=self.limits.seconds(timeout),
+            output=max_output or self.limits.output,
+        )
+
+    def start(self, command: Command, *, env: Mapping[str, str] | None = None) -> StartedProcess:
+        """Start a command; see `Sandbox.start`."""
+        process = StartedProcess(_settings(command, self.root, env))
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        """End what was started."""
+        for process in self._processes:
+            with contextlib.suppress(OSError):
+                process.kill()
+        self._processes.clear()
+
+
+def existing_root(root: Path | str) -> Path:
+    """Return the absolute path of a workspace without symbolic links; raise `UsageError` if it is no folder."""
+    folder = Path(root).resolve()
+    if not folder.is_dir():
+        raise UsageError(f"the workspace {str(root)!r} is no folder")
+    return folder
+
+
+def _settings(command: Command, folder: Path, env: Mapping[str, str] | None) -> ProcessSettings:
+    shell = "bash" if shutil.which("bash") else "sh"
+    path, home = os.environ.get("PATH", SYSTEM_PATH), os.environ.get("HOME", str(Path.home()))
+    environment = base_environment(env, path=path, home=home)
+    return ProcessSettings(arguments=to_arguments(command, shell), env=environment, cwd=folder)

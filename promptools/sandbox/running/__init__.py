@@ -1,0 +1,1 @@
+"""How commands run on this machine: their environment, time, output, and what they use."""
