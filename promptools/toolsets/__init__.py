@@ -1,0 +1,5 @@
+"""Tools that agents run: each with its function. gpt-oss' in-distribution tools, patches, Python, MCP servers."""
+
+from promptools.toolsets.agent_tool import AgentTool, Toolset
+
+__all__ = ["AgentTool", "Toolset"]

@@ -1,0 +1,103 @@
+"""The tools that `promptools discover` has confirmed for a model, and the app's own tools under those names.
+
+A model calls the tools that it was trained on more often, and more correctly, than others, so a tool of the app's that
+has a discovered name, or one of its other names, is declared under the discovered one. Its parameters stay its own, as
+its function takes them; the discovered aliases of parameters are accepted as far as they fit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError
+from promptools.modes.requests.tool_names import rename_tool
+from promptools.schema import Tools
+from promptools.schema.documents.json_guards import is_array
+from promptools.schema.tool_definition import marks_of
+
+if TYPE_CHECKING:
+    import os
+
+    from promptools.types import Tool
+
+FILE_NAME = "tools.json"
+"""What `promptools discover` writes into its folder."""
+
+
+def read_discovered_tools(path: str | os.PathLike[str]) -> tuple[Tool, ...]:
+    """Return the tools that `promptools discover` has written, with their marks; `path` is its folder, or the file.
+
+    Raises `UsageError` for a file that cannot be read, or holds no list of tools.
+    """
+    file = Path(path) / FILE_NAME if Path(path).is_dir() else Path(path)
+    try:
+        data: Any = json.loads(file.read_bytes())
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {str(file)!r}: {error.strerror}; pass the folder that `promptools discover --output` wrote"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{str(file)!r} is no JSON: {error}") from error
+    if not is_array(data):
+        raise UsageError(f"{str(file)!r} holds no list of tools; `promptools discover` writes one, {FILE_NAME}")
+    return tuple(Tools(data, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTools:
+    """An app's tools as they are declared to a model that was trained on others."""
+
+    tools: Tools
+    """The app's, in their order, under the names that the model knows, followed by `added`."""
+    added: tuple[Tool, ...] = ()
+    """Discovered tools that are none of the app's, and can be run."""
+    left_out: tuple[Tool, ...] = ()
+    """Discovered tools that cannot be run."""
+
+
+def with_discovered(tools: Tools, discovered: Sequence[Tool], can_run: Callable[[Tool], bool]) -> KnownTools:
+    """Return tools under discovered names, with the discovered marks, and those that `can_run` besides."""
+    matches: dict[str, list[Tool]] = {}
+    added: list[Tool] = []
+    left_out: list[Tool] = []
+    for tool in discovered:
+        found = next((match[0] for name in (tool.name, *tool.names) if (match := tools.find(name))), None)
+        if found is not None:
+            matches.setdefault(found.name, []).append(tool)
+        else:
+            (added if can_run(tool) else left_out).append(tool)
+    sent = {own: _declared_name(own, known) for own, known in matches.items()}
+    declared = Tools(
+        [*(rename_tool(payload, sent) for payload in tools.to_openai()), *(replace(tool, names=()) for tool in added)]
+    )
+    own_marks = {sent.get(tool.name, tool.name): marks_of(tool) for tool in tools}
+    matches |= {tool.name: [tool] for tool in added}
+    names = _other_names(tools, matches)
+    known_marks = {
+        sent.get(own, own): {"names": names[own], "aliases": _aliases(known)} for own, known in matches.items()
+    }
+    return KnownTools(declared.with_marks(own_marks).with_marks(known_marks), tuple(added), tuple(left_out))
+
+
+def _declared_name(own: str, known: Sequence[Tool]) -> str:
+    """Return the name under which a tool is declared: its own if the model knows that, else the first one it knows."""
+    return own if any(tool.name == own for tool in known) else known[0].name
+
+
+def _other_names(tools: Tools, matches: Mapping[str, Sequence[Tool]]) -> dict[str, list[str]]:
+    """Return the other names of each tool: its own name and the discovered ones that no other tool has."""
+    owners = {tool.name: own for own, known in matches.items() for tool in known}
+    for own, known in matches.items():
+        for name in (name for tool in known for name in tool.names):
+            match = tools.find(name)
+            if match is None or match[0].name == own:
+                owners.setdefault(name, own)
+    return {own: [own, *(name for name, owner in owners.items() if owner == own)] for own in matches}
+
+
+def _aliases(known: Sequence[Tool]) -> dict[str, str]:
+    return {alias: name for tool in known for alias, name in tool.aliases.items()}

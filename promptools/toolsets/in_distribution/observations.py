@@ -1,0 +1,35 @@
+"""What the model reads of a command's result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from promptools.sandbox import CommandResult
+
+Observation: TypeAlias = Callable[[CommandResult, float], str]
+"""Gets the result and the seconds that the command had; returns the text for the model."""
+
+
+def plain_observation(result: CommandResult, seconds: float) -> str:
+    """Return the output, and what else matters in brackets after it."""
+    notes = [_ended(result, seconds)] if result.timed_out or result.stopped else []
+    if result.exit_code and not notes:
+        notes.append(f"[exit code {result.exit_code}]")
+    if not result.output.strip() and not notes:
+        return "[no output, exit code 0]"
+    end = "" if not result.output or result.output.endswith("\n") else "\n"
+    return result.output + (end + "\n".join(notes) if notes else "")
+
+
+def tagged_observation(result: CommandResult, seconds: float) -> str:
+    """Return the exit code and the output in tags, as the harness of gpt-oss' reproduction has it."""
+    if result.timed_out or result.stopped:
+        return f"{_ended(result, seconds)}\n<output>\n{result.output}\n</output>"
+    return f"<returncode>{result.exit_code}</returncode>\n<output>\n{result.output}</output>"
+
+
+def _ended(result: CommandResult, seconds: float) -> str:
+    if result.stopped:
+        return f"[the command was ended: {result.stopped}]"
+    return f"[the command was ended after {seconds:g} seconds; it must not wait for input, and long work needs parts]"

@@ -1,0 +1,268 @@
+"""Hunks of a patch to edits of a file: where each hunk's lines are, or why that cannot be said.
+
+The lines are searched in the file as it was before the patch. A stricter likeness goes before a looser one; blank
+context at the edges of a hunk is left out if nothing else helps. Hunks follow each other: what is below the changes of
+the hunk before counts first. Of several places the headers choose, or the line number of a unified diff's header; if
+they do not, the patch is wrong: a change in the wrong place is worse than none.
+"""
+
+from __future__ import annotations
+
+import difflib
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
+from promptools.toolsets.patch.file_text import LineEdit
+from promptools.toolsets.patch.headers import HeaderSearch, indentation
+from promptools.toolsets.patch.line_search import Likeness, LineSearch, from_position
+from promptools.toolsets.patch.patch_document import MAX_PROBLEMS, Hunk, PatchError, UpdateFile, quote
+
+MAX_COMPARED = 2000
+"""Lines of a file that are compared with a line of the patch, to show the closest one."""
+LOOSENESS = {
+    Likeness.TRAILING_SPACE: "with other space at the end of lines",
+    Likeness.ALL_SPACE: "with other spacing",
+    Likeness.LOOK_ALIKE: "with other spacing, or typographic quotes, dashes or spaces",
+}
+
+
+def place_hunks(lines: Sequence[str], section: UpdateFile, notes: list[str]) -> list[LineEdit]:
+    """Return the edits of a section's hunks, sorted; raise `PatchError` with all that is wrong. Adds to `notes`."""
+    placer = _HunkPlacer(lines, section.path, notes)
+    problems: list[str] = []
+    for hunk in section.hunks:
+        try:
+            placer.place(hunk)
+        except PatchError as error:
+            problems += error.problems
+        if len(problems) >= MAX_PROBLEMS:
+            break
+    if problems:
+        raise PatchError(problems)
+    return placer.edits
+
+
+class _HunkPlacer:
+    def __init__(self, lines: Sequence[str], path: str, notes: list[str]) -> None:
+        self.edits: list[LineEdit] = []
+        self._lines = lines
+        self._path = path
+        self._notes = notes
+        self._below = 0
+        """The line after the last change of the hunk before."""
+        self._searches: dict[Likeness, LineSearch] = {}
+        self._headers = HeaderSearch(lines, self._search(Likeness.ALL_SPACE))
+
+    def _search(self, likeness: Likeness) -> LineSearch:
+        if likeness not in self._searches:
+            self._searches[likeness] = LineSearch(self._lines, likeness)
+        return self._searches[likeness]
+
+    def place(self, hunk: Hunk) -> None:
+        """Add the edits of a hunk."""
+        if not hunk.lines:
+            raise PatchError(f"line {hunk.number}: the hunk has no lines.")
+        variant, likeness, at = self._place_lines(hunk) if hunk.old else (hunk, Likeness.EXACT, self._insertion(hunk))
+        reindent = _Indentation(variant, self._lines[at : at + len(variant.old)])
+        edits = list(_edits(variant, at, reindent))
+        for edit in edits:
+            self._add_edit(hunk, edit)
+        self._below = edits[-1].end if edits else at
+        if likeness is not Likeness.EXACT:
+            fitted = "; the added lines got the file's indentation" if reindent.used else ""
+            self._note(hunk, f"matched line {at + 1} of {self._path!r} {LOOSENESS[likeness]}{fitted}")
+
+    def _note(self, hunk: Hunk, text: str) -> None:
+        self._notes.append(f"line {hunk.number}: {text}")
+
+    def _add_edit(self, hunk: Hunk, edit: LineEdit) -> None:
+        index = bisect_left(self.edits, (edit.start, edit.end), key=lambda other: (other.start, other.end))
+        while index < len(self.edits) and self.edits[index] == LineEdit(
+            edit.start, edit.start, self.edits[index].lines
+        ):
+            index += 1  # insertions in one place stay in the order of the patch
+        before, after = self.edits[index - 1 : index] if index else [], self.edits[index : index + 1]
+        if any(other.end > edit.start for other in before) or any(other.start < edit.end for other in after):
+            raise PatchError(
+                f"line {hunk.number}: another hunk changes line {edit.start + 1} of {self._path!r} already. Write"
+                " one hunk for both changes."
+            )
+        self.edits.insert(index, edit)
+
+    def _place_lines(self, hunk: Hunk) -> tuple[Hunk, Likeness, int]:
+        """Return the hunk, perhaps without its blank edges, how alike its lines are, and where they begin."""
+        trimmed = hunk.without_blank_edges()
+        variants = [hunk, trimmed] if trimmed.old and len(trimmed.lines) < len(hunk.lines) else [hunk]
+        tries = [
+            (variant, likeness, [line.text for line in variant.old]) for variant in variants for likeness in Likeness
+        ]
+        if hunk.at_end:
+            for variant, likeness, old in tries:
+                at = len(self._lines) - len(old)
+                if at >= 0 and self._search(likeness).matches(old, at):
+                    return variant, likeness, at
+        for variant, likeness, old in tries:
+            positions = self._search(likeness).positions(old)
+            if positions:
+                at = self._choose(hunk, positions, len(old))
+                if hunk.at_end:
+                    self._note(hunk, f"its lines are not at the end of {self._path!r}, but at line {at + 1}")
+                if not self._search(likeness).matches(old, at):
+                    break  # a collision of hashes
+                return variant, likeness, at
+        if not trimmed.old and trimmed.lines:
+            return trimmed, Likeness.EXACT, self._insertion(hunk)
+        raise PatchError(self._not_found(variants[-1]))
+
+    def _choose(self, hunk: Hunk, positions: Sequence[int], size: int) -> int:
+        """Return the one position that is meant."""
+        positions = from_position(positions, self._below) or positions
+        heads = self._headers.positions(hunk.headers)
+        if hunk.headers and not heads:
+            self._note(hunk, f"{quote('@@ ' + hunk.headers[-1])} is no line of {self._path!r}")
+        elif heads and positions[-1] + size <= heads[0]:
+            raise PatchError(
+                f"line {hunk.number}: the lines of the hunk are at line {positions[-1] + 1} of {self._path!r},"
+                f" above {quote('@@ ' + hunk.headers[-1])} (line {heads[0] + 1}), and not below it."
+            )
+        if len(positions) == 1:
+            return positions[0]
+        if heads:
+            inside = self._headers.inside(positions, heads)
+            if not inside and len(heads) == 1:
+                inside = list(from_position(positions, heads[0])[:1])
+            positions = inside or positions
+        if hunk.line_hint is not None and hunk.line_hint in positions[:MAX_COMPARED]:
+            return hunk.line_hint
+        if len(positions) > 1:
+            raise PatchError(self._ambiguous(hunk, positions))
+        return positions[0]
+
+    def _insertion(self, hunk: Hunk) -> int:
+        """Return where a hunk without context or removed lines belongs."""
+        if hunk.at_end or not self._lines:
+            return len(self._lines)
+        heads = self._headers.positions(hunk.headers)
+        if len(heads) == 1:
+            return heads[0] + 1
+        if heads:
+            raise PatchError(self._ambiguous(hunk, heads))
+        raise PatchError(
+            f"line {hunk.number}: nothing says where in {self._path!r} the added lines belong. Add a line of the file"
+            " above or below them, after a space; or *** End of File after them."
+        )
+
+    def _ambiguous(self, hunk: Hunk, positions: Sequence[int]) -> str:
+        places = [
+            f"line {at + 1}" + (f" (in {quote(outer)})" if (outer := self._headers.enclosing(at)) else "")
+            for at in positions[:5]
+        ]
+        more = f" and {len(positions) - 5} more" if len(positions) > 5 else ""
+        return (
+            f"line {hunk.number}: the hunk fits {len(positions)} places of {self._path!r}: {', '.join(places)}{more}."
+            " Add more lines of context, or a header above it: @@ and the line of the file that begins the function"
+            " or section."
+        )
+
+    def _not_found(self, hunk: Hunk) -> str:
+        old = hunk.old
+        texts = [line.text for line in old]
+        new = [line.text for line in hunk.lines if line.sign != "-"]
+        where = self._search(Likeness.TRAILING_SPACE).positions(new)
+        if where and any(line.sign == "+" and line.text.strip() for line in hunk.lines):
+            return (
+                f"line {hunk.number}: the lines to change are not in {self._path!r}, but the changed ones are, at line"
+                f" {where[0] + 1}: the hunk was applied before, or is not needed."
+            )
+        search = self._search(Likeness.LOOK_ALIKE)
+        first, at = search.longest_prefix(texts)
+        last, below = search.longest_suffix(texts)
+        copy = f"Copy the lines from {self._path!r} as they are now."
+        if first >= max(last, 1):
+            line = old[first]
+            found = self._lines[at + first : at + first + 1]
+            there = f"line {at + first + 1} is {quote(found[0])}" if found else "the file ends there"
+            return (
+                f"line {line.number}: {quote(line.text)} does not follow line {at + first} of {self._path!r}, which the"
+                f" hunk matches from line {at + 1}: {there}. {copy}"
+            )
+        if last:
+            line = old[-last - 1]
+            there = f"line {below} is {quote(self._lines[below - 1])}" if below else "the file begins there"
+            return (
+                f"line {line.number}: {quote(line.text)} is not above line {below + 1} of {self._path!r}, which the"
+                f" rest of the hunk matches: {there}. {copy}"
+            )
+        return f"line {old[0].number}: {quote(old[0].text)} is not in {self._path!r}{self._closest(texts[0])}. {copy}"
+
+    def _closest(self, text: str) -> str:
+        stripped = [line.strip() for line in self._lines[:MAX_COMPARED]]
+        close = difflib.get_close_matches(text.strip()[:300], [line[:300] for line in stripped], n=1)
+        if not close:
+            return ""
+        at = next(at for at, line in enumerate(stripped) if line[:300] == close[0])
+        return f"; the most similar line is {at + 1}, {quote(self._lines[at])}"
+
+
+def _edits(hunk: Hunk, at: int, indentation: _Indentation) -> Iterator[LineEdit]:
+    start, added, changed = at, list[str](), False
+    for line in hunk.lines:
+        if line.sign == " ":
+            if changed:
+                yield LineEdit(start, at, tuple(added))
+            start, added, changed = at + 1, [], False
+        else:
+            changed = True
+        if line.sign == "+":
+            added.append(indentation.fit(line.text))
+        else:
+            at += 1
+    if changed:
+        yield LineEdit(start, at, tuple(added))
+
+
+class _Indentation:
+    """How the patch's indentation becomes the file's, known from lines that are in both.
+
+    Removed lines are written as added ones are, so they count before context, which models shorten. A level that is
+    not known is shifted as the others are only if it is plain that the patch is shifted as a whole.
+    """
+
+    def __init__(self, hunk: Hunk, file_lines: Sequence[str]) -> None:
+        self.used = False
+        self._known: dict[str, str] = {}
+        self._shifts: set[tuple[str, str]] = set()
+        pairs = [pair for pair in zip(hunk.old, file_lines, strict=True) if pair[0].text.strip()]
+        removed = [pair for pair in pairs if pair[0].sign == "-"]
+        for line, file_line in removed or pairs:
+            theirs, own = indentation(line.text), indentation(file_line)
+            if self._known.setdefault(theirs, own) != own:
+                self._known, self._shifts = {}, set()
+                return
+            self._shifts.add(_shift(theirs, own))
+        added = (indentation(line.text) in self._known for line in hunk.lines if line.sign == "+" and line.text.strip())
+        if not removed and len(self._known) < 2 and not any(added):
+            self._shifts.clear()
+
+    def fit(self, line: str) -> str:
+        """Return an added line with the file's indentation, where it is known."""
+        if not line.strip():
+            return line
+        theirs = indentation(line)
+        own = self._known.get(theirs)
+        if own is None and len(self._shifts) == 1:
+            ((more, less),) = self._shifts
+            own = more + theirs.removeprefix(less)
+        if own is None or own == theirs:
+            return line
+        self.used = True
+        return own + line.lstrip()
+
+
+def _shift(theirs: str, own: str) -> tuple[str, str]:
+    """Return what the file's indentation has more than the patch's, and what it has less."""
+    if own.endswith(theirs):
+        return own[: len(own) - len(theirs)], ""
+    if theirs.endswith(own):
+        return "", theirs[: len(theirs) - len(own)]
+    return "", ""

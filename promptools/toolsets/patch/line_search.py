@@ -1,0 +1,164 @@
+"""The search for a run of lines in a file, exactly or loosely, in time linear in the file and in the patch.
+
+Lines become numbers: equal lines, equal numbers. A run of lines has a polynomial hash, which prefix sums yield for any
+run of the file at once. For runs whose length is a power of two there is an index from hash to positions; a run of any
+other length is looked up by its first and last lines of such a length, whichever are rarer. So a file is gone through
+once for each power of two, not once for each hunk. What was found is compared line by line at the end, so that a
+collision of hashes never leads to a change in the wrong place.
+
+Strictness falls in steps (`Likeness`), and a looser step is tried only if a stricter one found nothing at all.
+"""
+
+from __future__ import annotations
+
+import secrets
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from functools import cached_property
+
+MODULUS = (1 << 61) - 1
+BASE = (1 << 32) + secrets.randbelow(MODULUS - (1 << 32))
+
+QUOTES_AND_DASHES = {
+    **dict.fromkeys("‘’‚‛′`´", "'"),
+    **dict.fromkeys("“”„‟″«»", '"'),
+    **dict.fromkeys("‐‑‒–—―−﹣－", "-"),
+    "…": "...",
+    "⁄": "/",
+    **dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", ""),
+}
+UNDECODABLE = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")
+"""Bytes of the file that are no UTF-8: whoever reads the file is shown U+FFFD."""
+LOOK_ALIKES = {**str.maketrans(QUOTES_AND_DASHES), **UNDECODABLE}
+
+
+class Likeness(IntEnum):
+    """How alike lines of a patch and of a file must be."""
+
+    EXACT = 0
+    TRAILING_SPACE = 1
+    """Space at the end of lines is ignored."""
+    ALL_SPACE = 2
+    """Space at both ends is ignored, and any space inside is one space: U+00A0 and U+202F too."""
+    LOOK_ALIKE = 3
+    """Typographic quotes and dashes are those of ASCII; characters without width are ignored."""
+
+
+def _one_space(line: str) -> str:
+    return " ".join(line.split())
+
+
+def _plain(line: str) -> str:
+    return _one_space(unicodedata.normalize("NFC", line).translate(LOOK_ALIKES))
+
+
+NORMALIZE: dict[Likeness, Callable[[str], str]] = {
+    Likeness.EXACT: str,
+    Likeness.TRAILING_SPACE: str.rstrip,
+    Likeness.ALL_SPACE: _one_space,
+    Likeness.LOOK_ALIKE: _plain,
+}
+
+
+class LineSearch:
+    """The lines of one file, searched at one likeness."""
+
+    def __init__(self, lines: Sequence[str], likeness: Likeness) -> None:
+        self._normalize = NORMALIZE[likeness]
+        self._numbers: dict[str, int] = {}
+        self._file = [self._numbers.setdefault(self._normalize(line), len(self._numbers) + 1) for line in lines]
+        self._indexes: dict[int, dict[int, list[int]]] = {}
+        self._powers = [1]
+
+    @cached_property
+    def _sums(self) -> list[int]:
+        return _prefix_sums(self._file)
+
+    def positions(self, old: Sequence[str]) -> Sequence[int]:
+        """Return where the lines `old` begin in the file, in order."""
+        wanted = self._to_numbers(old)
+        if wanted is None or not 0 < len(wanted) <= len(self._file):
+            return ()
+        found, size = self._candidates(wanted)
+        if size < len(wanted):
+            hashed = self._hash(_prefix_sums(wanted), 0, len(wanted))
+            last = len(self._file) - len(wanted)
+            found = [at for at in found if 0 <= at <= last and self._hash(self._sums, at, len(wanted)) == hashed]
+        return found
+
+    def matches(self, old: Sequence[str], at: int) -> bool:
+        """Whether the lines `old` are in the file at `at`, compared one by one."""
+        return self._file[at : at + len(old)] == self._to_numbers(old)
+
+    def longest_prefix(self, old: Sequence[str]) -> tuple[int, int]:
+        """Return how many of the first lines of `old` are in the file, and where."""
+        size = _largest(len(old), lambda size: bool(self.positions(old[:size])))
+        return size, self.positions(old[:size])[0] if size else 0
+
+    def longest_suffix(self, old: Sequence[str]) -> tuple[int, int]:
+        """Return how many of the last lines of `old` are in the file, and where these begin."""
+        size = _largest(len(old), lambda size: bool(self.positions(old[len(old) - size :])))
+        return size, self.positions(old[len(old) - size :])[0] if size else 0
+
+    def _to_numbers(self, old: Sequence[str]) -> list[int] | None:
+        """Return the lines as numbers; None if the file lacks one of them."""
+        wanted: list[int] = []
+        for line in old:
+            number = self._numbers.get(self._normalize(line))
+            if number is None:
+                return None
+            wanted.append(number)
+        return wanted
+
+    def _candidates(self, wanted: list[int]) -> tuple[list[int], int]:
+        """Return where all of `wanted` may begin, by a part of it with a length that is a power of two."""
+        size = 1 << (len(wanted).bit_length() - 1)
+        index = self._index(size)
+        sums = _prefix_sums(wanted)
+        rest = len(wanted) - size
+        head = index.get(self._hash(sums, 0, size), [])
+        if not rest or not head:
+            return head, size
+        tail = index.get(self._hash(sums, rest, size), [])
+        return (head, size) if len(head) <= len(tail) else ([at - rest for at in tail], size)
+
+    def _index(self, size: int) -> dict[int, list[int]]:
+        if size not in self._indexes:
+            index: dict[int, list[int]] = {}
+            sums, power = self._sums, self._power(size)
+            for at in range(len(self._file) - size + 1):
+                index.setdefault((sums[at + size] - sums[at] * power) % MODULUS, []).append(at)
+            self._indexes[size] = index
+        return self._indexes[size]
+
+    def _hash(self, sums: list[int], at: int, size: int) -> int:
+        return (sums[at + size] - sums[at] * self._power(size)) % MODULUS
+
+    def _power(self, exponent: int) -> int:
+        while len(self._powers) <= exponent:
+            self._powers.append(self._powers[-1] * BASE % MODULUS)
+        return self._powers[exponent]
+
+
+def _prefix_sums(numbers: list[int]) -> list[int]:
+    sums, total = [0], 0
+    for number in numbers:
+        total = (total * BASE + number) % MODULUS
+        sums.append(total)
+    return sums
+
+
+def _largest(limit: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number up to `limit` that fits, if all smaller ones fit, too."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def from_position(positions: Sequence[int], start: int) -> Sequence[int]:
+    """Return the sorted positions that are not before `start`."""
+    return positions[bisect_left(positions, start) :]

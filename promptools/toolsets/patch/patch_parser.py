@@ -1,0 +1,209 @@
+"""Reading patches in the V4A format.
+
+    *** Begin Patch
+    *** Add File: docs/new.md         a new file; each of its lines begins with +
+    +# Title
+    *** Delete File: old.py
+    *** Update File: src/app.py
+    *** Move to: src/main.py          optional: the file's new path
+    @@ class App:                     optional: lines of the file above the hunk, outer to inner
+    @@     def run(self):
+             context                  a space, then a line of the file
+    -        removed
+    +        added
+    *** End of File                   optional: the hunk is at the end of the file
+    *** End Patch
+
+What is outside of `*** Begin Patch` and `*** End Patch` is no part of the patch: fences, a shell's here-document,
+prose. It is left out, with a note. A patch without its last line is an error, because it may have been cut off.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from promptools.schema.documents.json_guards import is_object
+from promptools.toolsets.patch.patch_document import (
+    AddFile,
+    DeleteFile,
+    Hunk,
+    HunkLine,
+    Patch,
+    PatchError,
+    UpdateFile,
+    quote,
+)
+
+BEGIN, END, END_OF_FILE = "*** Begin Patch", "*** End Patch", "*** End of File"
+SECTION = re.compile(r"\*\*\* ?(Add|Delete|Update) File:[ \t]*(.*)")
+MOVE = re.compile(r"\*\*\* ?Move to:[ \t]*(.*)", re.IGNORECASE)
+LINE_RANGES = re.compile(r"-(\d+)(?:,\d+)? \+\d+(?:,\d+)?(?: @@ ?(.*))?")
+SURROGATE = re.compile(r"[\ud800-\udfff]")
+NO_NEWLINE = "\\ No newline at end of file"
+MARKERS = "*** Add File: PATH, *** Delete File: PATH, *** Update File: PATH or *** End Patch"
+EXAMPLE = "*** Begin Patch\n*** Update File: path/to/file\n@@\n context\n-old line\n+new line\n*** End Patch"
+
+
+def parse_patch(text: str) -> Patch:
+    """Parse a patch; raise `PatchError` where it is wrong. Lines are counted in `text`, from 1."""
+    return _PatchParser(text).parse()
+
+
+class _PatchParser:
+    def __init__(self, text: str) -> None:
+        self.patch = Patch()
+        self.lines = self._unwrap(text).split("\n")
+        for number, line in enumerate(self.lines, 1):
+            if SURROGATE.search(line):
+                raise PatchError(f"line {number}: half of a surrogate pair is no character, and cannot be written.")
+        self.at = 0
+        self.blank: list[int] = []
+        """Empty lines in a new file: a part of it only if another line of it follows."""
+
+    def _unwrap(self, text: str) -> str:
+        """Return the patch of a call's JSON, such as `{"patch": "..."}` or `["apply_patch", "..."]`."""
+        if not text.lstrip().startswith(("{", "[")):
+            return text
+        try:
+            value: Any = json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+        last: Any = (list(value.values() if is_object(value) else value) or [None])[-1]
+        if isinstance(last, str) and BEGIN in last:
+            self.patch.notes.append("the patch was inside of JSON; lines are counted in the patch itself")
+            return last
+        return text
+
+    def parse(self) -> Patch:
+        """Parse all that is between `*** Begin Patch` and `*** End Patch`, which may occur several times."""
+        outside = 0
+        while self.at < len(self.lines):
+            line = self.lines[self.at]
+            self.at += 1
+            if line.strip() == BEGIN:
+                self._parse_body(crlf=line.endswith("\r"))
+            elif line.strip():
+                outside += 1
+        if not self.patch.sections:
+            raise PatchError(self._nothing_found())
+        if outside:
+            lines = "1 line" if outside == 1 else f"{outside} lines"
+            self.patch.notes.append(f"{lines} outside of {BEGIN} and {END} left out")
+        return self.patch
+
+    def _nothing_found(self) -> str:
+        stripped = [line.strip() for line in self.lines]
+        if BEGIN in stripped:
+            return f"line {stripped.index(BEGIN) + 1}: the patch is empty; write {MARKERS.rpartition(' or')[0]}."
+        for number, line in enumerate(stripped, 1):
+            if BEGIN in line:
+                return f"line {number}: {BEGIN} must be a line of its own. The patch must have real line breaks."
+            if SECTION.match(line):
+                return (
+                    f"line {number}: {BEGIN} is missing above it. Send the whole patch again, in this form:\n{EXAMPLE}"
+                )
+            if line.startswith("--- ") and "".join(stripped[number : number + 1]).startswith("+++ "):
+                return f"line {number}: this is a unified diff. Write the patch in this form:\n{EXAMPLE}"
+        return f"There is no patch in the text. Write it in this form:\n{EXAMPLE}"
+
+    def _parse_body(self, *, crlf: bool) -> None:
+        begin = self.at
+        section: AddFile | DeleteFile | UpdateFile | None = None
+        while self.at < len(self.lines):
+            line, number = self.lines[self.at], self.at + 1
+            self.at += 1
+            marker = line.rstrip()
+            if marker == END:
+                return
+            if marker == BEGIN:
+                raise PatchError(f"line {number}: {BEGIN} inside of a patch; write {END} before it.")
+            if match := SECTION.fullmatch(marker):
+                section = self._open_section(match, number)
+            elif isinstance(section, AddFile):
+                self._add_line(section, line.removesuffix("\r") if crlf else line, number)
+            elif isinstance(section, UpdateFile):
+                self._update_line(section, line.removesuffix("\r"), number)
+            elif marker:
+                where = f"after {quote('*** Delete File: ' + section.path)}" if section else f"after {BEGIN}"
+                raise PatchError(f"line {number}: {quote(line)} {where} means nothing; write {MARKERS}.")
+        raise PatchError(
+            f"line {len(self.lines)}: {END} is missing for the patch that begins in line {begin}; it may have been cut"
+            f" off. Send the whole patch again, or several smaller ones."
+        )
+
+    def _open_section(self, match: re.Match[str], number: int) -> AddFile | DeleteFile | UpdateFile:
+        kind, path = match[1], match[2].strip()
+        if not path:
+            raise PatchError(f"line {number}: there is no path after {quote(match[0].strip())}.")
+        section: AddFile | DeleteFile | UpdateFile
+        section = {"Add": AddFile, "Delete": DeleteFile, "Update": UpdateFile}[kind](path, number)
+        self.patch.sections.append(section)
+        self.blank.clear()
+        return section
+
+    def _add_line(self, section: AddFile, line: str, number: int) -> None:
+        if line.startswith("+"):
+            if self.blank:
+                self.patch.notes.append(f"line {self.blank[0]}: an empty line of {section.path!r} was read as +")
+            section.lines += ["" for _ in self.blank]
+            self.blank.clear()
+            section.lines.append(line[1:])
+        elif line.rstrip() == END_OF_FILE or (not section.lines and line.rstrip() == "@@"):
+            pass
+        elif line.strip():
+            raise PatchError(
+                f"line {number}: {quote(line)} in the new file {section.path!r} must begin with +, like each of its"
+                " lines."
+            )
+        else:
+            self.blank.append(number)
+
+    def _update_line(self, section: UpdateFile, line: str, number: int) -> None:
+        hunk = section.hunks[-1] if section.hunks else None
+        if line.startswith("@@"):
+            self._open_hunk(section, line, number)
+        elif match := MOVE.fullmatch(line.rstrip()):
+            if hunk or section.move_to is not None:
+                raise PatchError(f"line {number}: write *** Move to: directly after *** Update File: {section.path}.")
+            section.move_to = match[1].strip()
+        elif line.rstrip() == END_OF_FILE:
+            if hunk is None or not hunk.lines:
+                raise PatchError(f"line {number}: there is no hunk before {END_OF_FILE}.")
+            hunk.at_end = True
+        elif line == NO_NEWLINE:
+            self.patch.notes.append(f"line {number}: left out; a file ends with a newline if it did so before")
+        elif line[:1] in {"", " ", "+", "-"}:
+            self._add_hunk_line(section, hunk, HunkLine(line[:1] or " ", line[1:], number))
+        elif line.startswith("***"):
+            raise PatchError(f"line {number}: {quote(line)} is no line of a patch; write {MARKERS}.")
+        else:
+            raise PatchError(
+                f"line {number}: {quote(line)} must begin with a space (context), - (removed) or + (added), and"
+                " then the line of the file with all of its own indentation."
+            )
+
+    def _add_hunk_line(self, section: UpdateFile, hunk: Hunk | None, line: HunkLine) -> None:
+        if hunk is None or hunk.at_end:
+            if not line.text.strip() and line.sign == " ":
+                return  # an empty line between sections
+            hunk = Hunk(line.number)
+            section.hunks.append(hunk)
+        hunk.lines.append(line)
+
+    def _open_hunk(self, section: UpdateFile, line: str, number: int) -> None:
+        header, hint = line[2:].strip(), None
+        if match := LINE_RANGES.match(header):
+            header, hint = (match[2] or "").strip(), max(int(match[1][:9]) - 1, 0)
+        else:
+            header = header.removesuffix("@@").rstrip()
+        if section.hunks and not any(line.text.strip() or line.sign != " " for line in section.hunks[-1].lines):
+            hunk = section.hunks[-1]  # `@@ class A` and `@@ def f` one after the other belong to one hunk
+            hunk.lines.clear()
+        else:
+            hunk = Hunk(number)
+            section.hunks.append(hunk)
+        hunk.line_hint = hint if hint is not None else hunk.line_hint
+        if header:
+            hunk.headers.append(header)

@@ -1,0 +1,107 @@
+"""`container.exec`: what models write as a command, and what they read of its result."""
+
+import sys
+
+import pytest
+
+from promptools.sandbox import CommandLimits, CommandResult, LocalSandbox
+from promptools.toolsets.in_distribution import plain_observation, tagged_observation
+from promptools.toolsets.in_distribution.container_tool import container_exec, read_command
+
+
+@pytest.fixture
+def sandbox(tmp_path):
+    return LocalSandbox(tmp_path, allow_unsandboxed=True, limits=CommandLimits(timeout=20))
+
+
+@pytest.fixture
+def run(sandbox):
+    return container_exec(sandbox, plain_observation, 20.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["ls", "-la"], ["ls", "-la"]),
+        (["bash", "-lc", "ls | wc"], ["bash", "-lc", "ls | wc"]),
+        ("ls -la", "ls -la"),
+        ("ls", "ls"),
+        (["ls"], ["ls"]),
+        (["ls -la"], "ls -la"),
+        ('["bash", "-lc", "ls -la"]', ["bash", "-lc", "ls -la"]),
+        ("[ -f x ] && echo y", "[ -f x ] && echo y"),
+        ('["$a" = b ] || echo', '["$a" = b ] || echo'),
+        (["head", "-n", 5], ["head", "-n", "5"]),
+        ("cat <<'EOF'\nx\nEOF", "cat <<'EOF'\nx\nEOF"),
+    ],
+)
+def test_a_list_is_a_program_and_a_string_a_line(given, meant):
+    assert read_command(given) == meant
+
+
+@pytest.mark.parametrize(
+    ("given", "error"), [(None, TypeError), ({"a": 1}, TypeError), (5, TypeError), ([], ValueError)]
+)
+def test_what_is_no_command_is_an_error(given, error):
+    with pytest.raises(error):
+        read_command(given)
+
+
+def test_arguments_reach_the_program_as_they_are(run):
+    assert run(["printf", "%s|", "a b", "$(id)", "`id`", "*"]) == "a b|$(id)|`id`|*|"
+
+
+def test_a_line_is_run_by_the_shell(run):
+    assert run("printf '%s' a | tr a b") == "b"
+    assert run(["bash", "-lc", "printf '%s' a | tr a b"]) == "b"
+
+
+def test_a_folder_and_an_environment_can_be_named(run, tmp_path):
+    (tmp_path / "sub").mkdir()
+    assert run("pwd", workdir="sub").strip() == str(tmp_path / "sub")
+    assert run("pwd", workdir=str(tmp_path / "sub")).strip() == str(tmp_path / "sub")
+    assert run("echo $A", env={"A": 1}) == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("timeout", "shown"), [(1000, "after 1 seconds"), (0.1, "after 1 seconds"), (1, "after 1 seconds")]
+)
+def test_time_outs_are_in_milliseconds_and_small_ones_in_seconds(run, timeout, shown):
+    assert shown in run("sleep 20", timeout=timeout)
+
+
+def test_no_time_out_is_longer_than_the_tools(sandbox):
+    assert "after 0.2 seconds" in container_exec(sandbox, plain_observation, 0.2)("sleep 20", timeout=100_000)
+
+
+def test_what_nobody_declared_is_no_error(run):
+    assert run(["echo", "x"], session_name="a", user="root") == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("result", "plain"),
+    [
+        (CommandResult("out\n", 0), "out\n"),
+        (CommandResult("", 0), "[no output, exit code 0]"),
+        (CommandResult(" \n", 0), "[no output, exit code 0]"),
+        (CommandResult("out", 2), "out\n[exit code 2]"),
+        (CommandResult("", 2), "[exit code 2]"),
+        (
+            CommandResult("half", 124, timed_out=True),
+            "half\n[the command was ended after 20 seconds; it must not wait for input, and long work needs parts]",
+        ),
+        (CommandResult("half\n", 137, stopped="it was greedy"), "half\n[the command was ended: it was greedy]"),
+    ],
+)
+def test_what_the_model_reads(result, plain):
+    assert plain_observation(result, 20) == plain
+
+
+def test_what_the_model_reads_in_tags():
+    assert tagged_observation(CommandResult("out\n", 2), 20) == "<returncode>2</returncode>\n<output>\nout\n</output>"
+    assert tagged_observation(CommandResult("x", 124, timed_out=True), 20).endswith("<output>\nx\n</output>")
+
+
+def test_the_whole_group_ends_with_the_time(run, tmp_path):
+    text = run(["bash", "-c", f"{sys.executable} -c 'import time; time.sleep(60)' & echo $!; wait"], timeout=1)
+    assert "was ended" in text
