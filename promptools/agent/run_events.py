@@ -1,14 +1,17 @@
-"""The events of a tool loop, and its result, the transcript."""
+"""The events of a run, and its result, the transcript."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from promptools.errors import ModelError
+from promptools.agent.harness_errors import IterationLimitError as IterationLimitError  # noqa: PLC0414  re-exported
 
 if TYPE_CHECKING:
     from promptools.types import Call, Result
+
+CompactionStage: TypeAlias = Literal["reasoning", "results", "summary", "latest results"]
+"""What was made shorter: old reasoning, old results, old turns (by a summary), or results of the latest turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,40 @@ class ResultEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryEvent:
+    """A reply cannot be used, and another one is requested: text since the last step is void."""
+
+    attempt: int
+    """The number of the failed attempt at this step, counted from 1."""
+    error: str
+    """The name of the exception."""
+    message: str
+    usage: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionEvent:
+    """The conversation was made shorter; sizes are in characters."""
+
+    stage: CompactionStage
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent:
+    """A step is complete: a reply, and the results of its calls."""
+
+    number: int
+    """Counted from 1."""
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    """The tokens of the reply, without those of its retries."""
+    retries: tuple[RetryEvent, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Transcript:
     """The conversation after a run; `messages` holds the ones passed in and all new ones, ready to be sent again."""
 
@@ -51,22 +88,22 @@ class Transcript:
     calls: tuple[Call, ...] = ()
     results: tuple[Result, ...] = ()
     iterations: int = 0
-    """Number of replies requested."""
+    """Number of steps: replies that were used."""
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
-    """Tokens summed over all replies."""
+    """Tokens summed over all replies, those of retries and of compaction included."""
+    ended: str = "answer"
+    """Why the run ended: `answer`; `announced`, an answer that announces a call that was not made; else the limit, or
+    the name of the exception that holds this transcript."""
+    steps: tuple[StepEvent, ...] = field(default=(), repr=False)
+
+    @property
+    def retries(self) -> int:
+        """Number of replies that could not be used."""
+        return sum(len(step.retries) for step in self.steps)
 
 
-RunEvent: TypeAlias = TextEvent | ReasoningEvent | CallEvent | ResultEvent | Transcript
+RunEvent: TypeAlias = (
+    TextEvent | ReasoningEvent | CallEvent | ResultEvent | RetryEvent | CompactionEvent | StepEvent | Transcript
+)
 """What a streamed run yields; the last one is the `Transcript`."""
-
-
-class IterationLimitError(ModelError):
-    """The model still called tools after `max_iterations` replies; `transcript` holds the conversation so far.
-
-    The calls of the last reply were not run.
-    """
-
-    def __init__(self, message: str, *, transcript: Transcript) -> None:
-        super().__init__(message)
-        self.transcript = transcript

@@ -1,0 +1,1 @@
+"""Make a conversation shorter that does not fit into the context."""

@@ -1,0 +1,141 @@
+"""What a conversation loses, and in which order, when it does not fit into the context.
+
+    reasoning         of all but the latest turns
+    results           of all but the latest turns are shortened, from both ends
+    summary           all but the latest turns become a summary, written by the model
+    latest results    those of the latest turns are shortened, too
+
+The instructions, the task and the latest turns stay. A turn is a message of the assistant with the results of its
+calls, and is kept or summarised as a whole, so no result is without its call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError
+from promptools.wire.chat_decoder import REASONING_FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Message = dict[str, Any]
+SUMMARY_INSTRUCTIONS = (
+    "Summarize the work that an assistant has done so far on the task below, so that it can go on from your summary"
+    " alone. Keep every fact that is still needed: what was found out, with exact names, paths, numbers and error"
+    " messages; what was changed; what failed; what is left to do. Do not go on with the task yourself."
+)
+SUMMARY_HEADING = "Summary of the work so far:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """When and how a conversation is made shorter."""
+
+    context: int | None = None
+    """Tokens of the model's context. None: what the config or detection knows of the model, if the client is one of
+    promptools', and what the server reports when a prompt does not fit."""
+    threshold: float = 0.8
+    """The share of the context that a prompt may take up."""
+    keep_turns: int = 4
+    """The latest turns, which stay as they are until nothing else is left."""
+    result_characters: int = 2000
+    """What is left of a long result."""
+    summarise: bool = True
+    """Whether the model is asked for a summary, in a request of its own."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1:
+            raise UsageError(f"Compaction.threshold is {self.threshold!r}; wanted is a share between 0 and 1")
+        if self.keep_turns < 1 or self.result_characters < 100:
+            raise UsageError("Compaction keeps one turn at least, and 100 characters of a result")
+
+
+def size(messages: Sequence[Message]) -> int:
+    """Return the characters of messages: a measure that needs no tokenizer."""
+    return sum(len(_flat(message)) for message in messages)
+
+
+def latest_turns(messages: Sequence[Message], turns: int) -> int:
+    """Return the position at which the latest turns begin."""
+    starts = [at for at, message in enumerate(messages) if message.get("role") == "assistant"]
+    return starts[-turns] if len(starts) >= turns else starts[0] if starts else len(messages)
+
+
+def without_reasoning(messages: Sequence[Message], end: int) -> list[Message]:
+    """Return messages without the reasoning of those before `end`."""
+    return [
+        {key: value for key, value in message.items() if key not in REASONING_FIELDS} if at < end else message
+        for at, message in enumerate(messages)
+    ]
+
+
+def with_short_results(messages: Sequence[Message], start: int, end: int, characters: int) -> list[Message]:
+    """Return messages with the results between two positions shortened."""
+    return [
+        {**message, "content": shorten(message["content"], characters)}
+        if start <= at < end and message.get("role") == "tool" and isinstance(message.get("content"), str)
+        else message
+        for at, message in enumerate(messages)
+    ]
+
+
+def shorten(text: str, characters: int) -> str:
+    """Return both ends of a text, with a notice of what was cut; a text that is short enough as it is."""
+    if len(text) <= characters:
+        return text
+    room = characters - len(_cut_notice(len(text)))
+    head = room // 2
+    tail = room - head
+    return f"{text[:head]}{_cut_notice(len(text) - room)}{text[len(text) - tail :]}"
+
+
+def _cut_notice(left_out: int) -> str:
+    return f"\n[... {left_out} characters were left out here ...]\n"
+
+
+def old_messages(messages: Sequence[Message], task: int, end: int) -> list[int]:
+    """Return the positions before `end` that a summary may replace: all but the first instructions, and the task."""
+    first = next(
+        (at for at, message in enumerate(messages) if message.get("role") not in {"system", "developer"}), len(messages)
+    )
+    return [at for at in range(first, end) if at != task]
+
+
+def is_summary(message: Message) -> bool:
+    """Whether a message is a summary from before."""
+    content = message.get("content")
+    return message.get("role") == "user" and isinstance(content, str) and content.startswith(SUMMARY_HEADING)
+
+
+def summary_request(messages: Sequence[Message], task: int, old: Sequence[int], characters: int) -> list[Message]:
+    """Return the messages that ask for a summary, of at most about `characters`."""
+    asked = str(messages[task].get("content")) if task >= 0 else ""
+    share = max(200, (characters - len(asked)) // max(1, len(old)))
+    work = "\n\n".join(shorten(_as_text(messages[at]), share) for at in old)
+    return [
+        {"role": "system", "content": SUMMARY_INSTRUCTIONS},
+        {"role": "user", "content": f"The task:\n{asked}\n\nThe work so far:\n{work}"},
+    ]
+
+
+def with_summary(messages: Sequence[Message], task: int, old: Sequence[int], summary: str) -> tuple[list[Message], int]:
+    """Return messages with a summary after the task in place of old ones, and the position of the task."""
+    dropped = set(old)
+    made: Message = {"role": "user", "content": f"{SUMMARY_HEADING}\n{summary}"}
+    before = [message for at, message in enumerate(messages) if at not in dropped and at <= max(task, old[0] - 1)]
+    after = [message for at, message in enumerate(messages) if at not in dropped and at > max(task, old[0] - 1)]
+    return [*before, made, *after], (len(before) - 1 if task >= 0 else -1)
+
+
+def _as_text(message: Message) -> str:
+    calls = [f"{call['function']['name']}({call['function']['arguments']})" for call in message.get("tool_calls") or ()]
+    parts = [*filter(None, [str(message.get("content") or "")]), *calls]
+    return f"[{message.get('role')}] " + "\n".join(parts)
+
+
+def _flat(message: Message) -> str:
+    """Return what of a message is in the prompt."""
+    thought = "".join(str(message.get(key) or "") for key in REASONING_FIELDS)
+    return thought + _as_text(message)

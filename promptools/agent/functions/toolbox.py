@@ -1,0 +1,188 @@
+"""Tools with the Python functions that run them: each call leads to a result for the model, whatever fails."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from promptools.agent.functions.run_context import without_context
+from promptools.errors import UsageError
+from promptools.schema import Tools
+from promptools.schema.tool_definition import MARKS_KEY, marks_of
+from promptools.toolsets import AgentTool, Toolset
+from promptools.toolsets.discovered_tools import KnownTools, with_discovered
+from promptools.types import Call, Result, Span
+
+if TYPE_CHECKING:
+    from promptools.schema import ToolLike
+    from promptools.types import Fix, Tool
+
+Dispatch: TypeAlias = "Mapping[str, Callable[..., Any]] | Callable[[str, dict[str, Any]], Any]"
+"""Functions by tool name (called with the arguments as keywords), or one function of `(name, arguments)`."""
+AgentToolLike: TypeAlias = "ToolLike | AgentTool | Toolset"
+"""What an agent takes as tools: functions, tool dicts that `dispatch` runs, `AgentTool`s and `Toolset`s."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """A call, with what runs it or why it cannot be run."""
+
+    call: Call
+    work: Callable[[], Any] | None
+    """None: it is not run; `result` is its result."""
+    result: Result | None = None
+    parallel: bool = False
+    """Whether it may run at the same time as others."""
+
+
+class Toolbox:
+    """Tools prepared once, each with its function; raises `UsageError` for a tool without one.
+
+    Those that have a `discovered` name are declared under it. A discovered tool that is none of them is offered if
+    `dispatch` runs it; `not_offered` are the names of the others.
+    """
+
+    def __init__(
+        self, tools: Iterable[AgentToolLike], dispatch: Dispatch | None = None, discovered: Sequence[Tool] = ()
+    ) -> None:
+        given = list(tools)
+        sets = [entry for entry in given if isinstance(entry, Toolset)]
+        listed = [_without_context(entry) for entry in _members(given)]
+        prepared = Tools([entry.tool if isinstance(entry, AgentTool) else entry for entry in listed])
+        known = KnownTools(prepared)
+        if discovered:
+            known = with_discovered(prepared, discovered, lambda tool: _is_dispatched(tool.name, dispatch))
+        self.tools = known.tools
+        self.not_offered = tuple(tool.name for tool in known.left_out)
+        self.namespaces = {name: text for toolset in sets for name, text in toolset.namespaces.items()}
+        self.instructions = "\n\n".join(filter(None, (toolset.instructions for toolset in sets)))
+        listed += known.added
+        own_names = [*prepared.names, *(tool.name for tool in known.added)]
+        declared = list(zip(self.tools.names, own_names, listed, strict=True))
+        self._parallel = {name for name, _, entry in declared if isinstance(entry, AgentTool) and entry.parallel}
+        self._runners = {name: _runner(own, entry, dispatch) for name, own, entry in declared}
+
+    def payloads(self, *, marks: bool) -> list[dict[str, Any]]:
+        """Return the tools as they are declared in a request; `marks` are for our clients, which send none of them."""
+        payloads = self.tools.to_openai()
+        if not marks:
+            return payloads
+        return [
+            {**payload, MARKS_KEY: own} if (own := marks_of(tool)) else payload
+            for tool, payload in zip(self.tools, payloads, strict=True)
+        ]
+
+    def prepare_call(self, call_id: str, name: str, arguments_json: str) -> PreparedCall:
+        """Parse a call; return it with a function that runs it, or with the error result where it cannot be run."""
+        match = self.tools.find(name)
+        if match is None:
+            known = ", ".join(self.tools.names) or "none"
+            message = f"Error: there is no tool {name!r}. The tools are: {known}."
+            return _not_run(_call(call_id, name, {}, arguments_json), message)
+        tool, fix = match
+        fixes = (fix,) if fix else ()
+        try:
+            arguments: Any = json.loads(arguments_json or "{}")
+        except (ValueError, RecursionError) as error:
+            message = f"Error: the arguments are no JSON ({error}). Call {tool.name!r} again with valid JSON."
+            return _not_run(_call(call_id, tool.name, {}, arguments_json, fixes), message)
+        if not isinstance(arguments, dict):
+            message = f"Error: the arguments must be a JSON object, not {type(arguments).__name__}."
+            return _not_run(_call(call_id, tool.name, {}, arguments_json, fixes), message)
+        checked = self.tools.check(tool, cast("dict[str, Any]", arguments))
+        call = _call(call_id, tool.name, checked.arguments, arguments_json, (*fixes, *checked.fixes))
+        if checked.errors:
+            return _not_run(call, "Error: the arguments do not fit. " + " ".join(checked.errors))
+        run = self._runners[tool.name]
+        return PreparedCall(call, lambda: run(**checked.arguments), parallel=tool.name in self._parallel)
+
+
+def success_result(call: Call, value: Any) -> Result:
+    """Build the result of a tool's return value: a string as it is, anything else as JSON."""
+    return Result(call.id, call.name, value if isinstance(value, str) else _to_json_text(value))
+
+
+def exception_result(call: Call, error: Exception) -> Result:
+    """Build the result of a tool's exception."""
+    return error_result(call, f"Error: {type(error).__name__}: {error}")
+
+
+def error_result(call: Call, message: str) -> Result:
+    """Build the result of a call that failed, or was not run."""
+    return Result(call.id, call.name, message, is_error=True)
+
+
+def _members(given: list[AgentToolLike]) -> Iterator[ToolLike | AgentTool]:
+    """Yield the tools, with those of sets in their place."""
+    for entry in given:
+        if isinstance(entry, Toolset):
+            yield from entry.tools
+        else:
+            yield entry
+
+
+def _without_context(entry: ToolLike | AgentTool) -> ToolLike | AgentTool:
+    if isinstance(entry, AgentTool):
+        return AgentTool(entry.tool, without_context(entry.run), entry.parallel)
+    return without_context(entry) if callable(entry) else entry
+
+
+def _is_dispatched(name: str, dispatch: Dispatch | None) -> bool:
+    return callable(dispatch) or name in (dispatch or {})
+
+
+def _runner(name: str, entry: ToolLike | AgentTool, dispatch: Dispatch | None) -> Callable[..., Any]:
+    """Return the function that runs a tool: the one of `dispatch` by name, else its own, else `dispatch` itself."""
+    own = entry.run if isinstance(entry, AgentTool) else entry if callable(entry) else None
+    if callable(dispatch):
+        return _bind_name(dispatch, name) if own is None else _convert_arguments(own)
+    function = (dispatch or {}).get(name)
+    function = own if function is None else without_context(function)
+    if function is None:
+        raise UsageError(f"tool {name!r} has nothing to run; give a Python function, or name it in dispatch=")
+    return _convert_arguments(function)
+
+
+def _not_run(call: Call, message: str) -> PreparedCall:
+    return PreparedCall(call, None, error_result(call, message))
+
+
+def _call(call_id: str, name: str, arguments: dict[str, Any], text: str, fixes: tuple[Fix, ...] = ()) -> Call:
+    arguments_json = json.dumps(arguments, ensure_ascii=False) if fixes else text
+    return Call(call_id, name, arguments, arguments_json, fixes, Span(0, 0), "native")
+
+
+def _bind_name(dispatch: Callable[[str, dict[str, Any]], Any], name: str) -> Callable[..., Any]:
+    def run(**arguments: Any) -> Any:
+        return dispatch(name, arguments)
+
+    return run
+
+
+def _convert_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function so that pydantic converts JSON to the types of its hints (models, dates, ...), if it can."""
+    if isinstance(function, type) or not _has_hints(function):
+        return function
+    import pydantic
+
+    try:
+        return pydantic.validate_call(config={"arbitrary_types_allowed": True})(function)
+    except (pydantic.PydanticUserError, NameError, TypeError):
+        return function
+
+
+def _has_hints(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(parameter.annotation is not inspect.Parameter.empty for parameter in parameters)
+
+
+def _to_json_text(value: Any) -> str:
+    from pydantic_core import to_json
+
+    return to_json(value, fallback=str).decode()

@@ -1,0 +1,142 @@
+"""The exceptions of an agent's run, named as in the paper on gpt-oss' harness (HarmonyAgent).
+
+    HarnessError
+    ├── NonTerminatingError   the reply cannot be used: another one is requested
+    └── TerminatingError      the run is over
+
+Under `policy="paper"` each is raised on the paper's condition; docs/tasks/run-an-agent.md has the table. A
+`NonTerminatingError` leaves the run only as the cause of `RetrialsExceeded`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from promptools.errors import ModelError, PromptoolsError
+
+if TYPE_CHECKING:
+    from promptools.agent.run_events import Transcript
+
+LimitName: TypeAlias = Literal["steps", "tokens", "seconds", "failures", "repeats"]
+
+
+class HarnessError(PromptoolsError):
+    """Base of the exceptions of a run."""
+
+
+class NonTerminatingError(HarnessError):
+    """A reply cannot be used; another one is requested."""
+
+
+class TerminatingError(HarnessError):
+    """A run is over; `transcript` holds the conversation so far."""
+
+    def __init__(self, message: str, *, transcript: Transcript | None = None) -> None:
+        super().__init__(message)
+        self.transcript = transcript
+
+
+# --- the reply cannot be used ----------------------------------------------------------------------------------------
+
+
+class LongGeneration(NonTerminatingError):
+    """The reply was cut off at its maximum number of tokens."""
+
+
+class HarmonyParsingError(NonTerminatingError):
+    """The text of the reply is not strictly Harmony."""
+
+
+class HarmonyMessageMissingChannel(NonTerminatingError):
+    """A message of the reply has no channel."""
+
+
+class MultipleReasoningMessages(NonTerminatingError):
+    """The reply holds more than one message of reasoning."""
+
+
+class MultipleToolCalls(NonTerminatingError):
+    """The reply holds more than one call."""
+
+
+class MultipleFinalMessages(NonTerminatingError):
+    """The reply holds more than one final message."""
+
+
+class ToolCallAndFinalMessage(NonTerminatingError):
+    """The reply holds a call and a final message."""
+
+
+class NoToolCallNoFinalMessage(NonTerminatingError):
+    """The reply holds neither a call nor a final message."""
+
+
+class ToolNameParsingError(NonTerminatingError):
+    """The call names no tool."""
+
+
+class UnknownToolCalled(NonTerminatingError):
+    """The call names a tool that does not exist."""
+
+
+class ToolCallArgParsingError(NonTerminatingError):
+    """The arguments of the call are no JSON."""
+
+
+class UnknownToolCallArg(NonTerminatingError):
+    """The arguments of the call lack a required one."""
+
+
+class ExecutionTimeoutError(NonTerminatingError):
+    """A tool took too long. A tool may raise it: the model gets it as the result, and no reply is requested again."""
+
+
+class ToolCallArgNotObject(NonTerminatingError):
+    """The arguments of the call are JSON, but no object. The paper has no name for it."""
+
+
+class ToolCallArgTypeError(NonTerminatingError):
+    """An argument of the call does not fit the tool's schema. The paper has no name for it."""
+
+
+# --- the run is over -------------------------------------------------------------------------------------------------
+
+
+class Submitted(TerminatingError):
+    """The model has answered with `content`: the run returns its transcript."""
+
+    def __init__(self, message: str, *, content: str = "", transcript: Transcript | None = None) -> None:
+        super().__init__(message, transcript=transcript)
+        self.content = content
+
+
+class LimitsExceeded(TerminatingError):
+    """A limit of the run is reached; `limit` names it."""
+
+    def __init__(self, message: str, *, limit: LimitName, transcript: Transcript | None = None) -> None:
+        super().__init__(message, transcript=transcript)
+        self.limit = limit
+
+
+class IterationLimitError(LimitsExceeded, ModelError):
+    """The model still called tools after the last reply that was allowed. The calls of that reply were not run."""
+
+    def __init__(self, message: str, *, transcript: Transcript | None = None) -> None:
+        super().__init__(message, limit="steps", transcript=transcript)
+        self.reply = None
+
+
+class MaxContextWindowOverflow(TerminatingError):
+    """The conversation does not fit into the model's context."""
+
+
+class UnexpectedFinishReason(TerminatingError):
+    """The server ended the reply for another reason than its end or its length."""
+
+
+class MaxNewTokensExceeded(TerminatingError):
+    """The reply has as many tokens as it may have, but the server reports that it ended by itself."""
+
+
+class RetrialsExceeded(TerminatingError):
+    """No attempt led to a reply that can be used; the cause is the last one's error."""

@@ -1,0 +1,117 @@
+"""The limits of a run: steps, tokens, seconds, failures in a row, repeated calls. What ends a run is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from promptools.agent.harness_errors import LimitsExceeded
+from promptools.agent.limits.repetition import Repetition
+from promptools.errors import UsageError, clip
+
+if TYPE_CHECKING:
+    from promptools.types import Call, Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLimits:
+    """The limits of a run; None is none. At a limit `LimitsExceeded` is raised, with the transcript so far."""
+
+    steps: int | None = 50
+    """Replies that are used; calls of the last one are not run."""
+    tokens: int | None = None
+    """Tokens of all prompts and replies together, as far as the server reports them."""
+    seconds: float | None = None
+    """Checked before each request, which gets what is left as its timeout; a tool that runs is not interrupted."""
+    failures: int | None = 10
+    """Calls in a row that led to an error."""
+    repeats: int | None = 3
+    """Times that the same calls are made in a row, one alone or two or three in turns. The last time they are not run,
+    and the model is told so; once more, and the run ends."""
+    nudges: int = 1
+    """Times that a reply which announces a call, but makes none, is answered with a request to make it."""
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            least = 0 if limit.name in {"nudges", "seconds"} else 2 if limit.name == "repeats" else 1
+            if value is not None and value < least:
+                raise UsageError(f"RunLimits.{limit.name} is {value!r}; {least} is the least, and None is no limit")
+
+
+NO_LIMITS = RunLimits(steps=None, failures=None, repeats=None, nudges=0)
+
+
+class LimitTracker:
+    """Compares a run with its limits."""
+
+    def __init__(self, limits: RunLimits, clock: Callable[[], float]) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._began = clock()
+        self._failures = 0
+        self._last_result = ""
+        self._nudges = 0
+        self._warned = False
+        self._repetition = Repetition()
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The seconds that are left; None without a limit."""
+        limit = self.limits.seconds
+        return None if limit is None else limit - (self._clock() - self._began)
+
+    def check_request(self, usage: dict[str, Any] | None) -> None:
+        """Raise `LimitsExceeded` if no other request may be sent."""
+        left, limit, used = self.seconds_left, self.limits.tokens, total_tokens(usage)
+        if left is not None and left <= 0:
+            raise LimitsExceeded(f"the limit of {self.limits.seconds:g} seconds is used up", limit="seconds")
+        if limit is not None and used >= limit:
+            raise LimitsExceeded(f"{used} tokens are used, of at most {limit}", limit="tokens")
+
+    def check_call(self, call: Call) -> str | None:
+        """Return why a call is not run, because it was made again and again; raise if the model was told so before."""
+        limit = self.limits.repeats
+        if limit is None:
+            return None
+        arguments = json.dumps(call.arguments, sort_keys=True) if call.arguments else call.arguments_json
+        times = self._repetition.add(f"{call.name} {arguments}")
+        warned, self._warned = self._warned, times >= limit
+        if not self._warned:
+            return None
+        if warned:
+            raise LimitsExceeded(f"the model repeats the same calls, the last is of {call.name!r}", limit="repeats")
+        return (
+            f"Error: not run: the same calls with the same arguments were made {times} times in a row. Their results"
+            " will not change. Do something else, or answer."
+        )
+
+    def add_result(self, result: Result) -> None:
+        """Count failures in a row."""
+        self._failures = self._failures + 1 if result.is_error else 0
+        self._last_result = result.content
+
+    def check_failures(self) -> None:
+        """Raise `LimitsExceeded` after too many failures in a row."""
+        limit = self.limits.failures
+        if limit is not None and self._failures >= limit:
+            raise LimitsExceeded(
+                f"{self._failures} calls in a row failed, the last with {clip(self._last_result)!r}", limit="failures"
+            )
+
+    def take_nudge(self) -> bool:
+        """Whether the model may be asked once more to make the call that it announces; counts it."""
+        self._nudges += 1
+        return self._nudges <= self.limits.nudges
+
+
+def total_tokens(usage: dict[str, Any] | None) -> int:
+    """Return the tokens of a usage; 0 where the server reports none."""
+    counts = usage or {}
+    total = counts.get("total_tokens")
+    if isinstance(total, int):
+        return total
+    parts = (counts.get("prompt_tokens"), counts.get("completion_tokens"))
+    return sum(part for part in parts if isinstance(part, int))

@@ -1,0 +1,233 @@
+"""The drivers of the loop: one for a sync client, one for an async client."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, cast
+
+from promptools.agent.functions.toolbox import exception_result, success_result
+from promptools.agent.loop.loop_effects import LoopEffect, LoopGenerator, Pause, RequestReply, RunTools
+from promptools.agent.loop.reply_collector import AccumulatedReply
+from promptools.errors import Exhausted, ModelError, PromptoolsError, UpstreamError, UsageError
+from promptools.types import Attempt
+from promptools.wire.chat_decoder import decode_chunk, decode_reply
+from promptools.wire.json_types import as_object
+
+if TYPE_CHECKING:
+    from promptools.agent.functions.toolbox import PreparedCall
+    from promptools.agent.run_events import ReasoningEvent, RunEvent, TextEvent
+    from promptools.types import Result
+
+MAX_THREADS = 16
+"""The most calls that run at the same time."""
+
+
+class LoopRunner:
+    """Resumes a loop with results, or with what a request raised."""
+
+    def __init__(self, loop: LoopGenerator) -> None:
+        self._loop = loop
+        self._error: Exception | None = None
+        self.result: Any = None
+        self.transcript: Any = None
+
+    def advance(self) -> LoopEffect | None:
+        """Return the next effect; None when the loop has returned its transcript."""
+        error, self._error = self._error, None
+        result, self.result = self.result, None
+        try:
+            return self._loop.throw(error) if error else self._loop.send(result)
+        except StopIteration as stop:
+            self.transcript = stop.value
+            return None
+
+    def fail(self, error: Exception) -> None:
+        """Resume the loop with an exception."""
+        self._error = error
+
+    def close(self) -> None:
+        """End the loop."""
+        self._loop.close()
+
+
+def drive(client: Any, loop: LoopGenerator, *, stream: bool) -> Iterator[RunEvent]:
+    """Perform a loop's effects; yield its events, the last of which is the transcript."""
+    runner = LoopRunner(loop)
+    try:
+        while (effect := runner.advance()) is not None:
+            match effect:
+                case RequestReply(body, quiet):
+                    runner.result = reply = AccumulatedReply()
+                    try:
+                        for event in _request_reply(client, body, reply, stream=stream):
+                            if not quiet:
+                                yield event
+                    except Exception as error:  # noqa: BLE001 - the loop decides what follows from it
+                        runner.fail(promptools_error(error) or error)
+                case RunTools(calls):
+                    runner.result = _run_tools(calls)
+                case Pause(seconds):
+                    time.sleep(seconds)
+                case _:
+                    yield effect
+        yield runner.transcript
+    finally:
+        runner.close()
+
+
+def _request_reply(
+    client: Any, body: dict[str, Any], reply: AccumulatedReply, *, stream: bool
+) -> Iterator[TextEvent | ReasoningEvent]:
+    answer: Any = _require_sync(client.chat.completions.create(**body, **_streaming(body, stream=stream)))
+    if not stream:
+        yield from reply.feed(decode_reply(answer.model_dump(warnings=False)))
+        return
+    with answer:
+        for chunk in answer:
+            yield from reply.feed(decode_chunk(chunk.model_dump(warnings=False)))
+
+
+def _run_tools(calls: tuple[PreparedCall, ...]) -> list[Result]:
+    if len(calls) == 1:
+        return [_run_tool(calls[0])]
+    with ThreadPoolExecutor(min(len(calls), MAX_THREADS), "promptools-tool") as pool:
+        running = [pool.submit(copy_context().run, _run_tool, prepared) for prepared in calls]
+        return [done.result() for done in running]
+
+
+def _run_tool(prepared: PreparedCall) -> Result:
+    assert prepared.work is not None
+    try:
+        value = prepared.work()
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises goes to the model
+        return exception_result(prepared.call, error)
+    if inspect.isawaitable(value):
+        cast("Any", value).close()
+        raise UsageError(
+            f"tool {prepared.call.name!r} is async; use run_tools_async(), or Agent.arun(), with an async client"
+        )
+    return success_result(prepared.call, value)
+
+
+async def drive_async(client: Any, loop: LoopGenerator, *, stream: bool) -> AsyncIterator[RunEvent]:
+    """Do what `drive` does, with an async client; tools that are not async run in threads."""
+    import anyio
+
+    runner = LoopRunner(loop)
+    try:
+        while (effect := runner.advance()) is not None:
+            match effect:
+                case RequestReply(body, quiet):
+                    runner.result = reply = AccumulatedReply()
+                    try:
+                        async for event in _request_reply_async(client, body, reply, stream=stream):
+                            if not quiet:
+                                yield event
+                    except Exception as error:  # noqa: BLE001 - as in `drive`
+                        runner.fail(promptools_error(error) or error)
+                case RunTools(calls):
+                    runner.result = await _run_tools_async(calls)
+                case Pause(seconds):
+                    await anyio.sleep(seconds)
+                case _:
+                    yield effect
+        yield runner.transcript
+    finally:
+        runner.close()
+
+
+async def _request_reply_async(
+    client: Any, body: dict[str, Any], reply: AccumulatedReply, *, stream: bool
+) -> AsyncIterator[TextEvent | ReasoningEvent]:
+    answer: Any = await _require_awaitable(client.chat.completions.create(**body, **_streaming(body, stream=stream)))
+    if not stream:
+        for event in reply.feed(decode_reply(answer.model_dump(warnings=False))):
+            yield event
+        return
+    async with answer:
+        async for chunk in answer:
+            for event in reply.feed(decode_chunk(chunk.model_dump(warnings=False))):
+                yield event
+
+
+async def _run_tools_async(calls: tuple[PreparedCall, ...]) -> list[Result]:
+    import anyio
+
+    results: dict[int, Result] = {}
+
+    async def run(position: int, prepared: PreparedCall) -> None:
+        results[position] = await _run_tool_async(prepared)
+
+    if len(calls) == 1:  # what a task group raises is in an `ExceptionGroup`
+        await run(0, calls[0])
+    else:
+        async with anyio.create_task_group() as group:
+            for position, prepared in enumerate(calls):
+                group.start_soon(run, position, prepared)
+    return [results[position] for position in range(len(calls))]
+
+
+async def _run_tool_async(prepared: PreparedCall) -> Result:
+    import anyio.to_thread
+
+    assert prepared.work is not None
+    try:
+        value = await anyio.to_thread.run_sync(prepared.work)
+        if inspect.isawaitable(value):
+            value = await value
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises goes to the model
+        return exception_result(prepared.call, error)
+    return success_result(prepared.call, value)
+
+
+def _require_sync(answer: Any) -> Any:
+    if not inspect.isawaitable(answer):
+        return answer
+    cast("Any", answer).close()
+    raise UsageError(
+        "run_tools() was given an async client; use run_tools_async() with it, or Agent.arun(), astream(), aresume()"
+        " and areplay()"
+    )
+
+
+def _require_awaitable(answer: Any) -> Awaitable[Any]:
+    if inspect.isawaitable(answer):
+        return answer
+    raise UsageError(
+        "run_tools_async() was given a client that blocks; use run_tools() with it, or Agent.run(), stream(), resume()"
+        " and replay()"
+    )
+
+
+def _streaming(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
+    if not stream:
+        return {}
+    return {"stream": True, "stream_options": {"include_usage": True, **(body.pop("stream_options", None) or {})}}
+
+
+def promptools_error(error: Exception) -> PromptoolsError | None:
+    """Return promptools' own error, if `error` is one that crossed the client, by HTTP or as a cause; else None."""
+    details = as_object(getattr(error, "body", None))
+    message = str(details.get("message"))
+    made: PromptoolsError | None = None
+    if "attempts" in details:
+        match details.get("type"):
+            case "UsageError":
+                made = UsageError(message)
+            case "ModelError":
+                made = ModelError(message)
+            case "UpstreamError":
+                made = UpstreamError(message, kind=str(details.get("code")))
+            case "Exhausted":
+                made = Exhausted(message, attempts=[Attempt(**attempt) for attempt in details["attempts"]])
+            case _:
+                pass
+    elif isinstance(error.__cause__, PromptoolsError):
+        return error.__cause__
+    if made is not None:
+        made.__cause__ = error
+    return made

@@ -1,0 +1,240 @@
+"""Request one reply that can be used: again after one that cannot, and with a shorter conversation after an overflow.
+
+An attempt that fails leaves nothing in the conversation. If the model is to see its error, the next prompt ends with
+the reply, as far as it can be written as a message, and the error: as the results of its calls, or as a message of the
+user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from promptools.agent.compaction.compaction_plan import size
+from promptools.agent.compaction.compactor import Compactor
+from promptools.agent.harness_errors import (
+    HarnessError,
+    LimitsExceeded,
+    MaxContextWindowOverflow,
+    NonTerminatingError,
+    RetrialsExceeded,
+    Submitted,
+)
+from promptools.agent.limits.run_limits import LimitTracker
+from promptools.agent.loop.loop_effects import LoopEffect, Pause, RequestReply
+from promptools.agent.loop.reply_collector import AccumulatedReply
+from promptools.agent.policies.default_checks import check_default
+from promptools.agent.policies.exchange_failures import as_harness_error, failed_usage
+from promptools.agent.policies.paper_checks import check_paper
+from promptools.agent.run_events import RetryEvent
+from promptools.engine import parse
+from promptools.errors import Exhausted, ModelError, PromptoolsError, clip
+from promptools.fallback import RetryPolicy, classify, read_overflow
+from promptools.wire.json_types import as_count
+
+if TYPE_CHECKING:
+    from promptools.agent.compaction.compaction_plan import Compaction
+    from promptools.agent.compaction.context_capture import ContextCapture
+    from promptools.agent.functions.toolbox import Toolbox
+    from promptools.agent.loop.conversation import Conversation
+    from promptools.agent.policies.agent_policy import AgentPolicy
+    from promptools.agent.policies.reply_capture import ReplyCapture
+
+SHOWN = 2000
+"""Characters of a failed reply that the next prompt shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSettings:
+    """How replies are requested."""
+
+    create: dict[str, Any]
+    """The parameters of each request, besides its messages and tools."""
+    policy: AgentPolicy
+    compaction: Compaction | None = None
+    capture: ReplyCapture | None = None
+    """The observer of the client, if it has one."""
+    context_capture: ContextCapture | None = None
+    """Another one."""
+    clock: Callable[[], float] = lambda: 0.0
+    marks: bool = False
+    """Whether the marks of tools are declared too, as promptools' clients read them."""
+
+
+class ReplyRequester:
+    """Requests the replies of one run."""
+
+    def __init__(
+        self, settings: RequestSettings, conversation: Conversation, toolbox: Toolbox, tracker: LimitTracker
+    ) -> None:
+        self._settings = settings
+        self._create: dict[str, Any] = settings.create
+        self._conversation = conversation
+        self._toolbox = toolbox
+        self._tracker = tracker
+        self._tools = toolbox.payloads(marks=settings.marks)
+        compaction = settings.compaction
+        self._compactor = (
+            Compactor(compaction, conversation, self._ask_summary, settings.context_capture) if compaction else None
+        )
+
+    def request(self) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, tuple[RetryEvent, ...]]]:
+        """Request a reply until one can be used; return it with what failed. Raises `TerminatingError`s."""
+        policy, clock = self._settings.policy, self._settings.clock
+        attempts = RetryPolicy(clock(), stop=policy.stop or _stop_after(policy.attempts), wait=policy.wait)
+        retries: list[RetryEvent] = []
+        feedback: list[dict[str, Any]] = []
+        while True:
+            reply, failure = yield from self._attempt(feedback, policy.temperature(len(retries)))
+            attempts.count_attempt()
+            self._conversation.add_usage(reply.usage)
+            failure = failure or self._failure(reply)
+            if failure is None:
+                return reply, tuple(retries)
+            pause = attempts.next_wait(clock())
+            event = RetryEvent(len(retries) + 1, type(failure).__name__, str(failure), reply.usage)
+            if isinstance(pause, str):
+                raise RetrialsExceeded(
+                    f"failed after {event.attempt} attempts, last exception: {event.error}: {failure}"
+                ) from failure
+            retries.append(event)
+            yield event
+            if pause:
+                yield Pause(pause)
+            feedback = _error_messages(reply, failure) if policy.show_errors else []
+
+    def relax_tool_choice(self) -> None:
+        """Let the model choose from now on: a forced choice is for the first reply, or it could never answer."""
+        if self._create.get("tool_choice") not in (None, "auto", "none"):
+            self._create = {**self._create, "tool_choice": "auto"}
+
+    def _attempt(
+        self, feedback: list[dict[str, Any]], parameters: dict[str, Any]
+    ) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, NonTerminatingError | None]]:
+        """Request a reply; return it, with why it cannot be used if the exchange found that out already."""
+        try:
+            return (yield from self._request_fitting(feedback, parameters)), None
+        except (Exhausted, ModelError) as error:
+            failure = None if self._settings.policy.checks == "none" else as_harness_error(error)
+            if failure is None:
+                raise
+            return AccumulatedReply(usage=failed_usage(error)), failure
+
+    def _failure(self, reply: AccumulatedReply) -> NonTerminatingError | None:
+        """Return why a reply cannot be used; None for one that can."""
+        try:
+            self._check(reply)
+        except Submitted as answer:
+            reply.content, reply.calls = answer.content, []
+        except NonTerminatingError as error:
+            return error
+        return None
+
+    def _check(self, reply: AccumulatedReply) -> None:
+        match self._settings.policy.checks:
+            case "paper":
+                captured = self._settings.capture.last if self._settings.capture else None
+                maximum: int | None = self._create.get("max_tokens") or self._create.get("max_completion_tokens")
+                check_paper(reply, captured, self._toolbox, maximum)
+            case "default":
+                check_default(reply)
+            case _:
+                pass
+
+    def _request_fitting(
+        self, feedback: list[dict[str, Any]], parameters: dict[str, Any]
+    ) -> Generator[LoopEffect, Any, AccumulatedReply]:
+        """Request a reply; where the prompt does not fit, make the conversation shorter first."""
+        if self._compactor and self._compactor.is_due:
+            yield from self._compactor.compact()
+        offered = {"tools": self._tools} if self._tools else {}
+        while True:
+            messages = [*self._conversation.messages, *feedback]
+            body = {**self._create, **parameters, **offered, "messages": messages}
+            try:
+                reply: AccumulatedReply = yield from self._send(body)
+            except Exception as error:  # whatever a client raises
+                if not is_overflow(error):
+                    raise
+                yield from self._shorten_after(error, size(messages))
+                continue
+            if self._compactor:
+                self._compactor.learn(self._prompt_tokens(reply), size(messages))
+            return reply
+
+    def _prompt_tokens(self, reply: AccumulatedReply) -> int | None:
+        """Return the tokens of the prompt that led to a reply, as far as the server counts them."""
+        captured = self._settings.context_capture
+        return (captured and captured.prompt_tokens) or as_count((reply.usage or {}).get("prompt_tokens"))
+
+    def _send(self, body: dict[str, Any], *, quiet: bool = False) -> Generator[LoopEffect, Any, AccumulatedReply]:
+        self._tracker.check_request(self._conversation.usage)
+        left = self._tracker.seconds_left
+        if left is not None and body.get("timeout") is None:
+            body["timeout"] = left
+        try:
+            reply: AccumulatedReply = yield RequestReply(body, quiet)
+            return reply
+        except HarnessError:
+            raise
+        except Exception as error:
+            left = self._tracker.seconds_left
+            if left is not None and left <= 0:
+                limit = self._tracker.limits.seconds
+                raise LimitsExceeded(f"the limit of {limit:g} seconds is used up", limit="seconds") from error
+            raise
+
+    def _shorten_after(self, error: Exception, characters: int) -> Generator[LoopEffect, Any, None]:
+        numbers = read_overflow(str(error))
+        if self._compactor:
+            self._compactor.learn(numbers.prompt, characters, numbers.context)
+            if (yield from self._compactor.compact()):
+                return
+        what = "and there is nothing left to make shorter" if self._compactor else "and compaction is off"
+        raise MaxContextWindowOverflow(
+            f"the context of the model is exceeded, {what}: {clip(str(error), 400)}"
+        ) from error
+
+    def _ask_summary(self, messages: list[dict[str, Any]]) -> Generator[LoopEffect, Any, str]:
+        """Request a summary; empty if the server cannot answer that either.
+
+        A call that the model writes into it is left out: the next prompt would show it, and the same call in a later
+        reply would count as a quotation.
+        """
+        dropped = {"tool_choice", "parallel_tool_calls", "response_format"}
+        body = {key: value for key, value in self._create.items() if key not in dropped}
+        try:
+            reply = yield from self._send({**body, "messages": messages}, quiet=True)
+        except Exception as error:
+            if is_overflow(error):
+                return ""
+            raise
+        self._conversation.add_usage(reply.usage)
+        parsed = parse(reply.content, list[Any](self._tools))
+        return (parsed.content if parsed.calls else reply.content).strip()
+
+
+def is_overflow(error: Exception) -> bool:
+    """Whether the server refused a prompt because it does not fit into the context."""
+    if "context_length_exceeded" in (getattr(error, "kind", ""), getattr(error, "code", "")):
+        return True
+    return not isinstance(error, PromptoolsError) and classify(str(error)) == "overflow"
+
+
+def _stop_after(attempts: int) -> Callable[[Any], bool]:
+    return lambda state: state.attempt_number >= attempts
+
+
+def _error_messages(reply: AccumulatedReply, error: NonTerminatingError) -> list[dict[str, Any]]:
+    """Return a failed reply and its error as messages."""
+    told = f"{type(error).__name__}: {error}"
+    if reply.calls:
+        ids = [call.id or f"failed{number:03}" for number, call in enumerate(reply.calls)]
+        message = reply.message(reasoning=False)
+        message["tool_calls"] = [{**call, "id": own} for call, own in zip(message["tool_calls"], ids, strict=True)]
+        results = ({"role": "tool", "tool_call_id": own, "content": f"Error: not run. {told}"} for own in ids)
+        return [message, *results]
+    text = reply.content.strip()
+    shown = [{"role": "assistant", "content": clip(text, SHOWN)}] if text else []
+    return [*shown, {"role": "user", "content": f"Your last reply could not be used. {told}. Reply again."}]

@@ -1,0 +1,1 @@
+"""Which replies are used, and what follows from one that is not."""

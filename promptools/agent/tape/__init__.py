@@ -1,0 +1,1 @@
+"""Record a run, and replay or resume it."""

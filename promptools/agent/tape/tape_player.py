@@ -1,0 +1,229 @@
+"""Read a tape: replay its run without a server and without its tools, or go on where it ended.
+
+A replay sends the same requests through the same client, and the tape answers them. A request that differs from the one
+on the tape raises `TapeMismatch`, with the difference.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from promptools.agent.functions.toolbox import PreparedCall, Toolbox
+from promptools.agent.harness_errors import HarnessError
+from promptools.agent.tape.tape_writer import FORMAT, json_or_text
+from promptools.errors import UsageError, without_credentials
+from promptools.exchange import DetectionCache
+from promptools.recording.redaction import REDACTED
+from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.transport import Session, intercept, library_of
+from promptools.types import Result, ServerInfo
+
+if TYPE_CHECKING:
+    import os
+
+INTERRUPTED = "Error: not run: the run was interrupted."
+ERROR_PREFIX = "Error: "
+"""How the results of calls that failed begin."""
+
+
+class TapeMismatch(HarnessError):
+    """A replayed run sent another request than the recorded one; `difference` is a unified diff."""
+
+    def __init__(self, message: str, *, difference: str = "") -> None:
+        super().__init__(f"{message}\n{difference}" if difference else message)
+        self.difference = difference
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """The last run of a tape."""
+
+    path: Path
+    task: list[dict[str, Any]]
+    """The messages that the run began with."""
+    messages: list[dict[str, Any]]
+    """The conversation as far as it went; calls that were not run have a result that says so."""
+    results: dict[str, str] = field(repr=False)
+    """The results of calls by their ids."""
+    exchanges: list[dict[str, Any]] = field(repr=False)
+    date: str = ""
+    ended: str | None = None
+    """Why the run ended; None if it was interrupted."""
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the replies were streamed."""
+        bodies = [request["body"] for exchange in self.exchanges for request in exchange["requests"]]
+        return any(is_object(body) and body.get("stream") is True for body in bodies)
+
+
+def read_tape(path: str | os.PathLike[str]) -> Tape:
+    """Read the last run of a tape. Raises `UsageError` for a file that is none."""
+    task: list[dict[str, Any]] | None = None
+    messages: list[dict[str, Any]] = []
+    exchanges: list[dict[str, Any]] = []
+    results: dict[str, str] = {}
+    date, ended = "", None
+    for row in _rows(Path(path)):
+        match row.get("row"):
+            case "run":
+                if row.get("format") != FORMAT:
+                    raise UsageError(f"{str(path)!r} is a tape of format {row.get('format')!r}; known is {FORMAT}")
+                task, messages, exchanges = row["messages"], list(row["messages"]), []
+                results, date, ended = {}, row["date"], None
+            case "messages":
+                messages = [*messages[: row.get("from", len(messages))], *row["messages"]]
+                for message in row["messages"]:
+                    if message.get("role") == "tool":
+                        results.setdefault(message["tool_call_id"], message["content"])
+            case "exchange":
+                exchanges.append(row)
+            case "end":
+                ended = row["ended"]
+            case _:
+                pass
+    if task is None:
+        raise UsageError(f"{str(path)!r} is no tape: it has no row of a run")
+    return Tape(Path(path), task, _with_closed_calls(messages), results, exchanges, date, ended)
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):  # the run was killed while it was written
+                return
+            raise UsageError(f"{str(path)!r} is no tape: line {number} is no JSON") from error
+        if isinstance(row, dict):
+            yield row
+
+
+def _with_closed_calls(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages with a result for each call of the last turn that has none."""
+    answered = {message.get("tool_call_id") for message in messages if message.get("role") == "tool"}
+    turns = [message for message in messages if message.get("role") == "assistant"]
+    last = turns[-1] if turns else dict[str, Any]()
+    missing = [call["id"] for call in last.get("tool_calls") or () if call["id"] not in answered]
+    return [*messages, *({"role": "tool", "tool_call_id": own, "content": INTERRUPTED} for own in missing)]
+
+
+class ReplayedToolbox(Toolbox):
+    """The tools of an agent, whose results come from a tape."""
+
+    def __init__(self, toolbox: Toolbox, results: dict[str, str]) -> None:
+        self.__dict__.update(toolbox.__dict__)
+        self._results = results
+
+    def prepare_call(self, call_id: str, name: str, arguments_json: str) -> PreparedCall:
+        """Return a call with its recorded result."""
+        prepared = super().prepare_call(call_id, name, arguments_json)
+        if prepared.work is None:
+            return prepared
+        content = self._results.get(call_id)
+        if content is None:
+            raise TapeMismatch(f"the tape holds no result of {prepared.call.name!r} ({call_id})")
+        result = Result(call_id, prepared.call.name, content, is_error=content.startswith(ERROR_PREFIX))
+        return PreparedCall(prepared.call, None, result)
+
+
+class TapePlayer:
+    """Answers the requests of a client from a tape."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.results = tape.results
+        self._requests = [
+            request
+            for exchange in tape.exchanges
+            for request in exchange["requests"]
+            if request["status"] is not None or len(exchange["requests"]) > 1
+        ]
+        self._position = 0
+        self._seen = next((exchange["seen"] for exchange in tape.exchanges if exchange["seen"]), None)
+
+    def client(self, client: Any) -> Any:
+        """Return a copy of one of our clients, sync or async, that needs no server.
+
+        Raises `UsageError` for any other client.
+        """
+        if getattr(client, "promptools", None) is None:
+            raise UsageError("a tape is replayed through a client of promptools, or promptools.wrap(client)")
+        library = library_of(client.__dict__["_client"])
+        is_async = isinstance(client.__dict__["_client"], library.module.AsyncClient)
+        http_client = library.module.AsyncClient if is_async else library.module.Client
+        seen = ServerInfo.from_dict(self._seen) if self._seen else ServerInfo(why="not known from the tape")
+        session = Session({**client.promptools.settings, "observer": None}, _KnownServer(seen))
+        copied = client.with_options(max_retries=0)
+        transport = library.module.MockTransport(partial(self._answer, library.module))
+        copied.__dict__["_client"] = intercept(http_client(transport=transport), session)
+        copied.__dict__["promptools"] = session
+        return copied
+
+    def _answer(self, module: Any, request: Any) -> Any:
+        number = self._position + 1
+        if self._position == len(self._requests):
+            raise TapeMismatch(f"the run sends request {number}, but the tape holds no more than {number - 1}")
+        recorded = self._requests[self._position]
+        self._position = number
+        sent = {
+            "method": request.method,
+            "url": without_credentials(str(request.url)),
+            "body": json_or_text(request.read()),
+        }
+        wanted = {key: recorded[key] for key in sent}
+        if not _same(wanted, sent):
+            lines = difflib.unified_diff(_lines(wanted), _lines(sent), "recorded", "sent now", lineterm="")
+            raise TapeMismatch(f"request {number} differs from the tape", difference="\n".join(lines))
+        if recorded["status"] is None:
+            raise module.RemoteProtocolError(recorded.get("failed", "the recorded request got no response"))
+        return module.Response(
+            recorded["status"],
+            headers=recorded.get("headers"),
+            content=recorded["reply"].encode("utf-8", "surrogateescape"),
+        )
+
+
+class _KnownServer(DetectionCache):
+    """What the recorded run found out of its server, whatever is asked."""
+
+    def __init__(self, seen: ServerInfo) -> None:
+        super().__init__()
+        self._seen = seen
+
+    def get(self, root: str, model: str = "", kind: str = "", *, at: float = 0.0) -> ServerInfo | None:  # noqa: ARG002
+        """Return it."""
+        return self._seen
+
+
+def _same(recorded: Any, sent: Any) -> bool:
+    """Whether two requests are the same, apart from what was redacted."""
+    if isinstance(recorded, str) and REDACTED in recorded:
+        parts, at = recorded.split(REDACTED), 0
+        for part in parts if isinstance(sent, str) else ():
+            at = sent.find(part, at)
+            if at < 0:
+                return False
+            at += len(part)
+        return isinstance(sent, str)
+    if is_object(recorded) and is_object(sent):
+        return recorded.keys() == sent.keys() and all(_same(recorded[key], sent[key]) for key in recorded)
+    if is_array(recorded) and is_array(sent):
+        return len(recorded) == len(sent) and all(map(_same, recorded, sent))
+    return bool(recorded == sent)
+
+
+def _lines(request: dict[str, Any]) -> list[str]:
+    """Return a request as lines, those of its prompts too."""
+    return json.dumps(request, ensure_ascii=False, indent=2).replace("\\n", "\n").splitlines()

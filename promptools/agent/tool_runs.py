@@ -1,0 +1,130 @@
+"""Run a conversation in which the model calls Python functions, until it answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Literal, cast, overload
+
+from promptools.agent.functions.toolbox import AgentToolLike, Dispatch, Toolbox
+from promptools.agent.limits.run_limits import NO_LIMITS
+from promptools.agent.loop.client_requests import as_messages, with_options
+from promptools.agent.loop.conversation import Conversation
+from promptools.agent.loop.drivers import drive, drive_async
+from promptools.agent.loop.loop_effects import LoopGenerator
+from promptools.agent.loop.reply_requests import RequestSettings
+from promptools.agent.loop.tool_loop import LoopSettings, RunLoop
+from promptools.agent.policies.agent_policy import UNCHECKED_POLICY
+from promptools.agent.run_events import RunEvent, Transcript
+from promptools.errors import UsageError
+
+
+@overload
+def run_tools(
+    client: Any,
+    messages: Iterable[Any],
+    tools: Iterable[AgentToolLike],
+    max_iterations: int = 10,
+    *,
+    model: str = ...,
+    dispatch: Dispatch | None = ...,
+    stream: Literal[False] = ...,
+    **create: Any,
+) -> Transcript: ...
+@overload
+def run_tools(
+    client: Any,
+    messages: Iterable[Any],
+    tools: Iterable[AgentToolLike],
+    max_iterations: int = 10,
+    *,
+    model: str = ...,
+    dispatch: Dispatch | None = ...,
+    stream: Literal[True],
+    **create: Any,
+) -> Iterator[RunEvent]: ...
+def run_tools(
+    client: Any,
+    messages: Iterable[Any],
+    tools: Iterable[AgentToolLike],
+    max_iterations: int = 10,
+    *,
+    model: str = "default",
+    dispatch: Dispatch | None = None,
+    stream: bool = False,
+    **create: Any,
+) -> Transcript | Iterator[RunEvent]:
+    """Run a conversation in which the model may call Python functions, until it answers.
+
+    `client` is an OpenAI client, promptools' or the SDK's. `tools` are Python functions (their type hints are the
+    schema), or tool dicts that `dispatch` runs: functions by name, or one function of `(name, arguments)`.
+    `model="default"` is the provider's default model. Other keywords are passed to `create`. An unknown tool, bad
+    arguments and a tool's exception go back to the model as results.
+
+    Returns the `Transcript`; with `stream=True` an iterator of text, reasoning, call and result events that ends with
+    it. Raises `IterationLimitError` after `max_iterations` replies, `UsageError`, and what the client raises;
+    promptools' own errors, which cross the client as HTTP, are raised as themselves.
+    """
+    loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
+    events = drive(client, loop, stream=stream)
+    return events if stream else cast("Transcript", list(events)[-1])
+
+
+@overload
+def run_tools_async(
+    client: Any,
+    messages: Iterable[Any],
+    tools: Iterable[AgentToolLike],
+    max_iterations: int = 10,
+    *,
+    model: str = ...,
+    dispatch: Dispatch | None = ...,
+    stream: Literal[False] = ...,
+    **create: Any,
+) -> Awaitable[Transcript]: ...
+@overload
+def run_tools_async(
+    client: Any,
+    messages: Iterable[Any],
+    tools: Iterable[AgentToolLike],
+    max_iterations: int = 10,
+    *,
+    model: str = ...,
+    dispatch: Dispatch | None = ...,
+    stream: Literal[True],
+    **create: Any,
+) -> AsyncIterator[RunEvent]: ...
+def run_tools_async(
+    client: Any,
+    messages: Iterable[Any],
+    tools: Iterable[AgentToolLike],
+    max_iterations: int = 10,
+    *,
+    model: str = "default",
+    dispatch: Dispatch | None = None,
+    stream: bool = False,
+    **create: Any,
+) -> Awaitable[Transcript] | AsyncIterator[RunEvent]:
+    """Do what `run_tools` does, with an async client; functions may be async, the others run in a thread.
+
+    Returns an awaitable of the `Transcript`; with `stream=True` an async iterator of the events.
+    """
+    loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
+    events = drive_async(client, loop, stream=stream)
+    return events if stream else _last(events)
+
+
+async def _last(events: AsyncIterator[RunEvent]) -> Transcript:
+    return cast("Transcript", [event async for event in events][-1])
+
+
+def _loop(client: Any, messages: Iterable[Any], toolbox: Toolbox, limit: int, create: dict[str, Any]) -> LoopGenerator:
+    if limit < 1:
+        raise UsageError(f"max_iterations is {limit!r}; at least one reply has to be asked for")
+    session = getattr(client, "promptools", None)
+    requests = RequestSettings(
+        with_options(create, {}, session), UNCHECKED_POLICY, clock=time.monotonic, marks=session is not None
+    )
+    settings = LoopSettings(requests, replace(NO_LIMITS, steps=limit), reasoning=session is not None)
+    return RunLoop(settings, Conversation(as_messages(messages)), toolbox).run()

@@ -1,0 +1,85 @@
+"""A transcript as a trajectory file of mini-swe-agent, format `mini-swe-agent-1`.
+
+Its tools (read by version 2.4.6) want `info`, and of each message `role`, `content` and `reasoning_content`, all texts;
+in older versions a step ends with a message of the user. So a result is a message of the user there, and what those
+tools do not read is under `extra`: calls, the tokens of the step, and its retries.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import promptools
+from promptools.wire.chat_decoder import reasoning_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from promptools.agent.run_events import StepEvent, Transcript
+
+FORMAT = "mini-swe-agent-1"
+
+
+def trajectory(transcript: Transcript, *, submission: str | None = None, config: Any = None) -> dict[str, Any]:
+    """Return the trajectory of a run as JSON. `submission` is its result, such as a patch (None: the answer)."""
+    ended = transcript.ended
+    return {
+        "info": {
+            "exit_status": "Submitted" if ended == "answer" else ended,
+            "submission": transcript.content if submission is None else submission,
+            "model_stats": {
+                "instance_cost": 0.0,
+                "api_calls": transcript.iterations + transcript.retries,
+                "steps": transcript.iterations,
+                "retries": transcript.retries,
+                "usage": transcript.usage,
+            },
+            "promptools_version": promptools.__version__,
+            "config": config or {},
+        },
+        "messages": list(_messages(transcript)),
+        "trajectory_format": FORMAT,
+    }
+
+
+def _messages(transcript: Transcript) -> list[dict[str, Any]]:
+    """Return the messages; the steps' replies are the last ones of the assistant."""
+    names = {
+        call["id"]: call["function"]["name"]
+        for message in transcript.messages
+        for call in message.get("tool_calls") or ()
+    }
+    replies = [at for at, message in enumerate(transcript.messages) if message.get("role") == "assistant"]
+    steps = dict(zip(reversed(replies), reversed(transcript.steps), strict=False))
+    return [_message(message, names, steps.get(at)) for at, message in enumerate(transcript.messages)]
+
+
+def _message(message: Mapping[str, Any], names: Mapping[str, str], step: StepEvent | None) -> dict[str, Any]:
+    content = message.get("content")
+    text = content if isinstance(content, str) else "" if content is None else json.dumps(content, ensure_ascii=False)
+    match message.get("role"):
+        case "tool":
+            own = message.get("tool_call_id")
+            return {"role": "user", "content": text, "extra": {"tool_call_id": own, "tool": names.get(str(own))}}
+        case "assistant":
+            calls: list[dict[str, Any]] = message.get("tool_calls") or []
+            shown = [f"{call['function']['name']}({call['function']['arguments']})" for call in calls]
+            thought = {"reasoning_content": reasoning} if (reasoning := reasoning_of(message)) else {}
+            content = "\n".join([*filter(None, [text]), *shown])
+            return {"role": "assistant", "content": content, **thought, "extra": {"tool_calls": calls, **_step(step)}}
+        case role:
+            return {"role": role, "content": text}
+
+
+def _step(step: StepEvent | None) -> dict[str, Any]:
+    if step is None:
+        return {}
+    retries = [{"error": retry.error, "message": retry.message, "usage": retry.usage} for retry in step.retries]
+    return {
+        "step": step.number,
+        "finish_reason": step.finish_reason,
+        "usage": step.usage,
+        "seconds": round(step.seconds, 3),
+        "retries": retries,
+    }
