@@ -1,0 +1,205 @@
+"""What was found: each tool with its figures and verdicts, computed from the samples alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pydantic_core import to_json
+
+from promptools.discovery.mentions import mentioned_parameters, mentioned_tools
+from promptools.discovery.samples import Sample
+from promptools.discovery.tallies import BASELINE, call_rate, calls_of, compared_rates, share, tool_counts
+from promptools.discovery.verdicts import (
+    THRESHOLDS,
+    ParameterVerdict,
+    ToolVerdict,
+    is_called_enough,
+    judge_parameters,
+    judge_tool,
+    main_type,
+    parameter_types,
+    suspected_aliases,
+)
+from promptools.evaluation.intervals import Interval
+
+MAX_MENTIONED = 40
+"""Tools that were only mentioned, of which there can be hundreds; the most frequent ones are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterFinding:
+    """A parameter of a tool."""
+
+    name: str
+    verdict: ParameterVerdict
+    alias_of: str | None
+    rate: Interval | None
+    """The share of the tool's calls that have it."""
+    required: bool
+    type: str
+    types: dict[str, int]
+    described: int
+    """Descriptions that name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """How often a tool is called once it is defined, for one kind of prompt or for all (`kind` is empty)."""
+
+    placement: str
+    kind: str
+    baseline: Interval
+    defined: Interval
+    difference: Interval
+    ratio: Interval | None
+    """None if the tool was never called without a definition, or never with one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinding:
+    """A tool."""
+
+    name: str
+    verdict: ToolVerdict
+    alias_of: str | None
+    calls: int
+    """Replies that call it, to prompts that neither define nor name it."""
+    rate: Interval | None
+    """The share of replies to intents that call it."""
+    by_kind: dict[str, Interval]
+    mentions: Interval | None
+    """The share of replies to the question for its tools that mention it."""
+    forced: Interval | None
+    """The share of requests for a call of it that got one."""
+    valid_json: Interval | None
+    parameters: tuple[ParameterFinding, ...] = ()
+    lifts: tuple[Lift, ...] = ()
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All that was found, and what was not sampled."""
+
+    settings: dict[str, Any]
+    tools: tuple[ToolFinding, ...]
+    samples: dict[str, int]
+    """Replies by stage."""
+    any_call: Interval | None
+    """The share of replies to intents that call any tool."""
+    mentioned_only: int
+    """Names that were mentioned and never called; the most frequent ones are among `tools`."""
+    unsampled: dict[str, int] = field(default_factory=dict[str, int])
+    """Questions by stage that the budget left unasked."""
+    skipped: tuple[str, ...] = ()
+    """Why stages or tools were left out."""
+    failed: dict[str, int] = field(default_factory=dict[str, int])
+    requests: int = 0
+    tokens: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, with null for a bound that is infinite."""
+        finite: dict[str, Any] = json.loads(to_json(asdict(self), inf_nan_mode="null"))
+        return {**finite, "thresholds": asdict(THRESHOLDS)}
+
+    def of_verdict(self, *verdicts: ToolVerdict) -> list[ToolFinding]:
+        """Return the tools with one of these verdicts."""
+        return [tool for tool in self.tools if tool.verdict in verdicts]
+
+
+def tools_to_define(samples: Sequence[Sample]) -> list[str]:
+    """Return the tools that are called often enough and are not alike to another one."""
+    baseline = [sample for sample in samples if sample.stage in BASELINE]
+    aliases = suspected_aliases(baseline, samples)
+    return [name for name in tool_counts(baseline) if name not in aliases and is_called_enough(name, baseline)]
+
+
+def find_tools(samples: Sequence[Sample], *, seed: int = 0) -> tuple[list[ToolFinding], int]:
+    """Return the tools that the samples show, and how many names were mentioned only."""
+    baseline = [sample for sample in samples if sample.stage in BASELINE]
+    aliases = suspected_aliases(baseline, samples)
+    called = list(tool_counts(baseline))
+    lists = [mentioned_tools(sample.content, called) for sample in samples if sample.stage == "list"]
+    mentions = Counter(name for names in lists for name in names)
+    only = [name for name, _ in sorted(mentions.items(), key=lambda item: (-item[1], item[0])) if name not in called]
+    names = [*called, *only[:MAX_MENTIONED]]
+    tools = [_find_tool(name, aliases.get(name), samples, [name in own for own in lists], seed) for name in names]
+    return tools, len(only)
+
+
+def _find_tool(
+    name: str, alias_of: str | None, samples: Sequence[Sample], mentioned: Sequence[bool], seed: int
+) -> ToolFinding:
+    baseline = [sample for sample in samples if sample.stage in BASELINE]
+    intents = [sample for sample in samples if sample.stage == "intent"]
+    defined = [sample for sample in samples if sample.stage == "defined"]
+    verdict, alias = judge_tool(name, alias_of, baseline, defined)
+    calls = calls_of(samples, name)
+    kinds = list(dict.fromkeys(sample.kind for sample in intents))
+    by_kind = {kind: call_rate([own for own in intents if own.kind == kind], name, seed=seed) for kind in kinds}
+    forced = [own.calls_tool(name) for own in samples if own.stage == "forced" and own.subject == name]
+    return ToolFinding(
+        name,
+        verdict,
+        alias,
+        calls=sum(sample.calls_tool(name) for sample in baseline),
+        rate=call_rate(intents, name, seed=seed),
+        by_kind={kind: rate for kind, rate in by_kind.items() if rate is not None},
+        mentions=share(mentioned, seed=seed),
+        forced=share(forced, seed=seed),
+        valid_json=share([call.valid_json for call in calls], seed=seed),
+        parameters=_parameters(name, samples, seed),
+        lifts=_lifts(name, intents, defined, seed),
+        description=describe(name, samples),
+    )
+
+
+def _parameters(tool: str, samples: Sequence[Sample], seed: int) -> tuple[ParameterFinding, ...]:
+    calls = [call for call in calls_of(samples, tool) if call.valid_json or call.arguments]
+    described = Counter(
+        name
+        for sample in samples
+        if sample.stage == "describe" and sample.subject == tool
+        for name in mentioned_parameters(sample.content, tool)
+    )
+    return tuple(
+        ParameterFinding(
+            name,
+            verdict,
+            alias,
+            rate=(rate := share([name in call.arguments for call in calls], seed=seed)),
+            required=verdict == "confirmed" and rate is not None and rate.estimate >= THRESHOLDS.required_rate,
+            type=main_type(name, calls),
+            types=dict(parameter_types(name, calls)),
+            described=described[name],
+        )
+        for name, (verdict, alias) in judge_parameters(calls, described).items()
+    )
+
+
+def _lifts(name: str, intents: Sequence[Sample], defined: Sequence[Sample], seed: int) -> tuple[Lift, ...]:
+    lifts: list[Lift] = []
+    for placement in dict.fromkeys(sample.subject for sample in defined):
+        placed = [sample for sample in defined if sample.subject == placement]
+        for kind in ("", *dict.fromkeys(sample.kind for sample in placed)):
+            with_tools = [sample for sample in placed if not kind or sample.kind == kind]
+            without = [sample for sample in intents if not kind or sample.kind == kind]
+            before, after = call_rate(without, name, seed=seed), call_rate(with_tools, name, seed=seed)
+            if before is not None and after is not None:
+                compared = compared_rates(with_tools, without, name, seed=seed)
+                lifts.append(Lift(placement, kind, before, after, *compared))
+    return tuple(lifts)
+
+
+def describe(name: str, samples: Sequence[Sample]) -> str:
+    """Return the first line of prose of the model's descriptions of a tool."""
+    for sample in samples:
+        if sample.stage == "describe" and sample.subject == name:
+            line = next((own.strip() for own in sample.content.splitlines() if own.strip()), "")
+            if len(line) > 20 and line[0].isalpha():
+                return line[:200]
+    return ""

@@ -1,0 +1,1 @@
+"""What a discovery writes: a page, plots, and a tool set."""

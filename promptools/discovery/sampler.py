@@ -1,0 +1,171 @@
+"""Draws samples: several at once, within a budget, from the log where it has them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from promptools.discovery.asking.questions import Question
+from promptools.discovery.samples import CallMade, Sample, SampleLog, well_formed
+from promptools.errors import UpstreamError, without_credentials
+from promptools.schema.documents.json_guards import is_object
+from promptools.wire.chat_decoder import reasoning_of
+from promptools.wire.json_types import as_object
+
+Progress: TypeAlias = "Callable[[str, int, int], object]"
+"""Gets a text, how many questions of the stage are done, and of how many."""
+
+OPTIONS = {"undeclared": "call", "trace": True, "corrections": 0}
+REPAIRS = frozenset({"json", "closer", "unwrap"})
+"""Kinds of fixes of arguments that were no strict JSON."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """How many requests may be sent and how many tokens they may take; None: any number."""
+
+    max_requests: int | None = None
+    max_tokens: int | None = None
+    requests: int = 0
+    tokens: int = 0
+
+    @property
+    def spent(self) -> bool:
+        """Whether no other request may be sent."""
+        return (self.max_requests is not None and self.requests >= self.max_requests) or (
+            self.max_tokens is not None and self.tokens >= self.max_tokens
+        )
+
+
+@dataclass(slots=True)
+class Sampler:
+    """Asks questions through a client of promptools. `create` goes into each request."""
+
+    client: Any
+    model: str
+    log: SampleLog
+    budget: Budget = field(default_factory=Budget)
+    workers: int = 4
+    seed: int = 0
+    create: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Options of promptools for each request."""
+    progress: Progress | None = None
+    unsampled: Counter[str] = field(default_factory=Counter[str])
+    """Questions by stage that the budget left unanswered."""
+    failed: Counter[str] = field(default_factory=Counter[str])
+
+    def sample(self, questions: Sequence[Question]) -> list[Sample]:
+        """Return the replies to the questions, without those that failed or that the budget did not allow."""
+        missing = [question for question in questions if self.log.get(question.key) is None]
+        drawn = self._draw(missing, len(questions))
+        if missing and drawn and all(sample.error for sample in drawn) and len(drawn) == len(questions):
+            raise UpstreamError(f"none of {len(drawn)} requests was answered; the last: {drawn[-1].error}")
+        answered = [self.log.get(question.key) for question in questions]
+        return [sample for sample in answered if sample is not None]
+
+    def _draw(self, questions: Sequence[Question], total: int) -> list[Sample]:
+        drawn: list[Sample] = []
+        waiting = iter(questions)
+        running: set[Future[Sample]] = set()
+        with ThreadPoolExecutor(max_workers=self.workers, thread_name_prefix="promptools-sample") as pool:
+            try:
+                while True:
+                    while len(running) < self.workers and not self.budget.spent:
+                        question = next(waiting, None)
+                        if question is None:
+                            break
+                        self.budget.requests += 1
+                        running.add(pool.submit(self._ask, question))
+                    if not running:
+                        break
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        drawn.append(self._record(future.result()))
+                        self._show(drawn[-1], total - len(questions) + len(drawn), total)
+            except BaseException:
+                for future in wait(running).done:
+                    self._record(future.result())
+                raise
+        for question in waiting:
+            self.unsampled[question.stage] += 1
+        return drawn
+
+    def _record(self, sample: Sample) -> Sample:
+        self.log.record(sample)
+        self.budget.tokens += sample.tokens
+        self.failed[sample.stage] += bool(sample.error)
+        return sample
+
+    def _show(self, sample: Sample, done: int, total: int) -> None:
+        if self.progress:
+            outcome = sample.error or ", ".join(call.name for call in sample.calls) or "no call"
+            self.progress(f"{sample.stage}: {outcome}", done, total)
+
+    def _ask(self, question: Question) -> Sample:
+        options = {**self.options, **OPTIONS, **question.options}
+        body = {"max_tokens": 512, "temperature": 1, "seed": self.seed + question.repeat, **self.create}
+        asked: dict[str, Any] = {
+            "key": question.key,
+            "stage": question.stage,
+            "prompt": question.prompt,
+            "repeat": question.repeat,
+            "kind": question.kind,
+            "subject": question.subject,
+        }
+        try:
+            reply = self.client.chat.completions.create(
+                model=self.model,
+                messages=[{"role": "user", "content": question.prompt}],
+                **({"tools": list(question.tools)} if question.tools else {}),
+                extra_body={"promptools": options, **body},
+            )
+            return Sample(**asked, **_answer(reply.model_dump(warnings=False)))
+        except Exception as error:  # noqa: BLE001 whatever one question raises, the others go on
+            return Sample(**asked, error=without_credentials(f"{type(error).__name__}: {error}"))
+
+
+def _answer(reply: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a sample keeps of a reply."""
+    choice = reply["choices"][0]
+    message = choice["message"]
+    report: dict[str, Any] = reply.get("promptools") or {}
+    trace: dict[str, Any] = report.get("trace", report)
+    attempts = trace.get("attempts")
+    return {
+        "content": well_formed(message.get("content") or ""),
+        "reasoning": well_formed(reasoning_of(message)),
+        "calls": tuple(_calls(message, _choice_trace(trace))),
+        "mode": attempts[-1]["mode"] if attempts else "",
+        "finish_reason": choice.get("finish_reason") or "",
+        "tokens": as_object(reply.get("usage")).get("total_tokens") or 0,
+    }
+
+
+def _choice_trace(trace: Mapping[str, Any]) -> dict[str, Any]:
+    choices = trace.get("choices")
+    return dict(choices[0]) if choices else {}
+
+
+def _calls(message: Mapping[str, Any], trace: Mapping[str, Any]) -> list[CallMade]:
+    made: list[CallMade] = []
+    for call in message.get("tool_calls") or ():
+        fixes = trace.get("fixes", {}).get(call["id"], ())
+        valid = not any(fix["kind"] in REPAIRS for fix in fixes)
+        arguments: Any = None
+        with suppress(ValueError, RecursionError):
+            arguments = json.loads(call["function"]["arguments"] or "{}")
+        if not is_object(arguments):
+            arguments, valid = {}, False
+        made.append(CallMade(well_formed(call["function"]["name"]), well_formed(arguments), valid))
+    made += [
+        CallMade(well_formed(bad["name"]), {}, valid_json=False)
+        for bad in trace.get("malformed", ())
+        if bad.get("name")
+    ]
+    return made

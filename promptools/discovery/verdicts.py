@@ -1,0 +1,149 @@
+"""The rules by which tools and parameters are judged. Their thresholds are here, and nowhere else.
+
+A tool is
+- `confirmed` if it was called in at least `min_calls` replies to at least `min_prompts` prompts that neither define nor
+  name it, and is no alias;
+- `alias` of a tool that is called more often if both are alike (see below), and if it vanished once that tool was
+  defined: in the replies with definitions its rate is at most `vanished` of what it was without, while the other one is
+  still called. Without such replies, to be alike is enough;
+- `confabulated` if it was mentioned when the model was asked for its tools, but never called, although
+  `min_baseline` replies or more were drawn;
+- `unconfirmed` if it is none of these.
+
+Two tools are alike if the shares of their parameters overlap by `alike_schema` or more, and the kinds of prompts that
+they are called for by `alike_kinds` or more. The overlap of two sets of shares is the sum of the smaller ones over the
+sum of the larger ones.
+
+A parameter is
+- `alias` of another one of its tool if that one is in at least `alias_factor` times as many calls and has the same type
+  in most of them, and no call has both; of several, the one with the most similar name;
+- `confirmed` if it is in a share of at least `parameter_rate` of the calls, and is no alias; `required` if it is in at
+  least `required_rate`;
+- `optional` if it is in fewer;
+- `confabulated` if it was described and is in no call, of at least `min_calls`; `unconfirmed` if there are fewer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Literal
+
+from promptools.discovery.samples import CallMade, Sample
+from promptools.discovery.tallies import calls_of, json_type, kind_shares, overlap, schema_shares, tool_counts
+
+ToolVerdict = Literal["confirmed", "alias", "confabulated", "unconfirmed"]
+ParameterVerdict = Literal["confirmed", "alias", "optional", "confabulated", "unconfirmed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The thresholds of the rules above."""
+
+    min_calls: int = 3
+    min_prompts: int = 2
+    min_baseline: int = 30
+    alike_schema: float = 0.5
+    alike_kinds: float = 0.5
+    vanished: float = 0.25
+    parameter_rate: float = 0.25
+    required_rate: float = 0.9
+    alias_factor: float = 2.0
+
+
+THRESHOLDS = Thresholds()
+
+
+def suspected_aliases(baseline: Sequence[Sample], samples: Sequence[Sample]) -> dict[str, str]:
+    """Return tools that are alike to one that is called more often, with its name."""
+    primaries: list[str] = []
+    aliases: dict[str, str] = {}
+    for name in tool_counts(baseline):
+        like = next((primary for primary in primaries if _alike(name, primary, baseline, samples)), None)
+        if like is None:
+            primaries.append(name)
+        else:
+            aliases[name] = like
+    return aliases
+
+
+def _alike(name: str, primary: str, baseline: Sequence[Sample], samples: Sequence[Sample]) -> bool:
+    schemas = [schema_shares(calls_of(samples, own)) for own in (name, primary)]
+    kinds = [kind_shares(baseline, own) for own in (name, primary)]
+    return overlap(*schemas) >= THRESHOLDS.alike_schema and overlap(*kinds) >= THRESHOLDS.alike_kinds
+
+
+def is_called_enough(name: str, baseline: Sequence[Sample]) -> bool:
+    """Whether the calls of a tool are enough to confirm it."""
+    calling = [sample for sample in baseline if sample.calls_tool(name)]
+    prompts = {sample.prompt for sample in calling}
+    return len(calling) >= THRESHOLDS.min_calls and len(prompts) >= THRESHOLDS.min_prompts
+
+
+def judge_tool(
+    name: str, alias_of: str | None, baseline: Sequence[Sample], defined: Sequence[Sample]
+) -> tuple[ToolVerdict, str | None]:
+    """Return the verdict on a tool, and the tool that it is an alias of."""
+    calls = sum(sample.calls_tool(name) for sample in baseline)
+    if alias_of is not None and _vanished(name, alias_of, baseline, defined):
+        return "alias", alias_of
+    if is_called_enough(name, baseline):
+        return "confirmed", None
+    if not calls and len(baseline) >= THRESHOLDS.min_baseline:
+        return "confabulated", None
+    return "unconfirmed", None
+
+
+def _vanished(name: str, primary: str, baseline: Sequence[Sample], defined: Sequence[Sample]) -> bool:
+    if not defined:
+        return True
+    intents = [sample for sample in baseline if sample.stage == "intent"] or baseline
+    before = sum(sample.calls_tool(name) for sample in intents) / len(intents)
+    after = sum(sample.calls_tool(name) for sample in defined) / len(defined)
+    return after <= THRESHOLDS.vanished * before and any(sample.calls_tool(primary) for sample in defined)
+
+
+def judge_parameters(
+    calls: Sequence[CallMade], described: Mapping[str, int]
+) -> dict[str, tuple[ParameterVerdict, str | None]]:
+    """Return the verdict on each parameter, and the one that it is an alias of; the most frequent first."""
+    present = Counter(name for call in calls for name in call.arguments)
+    verdicts: dict[str, tuple[ParameterVerdict, str | None]] = {}
+    for name, count in sorted(present.items(), key=lambda item: (-item[1], item[0])):
+        if target := _alias_target(name, present, calls):
+            verdicts[name] = "alias", target
+        elif count / len(calls) >= THRESHOLDS.parameter_rate:
+            verdicts[name] = "confirmed", None
+        else:
+            verdicts[name] = "optional", None
+    known: ParameterVerdict = "confabulated" if len(calls) >= THRESHOLDS.min_calls else "unconfirmed"
+    for name in sorted(described.keys() - present.keys(), key=lambda name: (-described[name], name)):
+        verdicts[name] = known, None
+    return verdicts
+
+
+def _alias_target(name: str, present: Counter[str], calls: Sequence[CallMade]) -> str | None:
+    together = {other for call in calls if name in call.arguments for other in call.arguments}
+    targets = [
+        other
+        for other, count in present.items()
+        if other not in together
+        and count >= THRESHOLDS.alias_factor * present[name]
+        and main_type(other, calls) == main_type(name, calls)
+    ]
+    return max(
+        targets, key=lambda other: (SequenceMatcher(None, name, other).ratio(), present[other], other), default=None
+    )
+
+
+def main_type(name: str, calls: Sequence[CallMade]) -> str:
+    """Return the type that a parameter has most often."""
+    types = parameter_types(name, calls)
+    return types.most_common(1)[0][0] if types else "string"
+
+
+def parameter_types(name: str, calls: Sequence[CallMade]) -> Counter[str]:
+    """Return how often a parameter has each JSON type."""
+    return Counter(json_type(call.arguments[name]) for call in calls if name in call.arguments)

@@ -1,0 +1,155 @@
+"""Bootstrap intervals of means, differences and ratios of means.
+
+A sample is drawn again from itself, with replacement, a thousand times, and the middle 95 % of the results are the
+interval. Since only the mean of each resample is needed, what is drawn is how often each distinct value occurs, which
+is multinomial: the cost depends on the number of distinct values, which is two where something did or did not happen.
+
+What is drawn must be independent: of several answers to one question, the sample is the mean of each question. And what
+never happened in the sample never happens in a resample. So a rate of 0 has the exact binomial bound instead (Clopper
+and Pearson 1934), one-sided: the highest rate at which a sample without any success is not rarer than 5 %. A rate of 1
+has the lowest one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+RESAMPLES = 1000
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with the interval around it. A mean of equal values has that value as `low` and `high`."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def percent(self) -> str:
+        """Return it as text in percent: `91.7 % [86.2, 96.2]`; of a one-sided bound `0.0 % (at most 7.2 %)`."""
+        if self.estimate == 0 < self.high:
+            return f"0.0 % (at most {100 * self.high:.1f} %)"
+        if self.low < self.estimate == 1:
+            return f"100.0 % (at least {100 * self.low:.1f} %)"
+        return f"{100 * self.estimate:.1f} % [{100 * self.low:.1f}, {100 * self.high:.1f}]"
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the JSON form."""
+        return {"estimate": self.estimate, "low": self.low, "high": self.high}
+
+
+def mean_interval(sample: Sequence[float], *, seed: int = 0) -> Interval:
+    """Return the mean of a sample with its interval."""
+    return _interval(_mean(sample), _resampled_means(sample, _generator(seed)))
+
+
+def rate_interval(successes: int, trials: int, *, seed: int = 0) -> Interval:
+    """Return the share of successes with its interval, or with the exact bound if it is 0 or 1."""
+    if not 0 <= successes <= trials or not trials:
+        raise UsageError(f"{successes} of {trials} is no rate")
+    rate = successes / trials
+    if rate in {0, 1}:
+        return _bounded(rate, trials)
+    return _interval(rate, _generator(seed).binomial(trials, rate, RESAMPLES) / trials)
+
+
+def share_interval(shares: Sequence[float], *, seed: int = 0) -> Interval:
+    """Return the mean of shares, which are from 0 to 1, with its interval, or with the exact bound if all are 0 or 1.
+
+    The bound is that of as many single outcomes. It holds for shares, too: the probability of one above 0 is not less
+    than their mean.
+    """
+    mean = _mean(shares)
+    return _bounded(mean, len(shares)) if mean in {0, 1} else mean_interval(shares, seed=seed)
+
+
+def difference_interval(sample: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> Interval:
+    """Return by how much the mean of `sample` is above that of `baseline`, with its interval."""
+    generator = _generator(seed)
+    means = _resampled_means(sample, generator) - _resampled_means(baseline, generator)
+    return _interval(_mean(sample) - _mean(baseline), means)
+
+
+def share_difference_interval(shares: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> Interval:
+    """Return by how much the mean of `shares` is above that of `baseline`, both of shares from 0 to 1.
+
+    If either mean is 0 or 1, the interval comes from the two means' own: the squares of their distances are added
+    (Newcombe 1998, method 10).
+    """
+    if not {_mean(shares), _mean(baseline)} & {0, 1}:
+        return difference_interval(shares, baseline, seed=seed)
+    upper, lower = share_interval(shares, seed=seed), share_interval(baseline, seed=seed)
+    difference = upper.estimate - lower.estimate
+    below = math.hypot(upper.estimate - upper.low, lower.high - lower.estimate)
+    above = math.hypot(upper.high - upper.estimate, lower.estimate - lower.low)
+    return Interval(difference, max(-1.0, difference - below), min(1.0, difference + above))
+
+
+def ratio_interval(sample: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> Interval | None:
+    """Return how many times the mean of `baseline` that of `sample` is; None if the mean of `baseline` is 0.
+
+    Resamples in which the baseline's mean is 0 count as infinite.
+    """
+    if _mean(baseline) == 0:
+        return None
+    import numpy as np
+
+    generator = _generator(seed)
+    means, baselines = _resampled_means(sample, generator), _resampled_means(baseline, generator)
+    ratios = np.divide(means, baselines, out=np.full(RESAMPLES, np.inf), where=baselines != 0)
+    return _interval(_mean(sample) / _mean(baseline), ratios)
+
+
+def _mean(sample: Sequence[float]) -> float:
+    if not sample:
+        raise UsageError("an interval needs at least one value")
+    return sum(sample) / len(sample)
+
+
+def _bounded(rate: float, trials: int) -> Interval:
+    """Return a rate of 0 or 1 with its exact one-sided bound."""
+    bound = (1 - CONFIDENCE) ** (1 / trials)
+    return Interval(1.0, bound, 1.0) if rate else Interval(0.0, 0.0, 1 - bound)
+
+
+def require_numpy() -> None:
+    """Raise `UsageError` if numpy is not installed."""
+    if importlib.util.find_spec("numpy") is None:
+        raise UsageError("intervals need numpy: pip install 'promptools-compat[evaluation]'")
+
+
+def _generator(seed: int) -> np.random.Generator:
+    require_numpy()
+    import numpy as np
+
+    return np.random.default_rng(seed)
+
+
+def _resampled_means(sample: Sequence[float], generator: np.random.Generator) -> Floats:
+    import numpy as np
+
+    values, counts = np.unique(np.asarray(sample, dtype=np.float64), return_counts=True)
+    drawn = generator.multinomial(len(sample), counts / len(sample), size=RESAMPLES)
+    means: Floats = drawn @ values / len(sample)
+    return means
+
+
+def _interval(estimate: float, resampled: Any) -> Interval:
+    import numpy as np
+
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(resampled, [tail, 1 - tail], method="closest_observation")
+    return Interval(estimate, float(low), float(high))

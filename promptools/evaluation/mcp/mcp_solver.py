@@ -1,0 +1,89 @@
+"""A solver that lets an agent work with MCP servers of its own, and makes the checks of the task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from promptools.agent import Agent
+from promptools.errors import UsageError
+from promptools.evaluation.mcp.checks import RunOutcome, fill_in
+from promptools.evaluation.mcp.mcp_task_file import McpTask
+from promptools.evaluation.tasks.agent_solver import run_agent
+from promptools.evaluation.tasks.task_runner import Solution
+from promptools.sandbox import Command, CommandResult, Sandbox
+from promptools.toolsets import Toolset
+from promptools.toolsets.mcp import HttpServer, McpServers
+from promptools.toolsets.mcp.server_settings import McpServer
+
+PREFIX = "promptools-eval-"
+
+
+@dataclass(frozen=True, slots=True)
+class McpSolver:
+    """Starts the servers of a task anew for each attempt, with an empty folder.
+
+    So no attempt sees the state of another one; but servers that are reached over HTTP are the same for all attempts.
+    """
+
+    make_agent: Callable[[Toolset], Agent]
+    open_sandbox: Callable[[Path], Sandbox]
+    """Returns the sandbox in which commands of checks run."""
+    timeout: float = 60.0
+    """Seconds that a call of a server may take."""
+
+    def __call__(self, task: McpTask, repeat: int) -> Solution:  # noqa: ARG002
+        """Return the answer, the tokens of the whole run, and the checks that failed."""
+        with TemporaryDirectory(prefix=PREFIX) as folder:
+            workspace = Path(folder).resolve()
+            with self._servers(task, workspace) as toolset:
+                transcript = run_agent(self.make_agent(toolset), fill_in(task.prompt, workspace))
+                tools = {entry.tool.name: entry.run for entry in toolset.tools}
+
+                def call_tool(name: str, arguments: dict[str, Any]) -> str:
+                    return str(tools[name](**arguments))
+
+                def run_command(command: Command) -> CommandResult:
+                    with closing(self.open_sandbox(workspace)) as sandbox:
+                        return sandbox.run(command)
+
+                calls = list(zip(transcript.calls, transcript.results, strict=False))
+                outcome = RunOutcome(transcript.content, calls, call_tool, run_command, workspace)
+                failures = {check.label: check.failure(outcome) for check in task.checks}
+        return Solution(transcript.content, transcript.usage, {label: why for label, why in failures.items() if why})
+
+    def check_tools(self, tasks: Iterable[McpTask]) -> None:
+        """Start all servers once; raise `UsageError` if a check names a tool that they do not have.
+
+        A check with a misspelt `not_called` would never fail.
+        """
+        known: list[tuple[Mapping[str, McpServer], set[str]]] = []
+        for task in tasks:
+            names = next((names for servers, names in known if servers == task.servers), None)
+            if names is None:
+                with TemporaryDirectory(prefix=PREFIX) as folder, self._servers(task, Path(folder)) as toolset:
+                    names = {entry.tool.name for entry in toolset.tools}
+                known.append((task.servers, names))
+            for check in task.checks:
+                if check.tool is not None and check.tool not in names:
+                    have = ", ".join(sorted(names)) or "none"
+                    raise UsageError(f"task {task.id!r}: there is no tool {check.tool!r}. The tools are: {have}")
+
+    def _servers(self, task: McpTask, workspace: Path) -> McpServers:
+        servers = {name: _in_workspace(server, workspace) for name, server in task.servers.items()}
+        return McpServers(servers, timeout=self.timeout)
+
+
+def _in_workspace(server: McpServer, workspace: Path) -> McpServer:
+    if isinstance(server, HttpServer):
+        return server
+    return replace(
+        server,
+        args=fill_in(list(server.args), workspace),
+        env=fill_in(dict(server.env), workspace),
+        cwd=fill_in(server.cwd, workspace),
+    )

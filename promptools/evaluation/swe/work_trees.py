@@ -1,0 +1,134 @@
+"""Work trees of git: made of a local clone, and compared with their first state.
+
+What a model has changed is read by a git repository of our own, outside of the work tree: `.git` in there belongs to
+the model, which may commit, stash or delete it, and whose settings could name programs. No git is run in repositories
+that commands of the model may have changed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from promptools.errors import PromptoolsError, UsageError, clip
+
+_DIFF = (
+    *("diff", "--cached", "--binary", "--no-color", "--no-renames", "--no-ext-diff", "--no-textconv"),
+    *("--src-prefix=a/", "--dst-prefix=b/"),
+)
+_LINK = b"160000"
+"""The mode of a submodule in the index."""
+_OWN = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+"""No settings but those of the repository: what is ignored, and how lines end, is the same on all machines."""
+
+
+class GitError(PromptoolsError):
+    """A command of git failed."""
+
+
+def find_clone(folder: Path, repo: str) -> Path:
+    """Return the local clone of `owner/name`: `owner/name`, `owner__name` or `name` in a folder."""
+    names = (repo, repo.replace("/", "__"), repo.partition("/")[2])
+    for name in names:
+        if (folder / name / ".git").exists() or (folder / name / "HEAD").is_file():
+            return (folder / name).resolve()
+    places = ", ".join(repr(str(folder / name)) for name in names)
+    raise UsageError(f"there is no clone of {repo!r}: git clone it into one of {places}")
+
+
+def check_commit(clone: Path, commit: str) -> None:
+    """Raise `UsageError` if a clone does not have a commit."""
+    try:
+        _git("cat-file", "-e", f"{commit}^{{commit}}", cwd=clone, settings={})
+    except GitError as error:
+        raise UsageError(f"the clone {str(clone)!r} has no commit {commit}; git fetch it there ({error})") from error
+
+
+def check_out(clone: Path, commit: str, folder: Path) -> None:
+    """Make a work tree at a commit in an empty folder, in a repository that has this commit and those before it.
+
+    Later commits are left out: one of them may resolve the issue.
+    """
+    _git("init", "--quiet", ".", cwd=folder)
+    _git("fetch", "--quiet", "--no-tags", str(clone), commit, cwd=folder, settings={})
+    _git("checkout", "--quiet", "-B", "main", "FETCH_HEAD", cwd=folder)
+    (folder / ".git" / "FETCH_HEAD").unlink()
+    for name, value in (("name", "agent"), ("email", "agent@localhost")):  # without which git does not commit or stash
+        _git("config", f"user.{name}", value, cwd=folder)
+
+
+class WorkTreeChanges:
+    """The first state of a work tree, kept in `git_folder`, and what was changed since then."""
+
+    def __init__(self, root: Path, git_folder: Path) -> None:
+        self._root = root
+        self._settings = {**_OWN, "GIT_DIR": str(git_folder), "GIT_WORK_TREE": str(root)}
+        source = root / ".git"
+        parts = (source, source / "objects", source / "index")
+        if not parts[-1].is_file() or any(part.is_symlink() for part in parts):
+            raise GitError(f"there is no git repository in {str(root)!r}, or it is made of links")
+        self._run("init", "--quiet", "--template=")
+        shutil.copytree(
+            source / "objects",
+            git_folder / "objects",
+            symlinks=True,
+            ignore=shutil.ignore_patterns("alternates"),
+            dirs_exist_ok=True,
+        )
+        shutil.copyfile(source / "index", git_folder / "index")
+        entries = self._run("ls-files", "--stage", "-z").split(b"\0")
+        self._submodules = {os.fsdecode(entry.partition(b"\t")[2]) for entry in entries if entry.startswith(_LINK)}
+        self._add()
+        self._tree = self._run("write-tree").decode().strip()
+
+    def patch(self) -> str:
+        """Return all changes as a patch for `git apply`: new files too, but none that `.gitignore` names.
+
+        Submodules are left out. Changes of text that is not UTF-8 are in git's binary form.
+        """
+        self._remove_repositories()
+        self._add()
+        changes = self._run(*_DIFF, self._tree)
+        try:
+            return changes.decode("utf-8")
+        except UnicodeDecodeError:
+            attributes = Path(self._settings["GIT_DIR"], "info", "attributes")
+            attributes.parent.mkdir(exist_ok=True)
+            attributes.write_text("* -diff\n", encoding="utf-8")
+            return self._run(*_DIFF, self._tree).decode("utf-8")
+
+    def _add(self) -> None:
+        self._run("add", "--all", "--", ".", *(f":(exclude,literal){name}" for name in sorted(self._submodules)))
+
+    def _remove_repositories(self) -> None:
+        """Remove `.git` of other repositories in the work tree, whose files would not be compared otherwise."""
+        for folder, names, files in os.walk(self._root):
+            inside = Path(folder).relative_to(self._root).as_posix()
+            if inside in self._submodules:
+                names.clear()
+            elif inside != "." and ".git" in names:
+                shutil.rmtree(Path(folder, ".git"))
+            elif inside != "." and ".git" in files:
+                Path(folder, ".git").unlink()
+            names[:] = [name for name in names if name != ".git"]
+
+    def _run(self, *arguments: str) -> bytes:
+        return _git(*arguments, cwd=self._root, settings=self._settings)
+
+
+def _git(*arguments: str, cwd: Path, settings: Mapping[str, str] = _OWN) -> bytes:
+    """Run git and return its output. Settings of this process' own environment are not inherited."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=cwd, env={**inherited, **settings}, check=False, capture_output=True
+        )
+    except FileNotFoundError as error:
+        raise UsageError("git is not installed, or not on PATH") from error
+    if done.returncode:
+        text = done.stderr.decode("utf-8", "replace").strip()
+        raise GitError(f"`git {arguments[0]}` failed: {clip(text) or f'status {done.returncode}'}")
+    return done.stdout
