@@ -1,0 +1,141 @@
+"""Files of a batch: local ones, and with fsspec compressed ones and any other that it opens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+from promptools.errors import PromptoolsError, UsageError, without_credentials
+
+MAX_LINE = 64 * 2**20
+"""Maximum number of bytes of a line."""
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
+"""Ends of file names that need fsspec."""
+LINES_ENDINGS = (".jsonl", ".ndjson", ".json")
+
+
+def check_name(path: str) -> None:
+    """Raise `UsageError` if the name of a file says that its format cannot be read or written, or needs fsspec."""
+    if path.endswith(".parquet"):
+        raise UsageError(f"{path!r}: Parquet is not supported yet; convert the file to JSON Lines")
+    if _needs_fsspec(path):
+        _fsspec(path)
+
+
+def is_local(path: str) -> bool:
+    """Whether a path is one of this machine's file system, and no URL."""
+    return "://" not in path
+
+
+def errors_path(path: str) -> str:
+    """Return the path of the errors for an output: `out.errors.jsonl` for `out.jsonl`, compressed as it is."""
+    compression = next((end for end in COMPRESSED if path.endswith(end)), "")
+    root = path.removesuffix(compression)
+    ending = next((end for end in LINES_ENDINGS if root.endswith(end)), "")
+    return f"{root.removesuffix(ending)}.errors.jsonl{compression}"
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file."""
+    if is_local(path):
+        return Path(path).exists()
+    with _errors_of(path, "read"):
+        filesystem, inner = _fsspec(path).core.url_to_fs(path)
+        return bool(filesystem.exists(inner))
+
+
+def read_lines(path: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank, without their ends, and their numbers from 1.
+
+    A line longer than `MAX_LINE` is cut off. Raises `UsageError` if the file cannot be read.
+    """
+    number = 0
+    with _errors_of(path, "read"), closing(_open_input(path)) as file:
+        while line := file.readline(MAX_LINE):
+            number += 1
+            rest = line
+            while len(rest) == MAX_LINE and not rest.endswith(b"\n"):
+                rest = file.readline(MAX_LINE)
+            if line.strip():
+                yield number, line.rstrip(b"\r\n")
+
+
+def write_lines(path: str, lines: Iterable[bytes]) -> None:
+    """Write a file under another name, and rename it when it is complete.
+
+    Raises `PromptoolsError` if it cannot be written, as with a full disk.
+    """
+    temporary = f"{path}.tmp"
+    with _errors_of(path, "write"):
+        if is_local(path):
+            with closing(_open_output(path, temporary)) as file:
+                file.writelines(lines)
+            with Path(temporary).open("rb") as written:
+                os.fsync(written.fileno())
+            Path(temporary).replace(path)
+            return
+        filesystem, inner = _fsspec(path).core.url_to_fs(path)
+        with closing(_open_output(path, temporary)) as file:
+            file.writelines(lines)
+        filesystem.mv(f"{inner}.tmp", inner)
+
+
+def remove(path: str) -> None:
+    """Remove a file, if it is there."""
+    if is_local(path):
+        Path(path).unlink(missing_ok=True)
+    elif exists(path):
+        with _errors_of(path, "write"):
+            filesystem, inner = _fsspec(path).core.url_to_fs(path)
+            filesystem.rm(inner)
+
+
+def _open_input(path: str) -> IO[bytes]:
+    if is_local(path):
+        if Path(path).exists() and not Path(path).is_file():
+            raise UsageError(f"{path!r} is no regular file: name one, since it is read more than once")
+        if not _needs_fsspec(path):
+            return Path(path).open("rb")
+    opened: IO[bytes] = _fsspec(path).open(path, "rb", compression="infer").open()
+    return opened
+
+
+def _open_output(path: str, temporary: str) -> IO[bytes]:
+    """Open the temporary file, compressed as the end of `path` says."""
+    if not _needs_fsspec(path):
+        return Path(temporary).open("wb")
+    fsspec = _fsspec(path)
+    opened: IO[bytes] = fsspec.open(temporary, "wb", compression=fsspec.utils.infer_compression(path)).open()
+    return opened
+
+
+def _needs_fsspec(path: str) -> bool:
+    return not is_local(path) or path.endswith(COMPRESSED)
+
+
+def _fsspec(path: str) -> Any:
+    try:
+        return import_module("fsspec")
+    except ImportError:
+        raise UsageError(
+            f"{without_credentials(path)!r} needs fsspec: pip install 'promptools-compat[batch]'"
+        ) from None
+
+
+@contextmanager
+def _errors_of(path: str, action: str) -> Generator[None, None, None]:
+    """Raise a clear error for what is wrong with a file; each file system of fsspec raises errors of its own."""
+    try:
+        yield
+    except PromptoolsError:
+        raise
+    except FileNotFoundError:
+        raise UsageError(f"cannot {action} {without_credentials(path)!r}: no such file or folder") from None
+    except Exception as error:
+        reason = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
+        kind = UsageError if action == "read" else PromptoolsError
+        raise kind(f"cannot {action} {without_credentials(path)!r}: {without_credentials(reason)}") from error

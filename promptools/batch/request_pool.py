@@ -1,0 +1,156 @@
+"""Many requests under way at once: each one is sent until it has a result, and the server is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from importlib.util import find_spec
+from itertools import islice
+from time import monotonic
+from typing import TYPE_CHECKING, TypeAlias
+
+from promptools.batch.adaptive_limit import AdaptiveLimit
+from promptools.batch.request_answering import BatchAnswer, TemporaryFailureError, failed_answer
+from promptools.batch.request_line import BatchRequest, LineProblem
+from promptools.errors import UpstreamError, UsageError, clip
+
+if TYPE_CHECKING:
+    import tenacity
+
+TRIES = 3
+"""Times that a request is sent which may itself be the reason why the server fails."""
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 20.0
+"""Maximum of the random seconds between two tries of a request, doubled from the first to the longest."""
+
+SendRequest: TypeAlias = Callable[[BatchRequest], Awaitable[BatchAnswer]]
+"""Returns the result of a request; raises `TemporaryFailureError` if it may have one later."""
+RecordAnswer: TypeAlias = Callable[[BatchAnswer], None]
+
+
+def require_tenacity() -> None:
+    """Raise `UsageError` if tenacity is not installed."""
+    if find_spec("tenacity") is None:
+        raise UsageError("a batch needs tenacity: pip install 'promptools-compat[batch]'")
+
+
+class RequestPool:
+    """Sends requests, as many at once as `limit` allows.
+
+    A request that the server does not take is sent again for `patience` seconds. If no other request had an answer in
+    that time, `run` raises `UpstreamError`; else this one has failed.
+    """
+
+    def __init__(self, send: SendRequest, limit: AdaptiveLimit, *, patience: float) -> None:
+        self._send_once = send
+        self.limit = limit
+        self._patience = patience
+        self._last_success = float("-inf")
+
+    async def run(self, requests: Iterator[BatchRequest | LineProblem], record: RecordAnswer) -> None:
+        """Send all requests, and call `record` with each result as soon as it is there.
+
+        As many requests are read ahead as may be under way. What `record` raises ends the run.
+        """
+        feed = _Feed(requests, self.limit.most)
+        workers = [asyncio.create_task(self._work(feed, record)) for _ in range(self.limit.most)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    async def _work(self, feed: _Feed, record: RecordAnswer) -> None:
+        while (request := await feed.next()) is not None:
+            if isinstance(request, LineProblem):
+                record(failed_answer(request))
+            else:
+                record(await self._answer(request))
+
+    async def _answer(self, request: BatchRequest) -> BatchAnswer:
+        """Send a request until it has a result."""
+        import tenacity
+
+        stop = _Stop(self._patience)
+        retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(TemporaryFailureError),
+            wait=_wait_seconds(tenacity.wait_random_exponential(multiplier=FIRST_WAIT, max=LONGEST_WAIT)),
+            stop=stop,
+            reraise=True,
+        )
+        try:
+            return await retrying(self._send, request)
+        except TemporaryFailureError as error:
+            if not error.may_be_request and self._last_success < stop.first_failure:
+                raise UpstreamError(
+                    f"the server has answered no request for {self._patience:g} s: {clip(str(error))}"
+                ) from error
+            return error.answer or failed_answer(_no_response(request, error))
+
+    async def _send(self, request: BatchRequest) -> BatchAnswer:
+        async with self.limit.slot() as sent_at:
+            try:
+                answer = await self._send_once(request)
+            except TemporaryFailureError as error:
+                pause = error.retry_after and min(error.retry_after, self._patience)
+                self.limit.pushed_back(sent_at, pause)
+                raise
+            self._last_success = monotonic()
+            self.limit.succeeded(sent_at, answer.usage[1])
+            return answer
+
+
+class _Stop:
+    """Whether a request is not sent again: it was tried enough, or the patience since its first failure is over."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._suspicious = 0
+        self.first_failure = 0.0
+
+    def __call__(self, state: tenacity.RetryCallState) -> bool:
+        error = state.outcome and state.outcome.exception()
+        now = monotonic()
+        self.first_failure = self.first_failure or now
+        self._suspicious += isinstance(error, TemporaryFailureError) and error.may_be_request
+        return self._suspicious >= TRIES or now - self.first_failure >= self._patience
+
+
+def _wait_seconds(backoff: Callable[[tenacity.RetryCallState], float]) -> Callable[[tenacity.RetryCallState], float]:
+    """Return a wait of tenacity's that is as long as the server asks for, else `backoff`."""
+
+    def wait(state: tenacity.RetryCallState) -> float:
+        error = state.outcome and state.outcome.exception()
+        asked = error.retry_after if isinstance(error, TemporaryFailureError) else None
+        # the limit is paused for as long; the request queues there with the others
+        return 0.0 if asked else backoff(state)
+
+    return wait
+
+
+def _no_response(request: BatchRequest, error: TemporaryFailureError) -> LineProblem:
+    message = f"no response: {clip(str(error))}"
+    advice = "send the request again in another batch; if it fails there too, it is the request"
+    return LineProblem(request.line, request.custom_id, "no_response", message, advice)
+
+
+class _Feed:
+    """Hands out requests one by one; they are read in a thread, a few at a time."""
+
+    def __init__(self, requests: Iterator[BatchRequest | LineProblem], ahead: int) -> None:
+        self._requests = requests
+        self._ahead = ahead
+        self._ready: deque[BatchRequest | LineProblem] = deque()
+        self._lock = asyncio.Lock()
+
+    async def next(self) -> BatchRequest | LineProblem | None:
+        """Return the next request, None after the last one."""
+        async with self._lock:
+            if not self._ready:
+                self._ready.extend(await asyncio.to_thread(self._read))
+            return self._ready.popleft() if self._ready else None
+
+    def _read(self) -> list[BatchRequest | LineProblem]:
+        return list(islice(self._requests, self._ahead))

@@ -1,0 +1,122 @@
+"""`promptools reparse`: logged replies again, in several processes as in one."""
+
+import json
+import multiprocessing
+
+import pytest
+from casebook import ROWS_FOLDERS, rows, tools_of
+
+from promptools.batch.files.batch_files import read_lines
+from promptools.batch.reparsing import reparse
+from promptools.cli import main
+from promptools.engine import parse
+from promptools.errors import PromptoolsError
+
+TOOL = {"name": "get_weather", "parameters": {"type": "object", "properties": {"days": {"type": "integer"}}}}
+CALL = '<tool_call>{"name": "get_weather", "arguments": {"days": "3"}}</tool_call>'
+
+
+def write(path, replies):
+    path.write_text("".join(json.dumps(reply) + "\n" for reply in replies))
+
+
+def read(path):
+    return [json.loads(text) for text in path.read_text().splitlines()]
+
+
+def run(tmp_path, *more):
+    return main(["reparse", str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), *more])
+
+
+def test_what_is_read_of_a_reply(tmp_path, capsys):
+    replies = [
+        {"id": 7, "text": f"Sure.\n{CALL}", "tools": [TOOL]},
+        {"custom_id": "a", "text": "<think>Hm.</think>No."},
+        {"text": CALL[:40], "tools": [TOOL], "finish_reason": "length"},
+    ]
+    write(tmp_path / "in.jsonl", replies)
+    assert run(tmp_path, "--workers", "1") == 0
+    first, second, third = read(tmp_path / "out.jsonl")
+    (call,) = first["calls"]
+    assert (first["id"], first["content"], call["name"], call["arguments"]) == (7, "Sure.", "get_weather", {"days": 3})
+    assert call["fixes"]
+    assert (second["custom_id"], second["reasoning"], second["content"]) == ("a", "Hm.", "No.")
+    assert third["malformed"][0]["reason"] == "truncated"
+    assert "3 replies in" in capsys.readouterr().out
+
+
+def test_several_processes_write_the_same_bytes_as_one(tmp_path):
+    cases = rows(*ROWS_FOLDERS)
+    replies = [{"id": number, "text": row.text, "tools": tools_of(row.tools)} for number, row in enumerate(cases)]
+    assert len(replies) > 1000
+    write(tmp_path / "in.jsonl", replies)
+    with (tmp_path / "in.jsonl").open("a") as file:
+        file.write("no JSON\n\n{}\n")
+    assert run(tmp_path, "--workers", "1") == 1
+    one = (tmp_path / "out.jsonl").read_bytes()
+    assert run(tmp_path, "--workers", "3") == 1
+    assert (tmp_path / "out.jsonl").read_bytes() == one
+    results = read(tmp_path / "out.jsonl")
+    assert [row.get("id") for row in results] == [*range(len(replies)), None, None]
+    for row, result in zip(cases, results, strict=False):
+        reply = parse(row.text, tools_of(row.tools))
+        assert [call["arguments"] for call in result.get("calls", [])] == [call.arguments for call in reply.calls]
+        assert result.get("content", "") == (reply.content or "")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "Expecting property name"),
+        ('{"text": 7}', "no JSON object with the reply as 'text'"),
+        ('{"text": "hi", "tools": 5}', ""),
+        ('{"text": "hi", "tools": [{"name": 5}]}', ""),
+        ('{"text": "hi", "dialect": "none"}', "none"),
+        ('{"text": "hi", "dialect": ["x"]}', ""),
+    ],
+)
+def test_lines_that_cannot_be_read(tmp_path, capsys, line, message):
+    (tmp_path / "in.jsonl").write_text(f'{{"text": "one"}}\n{line}\n{{"text": "two"}}\n')
+    assert run(tmp_path, "--workers", "1", "--json") == 1
+    assert json.loads(capsys.readouterr().out) == {"replies": 3, "with_calls": 0, "failed": 1}
+    first, second, third = read(tmp_path / "out.jsonl")
+    assert (first["content"], third["content"]) == ("one", "two")
+    assert second["error"]["line"] == 2
+    assert message in second["error"]["message"]
+
+
+def test_files_that_cannot_be(tmp_path, capsys):
+    assert run(tmp_path) == 2
+    assert "no such file" in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()
+    assert main(["reparse", "same", "same"]) == 2
+
+
+def test_no_more_lines_are_read_than_the_processes_need(tmp_path):
+    read_so_far = 0
+
+    def lines():
+        nonlocal read_so_far
+        for number in range(1, 20_001):
+            read_so_far = number
+            yield number, b'{"text": "hi"}'
+
+    for done, _ in enumerate(reparse(lines(), 2), 1):
+        assert read_so_far - done < 8 * 256
+    assert done == 20_000
+
+
+def test_an_input_that_breaks_off_is_an_error(tmp_path):
+    (tmp_path / "in.jsonl.gz").write_bytes(b"no gzip")
+    with pytest.raises(PromptoolsError, match="cannot read"):
+        list(reparse(read_lines(str(tmp_path / "in.jsonl.gz")), 2))
+
+
+def test_a_process_that_ends_is_an_error():
+    before = set(multiprocessing.active_children())
+    results = reparse(((number, b'{"text": "hi"}') for number in range(100_000)), 2)
+    next(results)
+    for process in set(multiprocessing.active_children()) - before:
+        process.kill()
+    with pytest.raises(PromptoolsError, match="a process that reads replies has ended"):
+        list(results)

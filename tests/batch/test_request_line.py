@@ -1,0 +1,46 @@
+"""What a line of a batch file may be, and what is said of the others."""
+
+import json
+
+import pytest
+
+from promptools.batch.request_line import BatchRequest, LineProblem, read_request
+
+VALID = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "messages": []}}
+
+
+@pytest.mark.parametrize("url", ["/v1/chat/completions", "/v1/completions", "/v1/embeddings"])
+def test_requests(url):
+    request = read_request(json.dumps({**VALID, "url": url}).encode(), 3)
+    assert request == BatchRequest(3, "a", url, VALID["body"])
+
+
+def test_a_byte_order_mark_and_no_method():
+    line = json.dumps({name: value for name, value in VALID.items() if name != "method"})
+    assert isinstance(read_request(b"\xef\xbb\xbf" + line.encode(), 1), BatchRequest)
+
+
+@pytest.mark.parametrize(
+    ("line", "custom_id", "message"),
+    [
+        (b"", None, "no JSON"),
+        (b"{", None, "no JSON"),
+        (b"\xff\xfe", None, "no JSON"),
+        (b"[" * 100_000, None, "no JSON"),
+        (b"[1]", None, "no JSON object"),
+        ({**VALID, "custom_id": ""}, None, "'custom_id' is ''"),
+        ({**VALID, "custom_id": 7}, None, "'custom_id' is 7"),
+        ({**VALID, "method": "GET"}, "a", "'method' is 'GET'"),
+        ({**VALID, "url": "/v1/responses"}, "a", "'url' is '/v1/responses'"),
+        ({**VALID, "url": ["/v1/embeddings"]}, "a", "'url' is ["),
+        ({**VALID, "body": None}, "a", "'body' is None"),
+        ({**VALID, "body": {"stream": True}}, "a", "'stream' is set"),
+        ({**VALID, "body": {"model": 1}}, "a", "'model' is 1"),
+    ],
+)
+def test_invalid_lines(line, custom_id, message):
+    problem = read_request(line if isinstance(line, bytes) else json.dumps(line).encode(), 9)
+    assert isinstance(problem, LineProblem)
+    assert (problem.line, problem.custom_id, problem.code) == (9, custom_id, "invalid_line")
+    assert message in problem.message
+    assert problem.advice
