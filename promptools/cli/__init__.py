@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import promptools
+from promptools.cli.agent_commands import agent_command, discover_command, eval_command
+from promptools.cli.batch_commands import batch_command, reparse_command
 from promptools.cli.server_commands import (
     chat_command,
     demo_command,
@@ -18,6 +20,7 @@ from promptools.cli.server_commands import (
     serve_command,
 )
 from promptools.cli.text_commands import (
+    apply_patch_command,
     dialects_command,
     harmony_command,
     parse_command,
@@ -37,7 +40,13 @@ COMMANDS = (
     detect_command,
     probe_command,
     chat_command,
+    agent_command,
+    batch_command,
+    reparse_command,
     replay_command,
+    apply_patch_command,
+    discover_command,
+    eval_command,
 )
 
 FAILURE = 1

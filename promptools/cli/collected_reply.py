@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from promptools.agent.reply_collector import AccumulatedReply
+from promptools.agent.loop.reply_collector import AccumulatedReply
 from promptools.agent.run_events import ReasoningEvent, TextEvent
 from promptools.wire.chat_decoder import decode_chunk, decode_reply
 

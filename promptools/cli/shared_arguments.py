@@ -91,12 +91,14 @@ def seconds_or_none(text: str) -> float:
     return number
 
 
-def add_endpoint(parser: argparse.ArgumentParser) -> None:
+def add_endpoint(
+    parser: argparse.ArgumentParser, *, about_model: str = "model to ask (default: the provider's)"
+) -> None:
     """Add the arguments that name a server and model, `--config` and `--no-detect`."""
     add_provider(parser)
     add_base_url(parser)
     parser.add_argument("--api-key", metavar="KEY", help="key for --base-url (default: OPENAI_API_KEY, if set)")
-    parser.add_argument("--model", metavar="M", help="model to ask (default: the provider's)")
+    parser.add_argument("--model", metavar="M", help=about_model)
     add_config(parser)
     add_detect(parser)
 

@@ -6,7 +6,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools.agent.run_events import ReasoningEvent, TextEvent
@@ -20,6 +21,8 @@ from promptools.wire.json_types import as_object, as_text
 
 if TYPE_CHECKING:
     import openai
+
+    from promptools.client import AsyncOpenAI
 
 NAME = "chat"
 
@@ -70,6 +73,32 @@ def _run_conversation(arguments: argparse.Namespace, client: openai.OpenAI, mode
 def connect(arguments: argparse.Namespace) -> openai.OpenAI:
     """Build a client for the server that the arguments name."""
     from promptools.client import OpenAI
+
+    with _missing_server():
+        return OpenAI(**_client_options(arguments))
+
+
+def connect_async(arguments: argparse.Namespace, **options: Any) -> AsyncOpenAI:
+    """Build an async client for the server that the arguments name; `options` are further ones of the client."""
+    from promptools.client import AsyncOpenAI
+
+    with _missing_server():
+        return AsyncOpenAI(**_client_options(arguments), **options)
+
+
+@contextmanager
+def _missing_server() -> Generator[None, None, None]:
+    """Raise `UsageError` where the SDK finds no key, which is where no server is named either."""
+    import openai
+
+    try:
+        yield
+    except openai.OpenAIError:
+        raise UsageError("name a server with --base-url or --provider, or set OPENAI_API_KEY for OpenAI's") from None
+
+
+def _client_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a client for the server that the arguments name."""
     from promptools.transport.session import PLACEHOLDER_KEY
 
     options: dict[str, Any] = {}
@@ -80,7 +109,7 @@ def connect(arguments: argparse.Namespace) -> openai.OpenAI:
         }
     elif arguments.api_key:
         options = {"api_key": arguments.api_key}
-    return OpenAI(provider=arguments.provider, config=arguments.config, detect=arguments.detect, **options)
+    return {"provider": arguments.provider, "config": arguments.config, "detect": arguments.detect, **options}
 
 
 def default_model(client: Any) -> str:

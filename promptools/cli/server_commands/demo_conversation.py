@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from promptools.agent.reply_collector import AccumulatedReply
+from promptools.agent.loop.reply_collector import AccumulatedReply
 from promptools.cli.collected_reply import CollectedReply
 from promptools.errors import clip
 from promptools.lab import weather

@@ -18,7 +18,7 @@ from promptools.probing.recommendation import Recommendation, recommend
 from promptools.transport.credentials import split_credentials
 
 if TYPE_CHECKING:
-    from promptools.probing.runner import Cost
+    from promptools.probing.probe_runner import Cost
 
 NAME = "probe"
 
@@ -55,7 +55,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Probe the server and show what was found; return 1 if native tools have a problem."""
     from promptools.exchange import DetectionCache
-    from promptools.probing.runner import Prober
+    from promptools.probing.probe_runner import Prober
 
     groups = _groups(arguments.checks)
     _check_file(arguments.write)

@@ -1,4 +1,4 @@
-"""Run the proxy: any app that speaks the OpenAI API gets working tool calls from an open-model server."""
+"""Run the proxy: apps get working tool calls by Chat Completions, Responses, Messages and Ollama's API."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         "--max-body",
         type=at_least(1, "bytes"),
         metavar="BYTES",
-        help="the longest body of a chat completion (default: 64 MiB)",
+        help="the longest body of a request that is read (default: 64 MiB)",
     )
 
 
@@ -241,6 +241,7 @@ def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False, drai
     if verbose:
         logging.getLogger("promptools").setLevel(logging.INFO)
     gc.freeze()  # what has been loaded stays: no collection looks at it again
+    gc.set_threshold(10_000, 20, 20)  # requests leave no cycles, but at the default of 700 each one pays a collection
     ProxyServer(proxy, drain_seconds=drain_seconds).run(sockets=[listener])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ _END_SECONDS = 3
 """Seconds after the drain within which the errors are written, before uvicorn cancels what is left."""
 HEADER_BUFFER = 2 * MAX_HEADER_BYTES
 """Most bytes of a request's head that are buffered: above the proxy's own bound, whose error is in the client's API."""
+_UPGRADE_FIELDS = frozenset({b"upgrade", b"http2-settings", b"connection"})
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -43,6 +45,8 @@ class ProxyServer(uvicorn.Server):
         config = uvicorn.Config(
             proxy,
             log_level="warning",
+            access_log=False,
+            proxy_headers=False,  # nothing depends on the client's address or scheme
             lifespan="on",
             http=_http_protocol(),
             h11_max_incomplete_event_size=HEADER_BUFFER,
@@ -74,17 +78,24 @@ class ProxyServer(uvicorn.Server):
 
 
 def _http_protocol() -> Any:
-    """Return uvicorn's own choice of a protocol; with httptools, which has no bound, one that has."""
+    """Return uvicorn's own choice of a protocol; with httptools, one that bounds heads and keeps bodies."""
     if find_spec("httptools") is None:
         return "auto"
+    from httptools import HttpParserUpgrade, HttpRequestParser
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-    class BoundedHttpToolsProtocol(HttpToolsProtocol):
-        """Refuses a request whose head does not end."""
+    class ProxyHttpProtocol(HttpToolsProtocol):
+        """Refuses a request whose head does not end, and reads the body of one that offers an upgrade.
+
+        Java's HTTP client offers HTTP/2 with every request (`Upgrade: h2c`). httptools ends a request with an upgrade
+        after its head. So one whose upgrade is not taken is parsed again, without the offer.
+        """
 
         _head_size: int | None = None
+        _data = b""
 
         def data_received(self, data: bytes) -> None:
+            self._data = data
             super().data_received(data)
             if self._head_size is not None:
                 self._head_size += len(data)
@@ -98,9 +109,34 @@ def _http_protocol() -> Any:
 
         def on_headers_complete(self) -> None:
             self._head_size = None
-            super().on_headers_complete()
+            if not _ignores_upgrade(self):
+                super().on_headers_complete()
 
-    return BoundedHttpToolsProtocol
+        def on_message_complete(self) -> None:
+            if not _ignores_upgrade(self):
+                super().on_message_complete()
+
+        def _unsupported_upgrade_warning(self) -> None:
+            """Parse the request again; called where `HttpParserUpgrade` is handled."""
+            upgrade = sys.exception()
+            if isinstance(upgrade, HttpParserUpgrade) and _ignores_upgrade(self):
+                head = _head_without_upgrade(self.parser, self.url, self.headers)
+                self.parser = HttpRequestParser(self)
+                self.data_received(head + self._data[upgrade.args[0] :])
+
+    return ProxyHttpProtocol
+
+
+def _ignores_upgrade(protocol: Any) -> bool:
+    """Whether a request offers another protocol, and it is not taken."""
+    return protocol._get_upgrade() is not None and not protocol._should_upgrade()  # noqa: SLF001
+
+
+def _head_without_upgrade(parser: Any, target: bytes, fields: list[tuple[bytes, bytes]]) -> bytes:
+    """Return the head of the request that was parsed, without the offer of an upgrade."""
+    line = b"%b %b HTTP/%b" % (parser.get_method(), target, parser.get_http_version().encode())
+    kept = (b"%b: %b" % pair for pair in fields if pair[0] not in _UPGRADE_FIELDS)
+    return b"\r\n".join([line, *kept, b"", b""])
 
 
 def _is_not_cancellation(record: logging.LogRecord) -> bool:

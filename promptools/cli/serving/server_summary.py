@@ -28,9 +28,7 @@ def print_servers(proxy: Proxy) -> None:
     if proxy.session.detect:
         cache = proxy.session.context.detection_cache
         _, seen = detect_server(proxy.base_url, proxy.target.model, proxy.authorization, cache)
-        target = proxy.session.resolve_target(
-            None, base_url=proxy.base_url, provider=proxy.session.provider, detection=seen
-        )
+        target = _resolve(proxy, proxy.base_url, proxy.session.provider, seen)
         answers = "it answers" if seen.answered else "it does not answer yet; requests fail until it does"
         print(f"server: {_title(target, seen)}; {answers}")
         _warn_of_other_kind(target, seen)
@@ -70,15 +68,20 @@ def _describe(proxy: Proxy, routed: RoutedProvider, found: list[ServerInfo | Non
         return line
     answering = [info for info in known if info.answered]
     seen = (answering or known)[0]
-    target = proxy.session.resolve_target(
-        None, base_url=routed.replicas[0].address.base_url, provider=routed.name, detection=seen
-    )
+    target = _resolve(proxy, routed.replicas[0].address.base_url, routed.name, seen)
     _warn_of_other_kind(target, seen, f"provider {routed.name}: ")
     if len(known) > 1:
         answers = f"{len(answering)} of {len(known)} answer"
     else:
         answers = "it answers" if answering else "it does not answer yet"
     return f"{line}; {_title(target, seen)}; {answers}; modes: {_modes(proxy, target)}"
+
+
+def _resolve(proxy: Proxy, base_url: str, provider: str | None, seen: ServerInfo) -> Target:
+    """Return the target of requests; what was detected counts only where requests detect the server too."""
+    resolve = partial(proxy.session.resolve_target, None, base_url=base_url, provider=provider)
+    target = resolve()
+    return target if target.probe is None else resolve(detection=seen)
 
 
 def _title(target: Target, seen: ServerInfo) -> str:
@@ -94,5 +97,9 @@ def _modes(proxy: Proxy, target: Target) -> str:
 
 def _warn_of_other_kind(target: Target, seen: ServerInfo, prefix: str = "") -> None:
     kind = target.profile.kind
-    if seen.answered and seen.kind not in {None, kind}:
-        print_progress(f"warning: {prefix}the server says that it is {seen.kind}, the settings say {kind}")
+    if not seen.answered or seen.kind in {None, kind}:
+        return
+    settings = f"the settings say {kind}"
+    if kind == GENERIC:
+        settings = f'requests take it for {kind}; to use what is known of {seen.kind}, set kind = "{seen.kind}"'
+    print_progress(f"warning: {prefix}the server says that it is {seen.kind}, {settings}")

@@ -1,0 +1,1 @@
+"""The benchmarks of `promptools eval`: one module each, and what they share."""

@@ -1,0 +1,214 @@
+"""What the benchmarks share: arguments of a run, and the run with its log, its progress and its report."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from promptools.cli.agent_commands.sandbox_arguments import add_sandbox, open_sandbox
+from promptools.cli.progress_bar import show_progress
+from promptools.cli.shared_arguments import add_endpoint, add_json, at_least, seconds
+from promptools.cli.terminal_output import print_json
+from promptools.errors import UsageError, without_credentials
+from promptools.schema.documents.json_guards import is_object
+
+if TYPE_CHECKING:
+    from promptools.agent import Agent
+    from promptools.evaluation.tasks import TaskAttempt
+    from promptools.evaluation.tasks.task_runner import Solver, TaskT
+    from promptools.sandbox import CommandLimits, Sandbox
+    from promptools.toolsets import Toolset
+
+SETTINGS = ("request", "system", "sandbox", "image", "policy", "steps")
+"""Arguments that must be the same when a run goes on."""
+RESERVED = {"messages", "model", "stream", "tools"}
+Show: TypeAlias = Callable[[str, int, int], None]
+"""Shows a text, how much is done, and of how much."""
+
+
+def add_repeated_run(parser: argparse.ArgumentParser, *, repeats: int) -> None:
+    """Add the arguments of a run that is logged in one file; `repeats` is the default number of attempts."""
+    parser.add_argument(
+        "--output", required=True, metavar="FILE", help="log of the run, JSON Lines; a run goes on where it ended"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=at_least(1, "repeats"),
+        default=repeats,
+        metavar="N",
+        help=f"attempts at each task ({repeats})",
+    )
+    add_run(parser)
+    add_sandbox(parser, image="python:3.11")
+
+
+def add_run(parser: argparse.ArgumentParser, *, steps: int = 50) -> None:
+    """Add the arguments that all runs have; `steps` is the default number of replies."""
+    add_endpoint(parser)
+    parser.add_argument("--report", metavar="FILE", help="write a page in Markdown")
+    parser.add_argument(
+        "--workers", type=at_least(1, "workers"), default=6, metavar="N", help="attempts at the same time (6)"
+    )
+    parser.add_argument(
+        "--request", type=json_object, default={}, metavar="JSON", help="keys of each request, as {'temperature': 1}"
+    )
+    parser.add_argument("--system", metavar="TEXT", default="", help="system message")
+    parser.add_argument("--policy", choices=("default", "paper"), default="default", help="checks of replies (default)")
+    parser.add_argument(
+        "--steps",
+        type=at_least(1, "steps"),
+        default=steps,
+        metavar="N",
+        help=f"replies for one attempt at most ({steps})",
+    )
+    parser.add_argument(
+        "--command-timeout", type=seconds, default=120.0, metavar="S", help="seconds that a command may take (120)"
+    )
+    add_json(parser)
+
+
+def add_overflow_retries(parser: argparse.ArgumentParser) -> None:
+    """Add `--overflow-retries`."""
+    parser.add_argument(
+        "--overflow-retries",
+        type=at_least(0, "retries"),
+        default=0,
+        metavar="N",
+        help="times that an attempt is begun again if the context overflows (0)",
+    )
+
+
+def make_agent(arguments: argparse.Namespace, client: Any, model: str, toolsets: Sequence[Toolset]) -> Agent:
+    """Return an agent as the arguments describe it; the paper's harness has no limit but that of steps."""
+    from promptools.agent import Agent, RunLimits
+    from promptools.agent.limits.run_limits import NO_LIMITS
+
+    limits = replace(NO_LIMITS if arguments.policy == "paper" else RunLimits(), steps=arguments.steps)
+    return Agent(
+        client,
+        toolsets,
+        model=model,
+        policy=arguments.policy,
+        limits=limits,
+        instructions=arguments.system,
+        **arguments.request,
+    )
+
+
+def open_workspace(arguments: argparse.Namespace, root: Path, *, writable_git: bool = False) -> Sandbox:
+    """Open the sandbox of an attempt, with `root` as its workspace."""
+    return open_sandbox(arguments, root, command_limits(arguments), writable_git=writable_git)
+
+
+def command_limits(arguments: argparse.Namespace) -> CommandLimits:
+    """Return the limits of commands."""
+    from promptools.sandbox import CommandLimits
+
+    return CommandLimits(timeout=arguments.command_timeout)
+
+
+def run_and_report(
+    arguments: argparse.Namespace,
+    client: Any,
+    tasks: Sequence[TaskT],
+    solve: Solver[TaskT],
+    title: str,
+    settings: Mapping[str, Any],
+) -> int:
+    """Make the attempts that the log does not have, and print the report; return 1 if some of them failed."""
+    from promptools.evaluation.tasks import render_report, summarize
+
+    log = Path(arguments.output)
+    summary = summarize(make_attempts(arguments, log, tasks, solve, settings, _describe))
+    shown = {**run_settings(arguments, settings), "repeats": arguments.repeats, "server": server_of(client)}
+    print_report(arguments, render_report(title, summary, shown), summary.to_dict())
+    return 1 if summary.failed else 0
+
+
+def make_attempts(
+    arguments: argparse.Namespace,
+    log: Path,
+    tasks: Sequence[TaskT],
+    solve: Solver[TaskT],
+    settings: Mapping[str, Any],
+    describe: Callable[[Show], Callable[[TaskAttempt, int, int], None]],
+    *,
+    repeats: int | None = None,
+) -> list[TaskAttempt]:
+    """Make the attempts that the log does not have, and return all; `describe` returns what shows the progress."""
+    from promptools.evaluation.tasks import RunLog, run_tasks
+
+    title = str(settings["model"])
+    with RunLog(log, run_settings(arguments, settings)) as opened, show_progress(title) as show:
+        return run_tasks(
+            tasks,
+            solve,
+            opened,
+            repeats=repeats or arguments.repeats,
+            workers=arguments.workers,
+            progress=describe(show),
+        )
+
+
+def run_settings(arguments: argparse.Namespace, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what must be the same when a run goes on."""
+    return {**settings, **{name: getattr(arguments, name) for name in SETTINGS}}
+
+
+def server_of(client: Any) -> str:
+    """Return the URL of the server, without credentials."""
+    return without_credentials(str(client.base_url))
+
+
+def print_report(arguments: argparse.Namespace, page: str, figures: Mapping[str, Any]) -> None:
+    """Write the page, if that is wanted, and print it or the figures."""
+    if arguments.report:
+        _write(Path(arguments.report), page)
+    if arguments.json:
+        print_json(figures)
+    else:
+        print(page)
+
+
+def _describe(show: Show) -> Callable[[TaskAttempt, int, int], None]:
+    """Return a function that shows an attempt, with the share of correct ones so far."""
+    correct = made = 0
+
+    def describe(attempt: TaskAttempt, done: int, total: int) -> None:
+        nonlocal correct, made
+        correct, made = correct + attempt.correct, made + 1
+        answer = "" if attempt.expected is None else f"{attempt.answer}, "
+        outcome = attempt.error or f"{answer}{'correct' if attempt.correct else 'wrong'}"
+        show(f"{attempt.task} #{attempt.repeat}: {outcome} ({correct} of {made} correct)", done, total)
+
+    return describe
+
+
+def digest(value: Any) -> str:
+    """Return a short digest of JSON: what tasks were run."""
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from error
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Parse a JSON object, the value of `--request`."""
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not is_object(value):
+        raise argparse.ArgumentTypeError(f'{text!r} is no JSON object; write {{"temperature": 1}}')
+    if reserved := sorted(RESERVED & value.keys()):
+        raise argparse.ArgumentTypeError(f"{reserved[0]!r} is no key that can be set here")
+    return value

@@ -1,0 +1,137 @@
+"""The Berkeley Function Calling Leaderboard, by the generator and the checker of its own package, bfcl-eval."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from promptools.cli.agent_commands.benchmarks.benchmark_run import json_object, print_report
+from promptools.cli.agent_commands.benchmarks.proxy_thread import serve_in_thread
+from promptools.cli.progress_bar import show_progress
+from promptools.cli.server_commands.chat_command import connect, default_model
+from promptools.cli.shared_arguments import add_endpoint, add_json, at_least, read_config
+from promptools.errors import UsageError, without_credentials
+from promptools.types import ModeName
+
+if TYPE_CHECKING:
+    from promptools.evaluation.bfcl import BfclRunLog
+
+NAME = "bfcl"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the benchmark's arguments."""
+    add_endpoint(parser)
+    parser.add_argument(
+        "--output", required=True, metavar="DIR", help="folder of the run; a run goes on where it ended"
+    )
+    parser.add_argument("--report", metavar="FILE", help="write a page in Markdown")
+    parser.add_argument(
+        "--categories",
+        nargs="+",
+        default=["single_turn", "multi_turn"],
+        metavar="NAME",
+        help="categories or collections of bfcl-eval (single_turn multi_turn)",
+    )
+    parser.add_argument(
+        "--limit", type=at_least(1, "questions"), default=0, metavar="N", help="questions of each category (all)"
+    )
+    parser.add_argument(
+        "--seed", type=at_least(0, "seeds"), default=0, metavar="N", help="which questions --limit takes (0)"
+    )
+    parser.add_argument(
+        "--threads", type=at_least(1, "threads"), default=8, metavar="N", help="questions at the same time (8)"
+    )
+    parser.add_argument(
+        "--request", type=json_object, default={}, metavar="JSON", help="keys of each request, as {'temperature': 1}"
+    )
+    parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
+    parser.add_argument(
+        "--direct",
+        action="store_true",
+        help="no proxy in between: for one that is running, or to compare with the bare server",
+    )
+    parser.add_argument(
+        "--bfcl-python", metavar="PATH", help="the Python that has bfcl-eval (default: this one, if it has)"
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask the questions that have no answer yet; return 1 if some of them failed."""
+    from promptools.evaluation.bfcl import BfclProcess, BfclRunLog, find_python, remove_failures
+
+    _check(arguments)
+    python, folder = find_python(arguments.bfcl_python), Path(arguments.output)
+    with connect(arguments) as client:
+        model, server, key = arguments.model or default_model(client), str(client.base_url), client.api_key
+    work = {name: getattr(arguments, name) for name in ("categories", "limit", "seed", "threads", "request")}
+    with BfclProcess(python, folder, {**work, "model": model}) as process:
+        settings = {
+            "benchmark": NAME,
+            "bfcl-eval": process.version,
+            "model": model,
+            "seed": arguments.seed,
+            "request": arguments.request,
+            "mode": arguments.mode or "",
+            "direct": arguments.direct,
+        }
+        with BfclRunLog(folder, settings) as log, _serve(arguments, server, log) as base_url:
+            kept = remove_failures(folder)
+            chosen = process.start(base_url, key)
+            with show_progress(model) as show:
+                for done, (name, error) in enumerate(process.answers(), len(kept.intersection(chosen)) + 1):
+                    show(f"{name}: {without_credentials(error) or 'answered'}", done, len(chosen))
+    return _report(
+        arguments, log, {**settings, "server": without_credentials(server), "limit": arguments.limit or "all"}
+    )
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    from promptools.evaluation.bfcl.bfcl_run_log import check_folder
+    from promptools.evaluation.intervals import require_numpy
+    from promptools.proxy.admission.api_keys import API_KEY_VARIABLE
+
+    require_numpy()
+    check_folder(Path(arguments.output))
+    if arguments.direct and arguments.mode:
+        raise UsageError("--mode is for the proxy, which --direct leaves out")
+    if API_KEY_VARIABLE in os.environ and not arguments.direct:
+        raise UsageError(f"{API_KEY_VARIABLE} is set, which is for `promptools serve`; unset it, or add --direct")
+
+
+@contextmanager
+def _serve(arguments: argparse.Namespace, server: str, log: BfclRunLog) -> Generator[str, None, None]:
+    """Yield the base URL that is asked: of a proxy, which records each reply in the log, or of the server itself."""
+    if arguments.direct:
+        yield server
+        return
+    from promptools.profiles import ProxyOptions
+    from promptools.proxy import Proxy
+
+    config = read_config(arguments.config)
+    proxy = Proxy(
+        base_url=arguments.base_url,
+        provider=arguments.provider,
+        # keys and limits are for the clients of `promptools serve`
+        config=replace(config, proxy=ProxyOptions(models=config.proxy.models)),
+        detect=arguments.detect,
+        mode=arguments.mode,
+        on_reply=log.record,
+    )
+    with serve_in_thread(proxy) as base_url:
+        yield base_url
+
+
+def _report(arguments: argparse.Namespace, log: BfclRunLog, settings: dict[str, Any]) -> int:
+    from promptools.evaluation.bfcl import read_answers, render_bfcl_report, summarize_answers
+
+    summary = summarize_answers(read_answers(Path(arguments.output)))
+    page = render_bfcl_report(f"BFCL: {settings['model']}", summary, settings, log.replies)
+    print_report(arguments, page, {**summary.to_dict(), "replies": dict(log.replies)})
+    return 1 if summary.failed else 0

@@ -1,0 +1,150 @@
+"""Find out which tools a model was trained on: sampled without definitions, tallied, described, validated."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from promptools.cli.agent_commands.benchmarks.benchmark_run import json_object
+from promptools.cli.progress_bar import show_progress
+from promptools.cli.server_commands.chat_command import connect, default_model
+from promptools.cli.shared_arguments import add_endpoint, add_json, at_least
+from promptools.cli.terminal_output import print_json
+from promptools.errors import UsageError, without_credentials
+from promptools.types import ModeName
+
+if TYPE_CHECKING:
+    import openai
+
+    from promptools.discovery.findings import Findings
+    from promptools.discovery.pipeline import Plan
+
+NAME = "discover"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_endpoint(parser)
+    parser.add_argument(
+        "--output", required=True, metavar="DIR", help="folder of samples and reports; a run goes on where it ended"
+    )
+    asked = parser.add_argument_group("what is asked")
+    asked.add_argument("--intents", metavar="FILE", help="prompts, one in each line, or JSON Lines with text and kind")
+    asked.add_argument(
+        "--from-logs", metavar="DIR", help="ask with reasoning of agents, from their tapes, trajectories or JSON Lines"
+    )
+    asked.add_argument("--repeats", type=at_least(1, "repeats"), default=4, metavar="N", help="of each intent (4)")
+    asked.add_argument(
+        "--questions",
+        type=at_least(1, "repeats"),
+        default=5,
+        metavar="N",
+        help="repeats of each question for names, calls and descriptions (5)",
+    )
+    asked.add_argument("--max-tools", type=at_least(1, "tools"), default=12, metavar="N", help="tools asked for (12)")
+    asked.add_argument("--no-validate", dest="validate", action="store_false", help="no replies with tools defined")
+    asked.add_argument("--mode", choices=get_args(ModeName), help="ask in this mode only")
+    asked.add_argument("--request", type=json_object, default={}, metavar="JSON", help="keys of each request")
+    asked.add_argument("--seed", type=at_least(0, "seeds"), default=0, metavar="N", help="of requests and intervals")
+    budget = parser.add_argument_group("how much")
+    budget.add_argument("--workers", type=at_least(1, "workers"), default=4, metavar="N", help="at the same time (4)")
+    budget.add_argument("--max-requests", type=at_least(1, "requests"), metavar="N", help="send no more than N")
+    budget.add_argument("--max-tokens", type=at_least(1, "tokens"), metavar="N", help="begin no request after N tokens")
+    parser.add_argument(
+        "--no-plots", dest="plots", action="store_false", help="write no plots, for which matplotlib is"
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Draw the samples that the log does not have, and write the reports."""
+    from promptools.discovery.output.plots import require_matplotlib
+    from promptools.evaluation.intervals import require_numpy
+
+    require_numpy()
+    if arguments.plots:
+        require_matplotlib()
+    plan = _plan(arguments)
+    folder = Path(arguments.output)
+    with connect(arguments) as client:
+        model = arguments.model or default_model(client)
+        findings = _discover(arguments, client, model, plan, folder / "samples.jsonl")
+    page = write_reports(findings, folder, model, plots=arguments.plots)
+    if arguments.json:
+        print_json(findings.to_dict())
+    else:
+        print(page)
+    return 1 if findings.failed else 0
+
+
+def _discover(arguments: argparse.Namespace, client: openai.OpenAI, model: str, plan: Plan, path: Path) -> Findings:
+    """Run the stages on the model, with the samples of the log at `path`."""
+    from promptools.discovery.pipeline import discover
+    from promptools.discovery.sampler import Budget, Sampler
+    from promptools.discovery.samples import SampleLog
+
+    settings = {
+        "model": model,
+        "server": without_credentials(str(client.base_url)),
+        "request": arguments.request,
+        "seed": arguments.seed,
+        "mode": arguments.mode or "",
+    }
+    with SampleLog(path, settings) as log, show_progress(model) as show:
+        sampler = Sampler(
+            client,
+            model,
+            log,
+            Budget(arguments.max_requests, arguments.max_tokens),
+            arguments.workers,
+            arguments.seed,
+            arguments.request,
+            {"mode": arguments.mode} if arguments.mode else {},
+            progress=show,
+        )
+        asked = {"intents": len(plan.intents), "repeats": plan.repeats, "questions": plan.question_repeats}
+        return discover(sampler, plan, {**settings, **asked})
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    from promptools.discovery.asking.agent_logs import read_logs
+    from promptools.discovery.asking.intents import INTENTS, read_intents
+    from promptools.discovery.pipeline import Plan
+
+    intents = read_intents(Path(arguments.intents)) if arguments.intents else []
+    intents += read_logs(Path(arguments.from_logs)) if arguments.from_logs else []
+    return Plan(
+        intents or INTENTS,
+        arguments.repeats,
+        question_repeats=arguments.questions,
+        max_tools=arguments.max_tools,
+        validate=arguments.validate,
+    )
+
+
+def write_reports(findings: Findings, folder: Path, model: str, *, plots: bool) -> str:
+    """Write the reports into the folder; return the page."""
+    from promptools.discovery.output.page import render_page
+    from promptools.discovery.output.plots import draw_plots
+    from promptools.discovery.output.tool_set import definitions, marks_toml
+
+    images = draw_plots(findings, folder) if plots else []
+    page = render_page(findings, title=f"Tools of {model}", images=images)
+    _write(folder / "findings.json", _dump(findings.to_dict()))
+    _write(folder / "discovered-tools.md", page)
+    _write(folder / "tools.json", _dump(definitions(findings.tools)))
+    _write(folder / "promptools.toml", marks_toml(findings.tools))
+    return page
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from error

@@ -1,0 +1,1 @@
+"""Commands that work through whole files of requests or replies."""

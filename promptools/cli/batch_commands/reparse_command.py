@@ -1,0 +1,63 @@
+"""Read logged replies again, many at once: calls, content, reasoning and fixes of each, as JSON Lines."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from promptools.cli.progress_bar import show_progress
+from promptools.cli.shared_arguments import add_json, at_least
+from promptools.cli.terminal_output import print_json, print_styled
+from promptools.errors import UsageError, without_credentials
+
+if TYPE_CHECKING:
+    from promptools.batch.reparsing import ReparsedLine
+
+NAME = "reparse"
+SHOWN_EVERY = 10_000
+"""Replies between two displays of the progress."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("input", metavar="IN", help="replies, JSON Lines: text, and tools if there were any, in each")
+    parser.add_argument("output", metavar="OUT", help="file for the results, a line for each reply, in the same order")
+    parser.add_argument(
+        "--workers", type=at_least(1, "processes"), metavar="N", help="processes (default: one for each core)"
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the replies; return 1 if a line cannot be read."""
+    from promptools.batch.files.batch_files import check_name, read_lines, write_lines
+    from promptools.batch.reparsing import reparse
+
+    check_name(arguments.input)
+    check_name(arguments.output)
+    if arguments.input == arguments.output:
+        raise UsageError(f"{arguments.input!r} is the input; name another file for the results")
+    workers = arguments.workers or getattr(os, "process_cpu_count", os.cpu_count)() or 1
+    totals = {"replies": 0, "with_calls": 0, "failed": 0}
+    with show_progress("replies") as show:
+
+        def counted(results: Iterable[ReparsedLine]) -> Iterator[bytes]:
+            for result in results:
+                totals["replies"] += 1
+                totals["with_calls"] += result.has_calls
+                totals["failed"] += result.failed
+                if totals["replies"] % SHOWN_EVERY == 0:
+                    show("replies", totals["replies"], totals["replies"])
+                yield result.text
+
+        write_lines(arguments.output, counted(reparse(read_lines(arguments.input), workers)))
+    if arguments.json:
+        print_json(totals)
+    else:
+        print_styled([
+            (f"{totals['replies']} replies in {without_credentials(arguments.output)}", "bold"),
+            (f"; {totals['with_calls']} with calls, {totals['failed']} that cannot be read", ""),
+        ])  # fmt: skip
+    return int(bool(totals["failed"]))
