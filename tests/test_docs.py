@@ -34,6 +34,7 @@ from promptools.cli import COMMANDS
 from promptools.fallback import REMEDIES
 from promptools.lab import weather
 from promptools.lab.llamacpp_server import can_serve, serve
+from promptools.lab.script import ScriptedReply
 from promptools.modes.requests.options import OPTIONS
 from promptools.parsing.events import Event
 from promptools.profiles import load_config
@@ -68,7 +69,12 @@ def own_dialects() -> Iterator[None]:
 def server() -> Iterator[str]:
     if not can_serve():
         pytest.skip("xllamacpp or gguf is not installed here")
-    with serve(weather.gpt_oss_script(), template="harmony", name="gpt-oss-20b") as running:
+    # docs/tasks/run-a-benchmark.md has the tool on an MCP server, whose name comes before the tool's
+    call = (
+        '<|channel|>commentary to=functions.weather__get_weather <|constrain|>json<|message|>{"city": "Paris"}<|call|>'
+    )
+    over_mcp = ScriptedReply(weather.QUESTION, call, setting="weather__get_weather")
+    with serve([*weather.gpt_oss_script(), over_mcp], template="harmony", name="gpt-oss-20b") as running:
         yield running.base_url
 
 

@@ -36,6 +36,7 @@ def test_public_things_are_documented():
 
 def test_the_promised_names():
     promised = {
+        "Agent", "AgentPolicy", "Compaction", "RunContext", "RunLimits", "Transcript",
         "AsyncOpenAI", "Exhausted", "ModelError", "OpenAI", "PromptoolsError", "Reply", "StreamParser", "Tools",
         "UpstreamError", "UsageError", "parse", "render", "resolve", "run_tools", "run_tools_async", "wrap",
     }  # fmt: skip

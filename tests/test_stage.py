@@ -64,7 +64,21 @@ def test_the_page_is_tested_with_the_proxy(ran, monkeypatch):
         *("pytest", "-o", "testpaths=tests/proxy", "-m", "chromium", *SHARED),
     ]
     marked = [path for path in (stage.ROOT / "tests").rglob("test_*.py") if "mark.chromium" in path.read_text("utf-8")]
-    assert [path.parent for path in marked if path.name != "test_stage.py"] == [stage.ROOT / stage.PAGES]
+    folders = {path.parent for path in marked if path.name != "test_stage.py"}
+    assert folders == {stage.ROOT / stage.PAGES, stage.ROOT / stage.SERVERS}  # the latter in front of a real server
+
+
+def test_the_package_of_a_benchmark_is_for_the_tests_of_benchmarks(ran, monkeypatch):
+    monkeypatch.setattr(environments, "path_of", lambda name: name)
+    assert stage.main(["bfcl"], []) == 5
+    (command,) = ran
+    assert command[command.index("pytest") :] == [
+        *("pytest", "-o", f"testpaths={stage.EVALUATION}", "-m", "bfcl", *SHARED),
+    ]
+    (integrations,) = re.findall(r"^INTEGRATIONS := (.+)$", (stage.ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert "bfcl" in integrations.split()
+    marked = [path for path in (stage.ROOT / "tests").rglob("test_*.py") if "mark.bfcl" in path.read_text("utf-8")]
+    assert {path.parent for path in marked if path.name != "test_stage.py"} == {stage.ROOT / stage.EVALUATION}
 
 
 def test_names_come_before_what_is_for_pytest():
@@ -84,6 +98,14 @@ def test_where_it_is_required_it_is_a_failure(ran, monkeypatch, capsys):
     monkeypatch.setenv("PROMPTOOLS_E2E", "required")
     assert stage.main(["ollama"], []) == environments.UNAVAILABLE
     assert capsys.readouterr().out.startswith("== FAILED: ollama cannot be installed")
+    assert ran == []
+
+
+def test_what_the_system_forbids_is_skipped_even_where_all_is_required(ran, monkeypatch, capsys):
+    monkeypatch.setattr(environments, "path_of", lacking)
+    monkeypatch.setenv("PROMPTOOLS_E2E", "required")
+    assert stage.main(["bubblewrap"], []) == 0
+    assert capsys.readouterr().out.startswith("== SKIPPED: no test ran against a real bubblewrap")
     assert ran == []
 
 

@@ -16,9 +16,11 @@ from typing import Any, Literal
 import environments
 import httpx
 import pytest
+import repairs
 import table
 from recipes.recipe import CannotMakeError
 from rig.ollama import OllamaTemplate, ScriptedModel, serve_models
+from rig.probing import probe_lines
 from scenes import ANSWER, FENCED_CALL, HARMONY_CALL, HERMES_CALL, QUESTION, RESULT, THOUGHT, WORDS
 
 from promptools.lab.script import ScriptedReply
@@ -100,6 +102,7 @@ def lines(kind: OllamaTemplate) -> list[ScriptedReply]:
     said = SAID.get(kind, {"fine": FENCED_CALL})
     return [
         *(table.lines(f"ollama-{kind}", FAMILIES[kind], prompted, dialect(kind)) if kind in FAMILIES else ()),
+        *probe_lines(FAMILIES[kind], dialect(kind), raw=False),
         ScriptedReply(QUESTION, said["fine"]),
         ScriptedReply(QUESTION, _plain(kind, BEFORE + call), setting=prompted),
         ScriptedReply(RESULT, _plain(kind, ANSWER)),
@@ -107,6 +110,7 @@ def lines(kind: OllamaTemplate) -> list[ScriptedReply]:
         *(ScriptedReply(cue(cell), text) for cell, text in said.items()),
         *(ScriptedReply(cue(cell), _plain(kind, BEFORE + call), setting=prompted) for cell in said if cell != "cut"),
         ScriptedReply(cue("cut"), _plain(kind, call.replace("Paris", f"Paris {WORDS}")), setting=prompted),
+        *(repairs.gpt_oss(repairs.SHARED) if kind == "gptoss" else repairs.hermes() if kind == "go" else ()),
     ]
 
 

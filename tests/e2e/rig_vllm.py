@@ -16,10 +16,12 @@ from typing import Any, Literal
 import environments
 import httpx
 import pytest
+import repairs
 import scenes
 from families import template
 from recipes.recipe import CannotMakeError
 from recipes.vllm import OLD_VERSION, VERSION
+from rig.probing import FORCED_CALL, FORCED_FORMAT, probe_lines
 from rig.vllm import VllmInstallation, VllmServer, serve
 from scenes import FENCED_CALL, HARMONY_CALL, HERMES_CALL, THOUGHT
 
@@ -62,6 +64,7 @@ def hermes(prompted: str) -> list[ScriptedReply]:
         ScriptedReply("Control in Paris?", OUT),
         ScriptedReply("Say little", TALK),
         ScriptedReply("Think in Paris?", f"<think>\nNeed the tool.\n</think>\n\n{HERMES_CALL}"),
+        *repairs.hermes(),
     ]
 
 
@@ -90,6 +93,7 @@ def gpt_oss(prompted: str) -> list[ScriptedReply]:
         # markers spelled out in tokens of ordinary text
         ScriptedReply("Spell it out", f"{FINAL}{spelled(SPELLED)}<|return|>"),
         ScriptedReply("Spell in Paris?", spelled_call(spelled("Need <|end|>."), spelled("Paris <|call|>"))),
+        *repairs.gpt_oss(repairs.SHARED),
     ]
 
 
@@ -128,7 +132,8 @@ class Boot:
 
     def more(self, prompted: str) -> list[ScriptedReply]:
         own = {"harmony": gpt_oss, "hermes": hermes}.get(self.family)
-        return own(prompted) if own else []
+        forced = FORCED_FORMAT | (FORCED_CALL if self.tools else {})
+        return [*probe_lines(self.family, "json", forced=forced), *(own(prompted) if own else ())]
 
     def start(self, lines: list[ScriptedReply], name: str, folder: Path, **keys: Any) -> VllmServer:
         """Start it; where vLLM cannot be installed, the test is skipped or fails."""

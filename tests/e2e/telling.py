@@ -11,7 +11,7 @@ from asking import FORMS, Form, Got
 from rigs import Rig
 from table import Case
 
-from promptools.agent.reply_collector import AccumulatedReply
+from promptools.agent.loop.reply_collector import AccumulatedReply
 
 LONGEST = 90
 

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,20 @@ import asking
 import openai
 import pytest
 from asking import FORMS, Got, Proxies
+from fronts import FRONTS
 from rig.ollama import ScriptedModel, serve_models
 from rig_ollama import program
 from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER
+from serving import serving
 
 from promptools.client import OpenAI
+from promptools.exchange import Piece
 from promptools.fallback import Breaker
 from promptools.lab.script import ScriptedReply
 from promptools.lab.server_process import Server
 from promptools.lab.weather import prompt_mode_phrase
 from promptools.profiles import Config
+from promptools.proxy import Proxy
 
 pytestmark = pytest.mark.ollama
 
@@ -288,6 +292,66 @@ def test_a_server_that_stalls_amid_an_answer_is_given_up_at_the_deadline(server)
     assert LONG.startswith(got.content)
     assert (got.calls, got.finish_reason) == ([], None)
     assert got.seconds < 30, "and the deadline ran from before that"
+
+
+class Strike:
+    """An observer that strikes once, when a stream from the server has begun."""
+
+    def __init__(self, strike: Callable[[], object]) -> None:
+        self._strike = strike
+        self._pieces = 0
+
+    def began(self, exchange: Any) -> None:
+        pass
+
+    def sent(self, exchange: Any, sent: Any) -> None:
+        pass
+
+    def received(self, exchange: Any, received: Any) -> None:
+        if isinstance(received, Piece):
+            self._pieces += 1
+            if self._pieces == 3:
+                self._strike()
+
+    def ended(self, exchange: Any, end: Any) -> None:
+        pass
+
+
+def ask_by(api: str, server: Server, *, stream: bool, **settings: Any) -> Any:
+    """Ask through a proxy that has seen no failure yet, and return what the API's SDK made of the answer."""
+    with (
+        serving(Proxy(base_url=server.base_url, provider="ollama", config=Config(), **settings)) as port,
+        closing(FRONTS[api](port)) as front,
+    ):
+        front.model, front.question, front.max_tokens = "go", "Say words", 5000
+        return front.ask(stream=stream)
+
+
+@pytest.mark.parametrize("api", FRONTS)
+def test_a_runner_that_dies_amid_an_answer_is_an_error_in_each_api(api, server):
+    with client_of(server) as client:
+        ask(client, QUESTION)  # its runner is there
+        for _ in range(TRIES):
+            got = ask_by(api, server, stream=True, observer=Strike(lambda: kill_runners(server)))
+            if got.error:
+                break
+            assert got.text == LONG, "it was done before the runner was"
+            ask(client, QUESTION)
+    assert got.failed_well, got.error
+    assert "error was encountered while running the model" in str(got.error)
+    assert got.calls == []
+    assert LONG.startswith(got.text)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=FORMS)
+@pytest.mark.parametrize("api", FRONTS)
+def test_a_server_that_stalls_is_an_error_in_each_api(api, stream, server):
+    with client_of(server) as client:
+        ask(client, QUESTION)  # its runner is there
+    with stopped([pid(server)]):
+        got = ask_by(api, server, stream=stream, deadline=2.0)
+    assert got.failed_well, got.error
+    assert (got.text, got.calls) == ("", [])
 
 
 def test_a_model_that_is_unloaded_between_the_turns_is_loaded_again(server, http):

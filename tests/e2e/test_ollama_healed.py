@@ -316,10 +316,15 @@ def test_a_response_format_beside_tools_leaves_calls_possible(put, kind):
     )
 
 
-def test_a_call_that_the_server_took_out_of_a_text_cannot_be_seen(put):
-    # the text comes as an answer like any other: nothing tells that a call stood behind it
+def test_a_call_that_the_server_took_out_of_a_text_shows_in_the_tokens(put):
     got = put("go", cue("foreign"), tools=[WEATHER])
-    assert (got.error, got.content, got.calls, got.finish_reason) == (None, BEFORE, [], "stop")
+    assert got.error is None
+    if put.form == "whole":
+        assert (got.calls, got.content.strip()) == ([CALL], BEFORE.strip())
+        assert got.attempts == [("native", "empty_calls"), ("raw", "answered")]
+    else:
+        # the text is with the app already, as an answer like any other
+        assert (got.content, got.calls, got.finish_reason) == (BEFORE, [], "stop")
 
 
 def test_what_was_written_without_tools_is_text(put):

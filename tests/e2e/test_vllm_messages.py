@@ -1,0 +1,166 @@
+"""vLLM's own Messages API beside ours before the same vLLM: one shape, and right where vLLM's tools fail.
+
+The same requests by the same SDK. Facts of vLLM 0.32.0; a test of vLLM `alone` that fails after an update says that
+the server changed.
+"""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import anthropic
+import pytest
+from anthropic.types import Message
+from asking import Proxies
+from scenes import ANSWER, QUESTION, RESULT
+
+from promptools.lab.server_process import Server
+
+pytestmark = pytest.mark.vllm
+
+TOOL = {
+    "name": "get_weather",
+    "description": "Current weather of a city.",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+REQUESTS: dict[str, dict[str, Any]] = {
+    "text": {"said": "Say words"},
+    "cut text": {"said": "Say words", "max_tokens": 9},
+    "call": {"said": QUESTION, "tools": [TOOL]},
+    "required call": {"said": QUESTION, "tools": [TOOL], "tool_choice": {"type": "any"}},
+    "two calls": {"said": "Two cities?", "tools": [TOOL]},
+}
+PARIS = [("get_weather", {"city": "Paris"})]
+BROKEN = {
+    "vllm-hermes": {"Broken in Paris?": PARIS, "Leak in Paris?": PARIS},
+    "vllm-hermes-bare": {
+        "Broken in Paris?": PARIS,
+        "Leak in Paris?": PARIS,
+        QUESTION: PARIS,
+        "Two cities?": [*PARIS, ("get_weather", {"city": "Rome"})],
+    },
+}
+"""What vLLM gets wrong with its parser, or refuses without the flags for tools; and what it should be."""
+CASES = [(name, question) for name, questions in BROKEN.items() for question in questions]
+
+
+class Sides:
+    """Clients of one server: `own` asks vLLM's Messages API, `ours` that of a proxy before it."""
+
+    def __init__(self, server: Server, proxy: str) -> None:
+        self.model = server.name
+        self.own, self.ours = (
+            anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0, timeout=60)
+            for url in (server.base_url, proxy)
+        )
+
+
+@pytest.fixture
+def sides(request: pytest.FixtureRequest, servers: Any, proxies: Proxies) -> Iterator[Sides]:
+    server = servers[request.param]
+    both = Sides(server, proxies.before(server.base_url, "vllm"))
+    yield both
+    both.own.close()
+    both.ours.close()
+
+
+def body(said: Any, **keys: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": said}] if isinstance(said, str) else said
+    return {"max_tokens": 3000, "messages": messages, **keys}
+
+
+def create(client: anthropic.Anthropic, model: str, *, stream: bool, **keys: Any) -> Message:
+    if not stream:
+        message: Message = client.messages.create(model=model, **body(**keys))
+        return message
+    with client.messages.stream(model=model, **body(**keys)) as events:
+        return events.get_final_message()
+
+
+def events_of(client: anthropic.Anthropic, model: str, **keys: Any) -> list[Any]:
+    with client.messages.create(model=model, stream=True, **body(**keys)) as stream:
+        return list(stream)
+
+
+def calls(message: Message) -> list[tuple[str, Any]]:
+    return [(block.name, block.input) for block in message.content if block.type == "tool_use"]
+
+
+def text(message: Message) -> str:
+    return "".join(block.text for block in message.content if block.type == "text")
+
+
+def fields(value: Any) -> set[str]:
+    """The fields that the SDK's type of a value knows and that hold something."""
+    return {key for key in type(value).model_fields if getattr(value, key, None) is not None}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("request_name", REQUESTS)
+@pytest.mark.parametrize("sides", ["vllm-hermes"], indirect=True)
+def test_messages_have_one_shape(sides: Sides, request_name: str, stream: bool) -> None:
+    own, ours = (
+        create(client, sides.model, stream=stream, **REQUESTS[request_name]) for client in (sides.own, sides.ours)
+    )
+    assert calls(ours) == calls(own)
+    assert (text(ours), ours.stop_reason, ours.type, ours.role) == (text(own), own.stop_reason, own.type, own.role)
+    assert fields(own) == fields(ours)
+    assert [fields(block) for block in ours.content] == [fields(block) for block in own.content]
+    assert fields(own.usage) <= fields(ours.usage)
+    assert ours.usage.input_tokens == own.usage.input_tokens
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+@pytest.mark.parametrize("sides", ["vllm-hermes"], indirect=True)
+def test_events_of_messages_come_in_one_order(sides: Sides, request_name: str) -> None:
+    own, ours = (events_of(client, sides.model, **REQUESTS[request_name]) for client in (sides.own, sides.ours))
+    kinds_own, kinds = ([kind for kind, _ in groupby(event.type for event in each)] for each in (own, ours))
+    assert kinds == kinds_own
+    shapes: dict[str, set[str]] = {}
+    for event in own:
+        shapes.setdefault(event.type, set()).update(fields(event))
+    assert {event.type: fields(event) for event in ours}.items() <= shapes.items()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("sides", "question"), CASES, indirect=["sides"])
+def test_broken_calls_through_the_proxy(
+    sides: Sides, question: str, stream: bool, request: pytest.FixtureRequest
+) -> None:
+    expected = BROKEN[request.node.callspec.params["sides"]][question]
+    got = create(sides.ours, sides.model, stream=stream, said=question, tools=[TOOL])
+    assert (calls(got), got.stop_reason) == (expected, "tool_use")
+    assert "tool" not in text(got)
+
+
+@pytest.mark.parametrize(
+    ("question", "stream"), [("Leak in Paris?", False), ("Leak in Paris?", True), ("Broken in Paris?", False)]
+)
+@pytest.mark.parametrize("sides", ["vllm-hermes"], indirect=True)
+def test_broken_calls_alone(sides: Sides, question: str, stream: bool) -> None:
+    got = create(sides.own, sides.model, stream=stream, said=question, tools=[TOOL])
+    assert calls(got) != PARIS
+    assert got.stop_reason in {"end_turn", "tool_use"}, "nothing tells that it is wrong"
+
+
+@pytest.mark.parametrize("sides", ["vllm-hermes"], indirect=True)
+def test_a_broken_call_in_a_stream_alone(sides: Sides) -> None:
+    with pytest.raises(ValueError, match="Unable to parse tool parameter JSON"):
+        create(sides.own, sides.model, stream=True, said="Broken in Paris?", tools=[TOOL])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("sides", ["vllm-hermes-bare"], indirect=True)
+def test_without_its_flags_tools_are_refused_alone(sides: Sides, stream: bool) -> None:
+    with pytest.raises(anthropic.BadRequestError, match="enable-auto-tool-choice"):
+        create(sides.own, sides.model, stream=stream, said=QUESTION, tools=[TOOL])
+
+
+@pytest.mark.parametrize("sides", ["vllm-hermes", "vllm-hermes-bare"], indirect=True)
+def test_a_round_of_tools_by_messages(sides: Sides) -> None:
+    asked = {"role": "user", "content": QUESTION}
+    first = create(sides.ours, sides.model, stream=False, said=[asked], tools=[TOOL])
+    (call,) = [block for block in first.content if block.type == "tool_use"]
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": RESULT}
+    said = [asked, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
+    assert text(create(sides.ours, sides.model, stream=False, said=said, tools=[TOOL])) == ANSWER
