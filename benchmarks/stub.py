@@ -6,12 +6,15 @@ import json
 import socketserver
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 CALL = {"name": "get_weather", "arguments": '{"city": "Longyearbyen", "unit": "celsius"}'}
 FENCED = f'```json\n{{"tool": "get_weather", "arguments": {CALL["arguments"]}}}\n```'
 WORDS = "The wind is strong and it is cold, so take a warm coat with you. "
+PAUSE_SECONDS = 0.01
+"""Time between the first word of a stream and the rest."""
 
 
 def message(body: dict[str, Any]) -> dict[str, Any]:
@@ -60,15 +63,19 @@ class Stub(BaseHTTPRequestHandler):
             {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "stub", "choices": [event]}
             for event in events
         ]
-        lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
-        self._answer("text/event-stream", "".join([*lines, "data: [DONE]\n\n"]).encode())
+        lines = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks]
+        self._answer("text/event-stream", b"".join(lines[:2]), b"".join([*lines[2:], b"data: [DONE]\n\n"]))
 
-    def _answer(self, kind: str, body: bytes) -> None:
+    def _answer(self, kind: str, body: bytes, rest: bytes = b"") -> None:
+        """Write `body`, and `rest` some milliseconds later: a first token never arrives together with the last."""
         self.send_response(200)
         self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body) + len(rest)))
         self.end_headers()
         self.wfile.write(body)
+        if rest:
+            time.sleep(PAUSE_SECONDS)
+            self.wfile.write(rest)
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""

@@ -177,7 +177,8 @@ this page; [run the tests](../tasks/run-the-tests.md#real-models) says how.
   conversations with calls and results.
 - **Ways**: `server alone` is the plain `openai` client on llama.cpp; `as it comes` is promptools without any setting;
   `raw mode` and `prompt mode` are forced, the latter in the dialect that promptools chooses or in the one that is
-  named.
+  named. The rows `as it comes` of the Qwen models are of native mode: they were measured before, and are the reason
+  why, these models are asked in prompt mode first.
 - **Figures**: every question once, at temperature 0, with at most {tokens} tokens for the answer. Shares have their
   95 % interval (Wilson). "Printed" counts replies without a call whose text holds one. Tokens of the prompt are those
   of the first request. Where some ways were asked fewer questions, since a processor of two cores takes hours for all,
