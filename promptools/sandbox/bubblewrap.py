@@ -227,13 +227,13 @@ def _end_namespace(process: subprocess.Popen[bytes]) -> None:
 
 
 def _find_bwrap(bwrap: Path | str) -> str:
-    found = shutil.which(bwrap)
-    if found is None:
+    program = shutil.which(bwrap)
+    if program is None:
         raise SandboxError(
             f"{str(bwrap)!r} is not installed: the package is called bubblewrap on all distributions;"
             " DockerSandbox (--sandbox docker --image IMAGE) does without"
         )
-    return found
+    return program
 
 
 def _shadows_system(root: Path) -> bool:

@@ -194,7 +194,7 @@ def _read_line(process: StartedProcess) -> str:
 
 
 def _find_docker(docker: str) -> str:
-    found = shutil.which(docker)
-    if found is None:
+    program = shutil.which(docker)
+    if program is None:
         raise SandboxError(f"{docker!r} is not installed, or not on PATH")
-    return found
+    return program

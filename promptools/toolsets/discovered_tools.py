@@ -65,9 +65,9 @@ def with_discovered(tools: Tools, discovered: Sequence[Tool], can_run: Callable[
     added: list[Tool] = []
     left_out: list[Tool] = []
     for tool in discovered:
-        found = next((match[0] for name in (tool.name, *tool.names) if (match := tools.find(name))), None)
-        if found is not None:
-            matches.setdefault(found.name, []).append(tool)
+        own = next((match[0] for name in (tool.name, *tool.names) if (match := tools.find(name))), None)
+        if own is not None:
+            matches.setdefault(own.name, []).append(tool)
         else:
             (added if can_run(tool) else left_out).append(tool)
     sent = {own: _declared_name(own, known) for own, known in matches.items()}

@@ -45,10 +45,10 @@ def bind_context(work: Callable[[], Any], context: RunContext) -> Callable[[], A
 
 def without_context(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function without the parameter for the context, which gets the current one; others as they are."""
-    found = _find_parameter(function)
-    if found is None:
+    parameter_of_context = _find_parameter(function)
+    if parameter_of_context is None:
         return function
-    signature, name = found
+    signature, name = parameter_of_context
     kept = [parameter for parameter in signature.parameters.values() if parameter.name != name]
     positional = [parameter.name for parameter in kept if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
 

@@ -228,13 +228,13 @@ def _stop_after(attempts: int) -> Callable[[Any], bool]:
 
 def _error_messages(reply: AccumulatedReply, error: NonTerminatingError) -> list[dict[str, Any]]:
     """Return a failed reply and its error as messages."""
-    told = f"{type(error).__name__}: {error}"
+    description = f"{type(error).__name__}: {error}"
     if reply.calls:
         ids = [call.id or f"failed{number:03}" for number, call in enumerate(reply.calls)]
         message = reply.message(reasoning=False)
         message["tool_calls"] = [{**call, "id": own} for call, own in zip(message["tool_calls"], ids, strict=True)]
-        results = ({"role": "tool", "tool_call_id": own, "content": f"Error: not run. {told}"} for own in ids)
+        results = ({"role": "tool", "tool_call_id": own, "content": f"Error: not run. {description}"} for own in ids)
         return [message, *results]
     text = reply.content.strip()
     shown = [{"role": "assistant", "content": clip(text, SHOWN)}] if text else []
-    return [*shown, {"role": "user", "content": f"Your last reply could not be used. {told}. Reply again."}]
+    return [*shown, {"role": "user", "content": f"Your last reply could not be used. {description}. Reply again."}]

@@ -84,8 +84,8 @@ class TapeWriter:
     def end(self, transcript: Transcript, error: TerminatingError | None = None) -> None:
         """Write the rest of the conversation, and how the run ended."""
         self.add_messages(transcript.messages)
-        told = {"error": type(error).__name__, "message": str(error)} if error else {}
-        self._write({"row": "end", "ended": transcript.ended, "usage": transcript.usage, **told})
+        failure = {"error": type(error).__name__, "message": str(error)} if error else {}
+        self._write({"row": "end", "ended": transcript.ended, "usage": transcript.usage, **failure})
 
     def close(self) -> None:
         """Close the file."""

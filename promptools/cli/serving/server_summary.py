@@ -38,13 +38,13 @@ def print_servers(proxy: Proxy) -> None:
 def _print_table(proxy: Proxy, table: RouteTable) -> None:
     """Print a line for each provider, and for each name of the proxy's own."""
     pairs = [(routed, replica) for routed in table.providers.values() for replica in routed.replicas]
-    found: list[ServerInfo | None] = [None for _ in pairs]
+    servers: list[ServerInfo | None] = [None for _ in pairs]
     if proxy.session.detect:
         with ThreadPoolExecutor(len(pairs)) as pool:
-            found = [*pool.map(partial(_detect, proxy), *zip(*pairs, strict=True))]
+            servers = [*pool.map(partial(_detect, proxy), *zip(*pairs, strict=True))]
     for routed in table.providers.values():
         print(
-            _describe(proxy, routed, [info for (owner, _), info in zip(pairs, found, strict=True) if owner is routed])
+            _describe(proxy, routed, [info for (owner, _), info in zip(pairs, servers, strict=True) if owner is routed])
         )
     for name, entries in table.models.items():
         print(f"model {name}: {', then '.join(entries)}")
@@ -59,11 +59,11 @@ def _detect(proxy: Proxy, routed: RoutedProvider, replica: Replica) -> ServerInf
     return detect_server(replica.address.base_url, model, replica.authorization, cache)[1]
 
 
-def _describe(proxy: Proxy, routed: RoutedProvider, found: list[ServerInfo | None]) -> str:
+def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | None]) -> str:
     """Return the line of a provider; what it is follows from the first of its servers that answers."""
     addresses = " and ".join(replica.address.base_url for replica in routed.replicas)
     line = f"provider {routed.name}{' (default)' if routed.is_default else ''}: {addresses}"
-    known = [info for info in found if info is not None]
+    known = [info for info in servers if info is not None]
     if not known:
         return line
     answering = [info for info in known if info.answered]

@@ -30,10 +30,10 @@ _LOG_END = 800
 def find_python(path: str | None) -> str:
     """Return the program of the Python that has bfcl-eval: `path`, or this one; raise `UsageError` if there is none."""
     if path is not None:
-        found = shutil.which(path)
-        if found is None:
+        program = shutil.which(path)
+        if program is None:
             raise UsageError(f"there is no program {path!r}: --bfcl-python is the Python that has bfcl-eval. {INSTALL}")
-        return found
+        return program
     if importlib.util.find_spec(PACKAGE) is None:
         raise UsageError(f"bfcl-eval is not installed here. {INSTALL}")
     return sys.executable

@@ -97,14 +97,14 @@ class PassthroughMonitor:
         if self.has_content:
             return self._complete(data)
         self._buffer += data
-        safe, found = b"", False
-        while not found and (block := self._next_block()):
-            found = self._inspect(self._decoder.feed(block))
+        safe, has_content = b"", False
+        while not has_content and (block := self._next_block()):
+            has_content = self._inspect(self._decoder.feed(block))
             if self._is_ending():
                 self._held += block
             else:
                 safe += block
-        if found:
+        if has_content:
             rest = bytes(self._buffer)
             self._buffer.clear()
             safe += bytes(self._held) + self._complete(rest)

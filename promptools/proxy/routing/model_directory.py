@@ -104,17 +104,19 @@ class ModelDirectory:
 
         A model whose own name leads elsewhere, or that several providers have, is listed as `PROVIDER/MODEL` too.
         """
-        found = await self._ask_for_models(self._table.providers.values(), client, LIST_TIMEOUT, logging.WARNING)
-        owners = Counter(name for models in found.values() for name in models)
+        models_by_provider = await self._ask_for_models(
+            self._table.providers.values(), client, LIST_TIMEOUT, logging.WARNING
+        )
+        owners = Counter(name for models in models_by_provider.values() for name in models)
         entries: dict[str, dict[str, Any]] = {}
-        for provider, models in found.items():
+        for provider, models in models_by_provider.items():
             for name, model in models.items():
                 leads_here = name not in self._table.models and self._table.find(name)[0].provider.name == provider
                 if leads_here:
                     entries[name] = _entry(name, provider, model)
                 if owners[name] > 1 or not leads_here:
                     entries[f"{provider}/{name}"] = _entry(f"{provider}/{name}", provider, model)
-        self._add_configured(entries, found)
+        self._add_configured(entries, models_by_provider)
         return entries
 
     def find_model(self, name: str, entries: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:

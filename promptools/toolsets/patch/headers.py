@@ -28,8 +28,11 @@ class HeaderSearch:
         """
         heads: Sequence[int] = ()
         for header in headers:
-            found = self._loose.positions([header]) or self._named.get(_name(header), ())
-            heads = (self.inside(found, heads) or from_position(found, heads[0])) if heads and found else found or heads
+            positions = self._loose.positions([header]) or self._named.get(_name(header), ())
+            if heads and positions:
+                heads = self.inside(positions, heads) or from_position(positions, heads[0])
+            else:
+                heads = positions or heads
         return heads
 
     def inside(self, positions: Sequence[int], heads: Sequence[int]) -> list[int]:

@@ -180,8 +180,8 @@ class _HunkPlacer:
         copy = f"Copy the lines from {self._path!r} as they are now."
         if first >= max(last, 1):
             line = old[first]
-            found = self._lines[at + first : at + first + 1]
-            there = f"line {at + first + 1} is {quote(found[0])}" if found else "the file ends there"
+            following = self._lines[at + first : at + first + 1]
+            there = f"line {at + first + 1} is {quote(following[0])}" if following else "the file ends there"
             return (
                 f"line {line.number}: {quote(line.text)} does not follow line {at + first} of {self._path!r}, which the"
                 f" hunk matches from line {at + 1}: {there}. {copy}"

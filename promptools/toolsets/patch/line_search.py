@@ -81,12 +81,14 @@ class LineSearch:
         wanted = self._to_numbers(old)
         if wanted is None or not 0 < len(wanted) <= len(self._file):
             return ()
-        found, size = self._candidates(wanted)
+        positions, size = self._candidates(wanted)
         if size < len(wanted):
             hashed = self._hash(_prefix_sums(wanted), 0, len(wanted))
             last = len(self._file) - len(wanted)
-            found = [at for at in found if 0 <= at <= last and self._hash(self._sums, at, len(wanted)) == hashed]
-        return found
+            positions = [
+                at for at in positions if 0 <= at <= last and self._hash(self._sums, at, len(wanted)) == hashed
+            ]
+        return positions
 
     def matches(self, old: Sequence[str], at: int) -> bool:
         """Whether the lines `old` are in the file at `at`, compared one by one."""

@@ -59,8 +59,8 @@ class FileSearch:
             notes.append(f"[only the first {most} results are shown; narrow the search, or raise max_results]")
         if not lines:
             notes.insert(0, "[no matches]")
-        found = shorten("\n".join(lines[:most]), self._max_output)
-        return "\n".join(filter(None, (found, *notes)))
+        results = shorten("\n".join(lines[:most]), self._max_output)
+        return "\n".join(filter(None, (results, *notes)))
 
     def _by_ripgrep(self, parts: Parts, query: str, most: int) -> list[str] | None:
         """Return at least `most` + 1 lines if there are so many; None if ripgrep cannot do it."""

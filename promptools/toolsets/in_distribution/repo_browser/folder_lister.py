@@ -74,15 +74,15 @@ class _Room:
 
 def _read_folder(folder: int, depth: int, room: _Room, path: str) -> tuple[_Entry, ...]:
     with os.scandir(folder) as scan:
-        found = sorted(scan, key=lambda entry: entry.name)
+        entries = sorted(scan, key=lambda entry: entry.name)
     listed: list[_Entry] = []
-    for entry in found[:MAX_PER_FOLDER]:
+    for entry in entries[:MAX_PER_FOLDER]:
         if room.left <= 0:
             break
         room.left -= 1
         listed.append(_read_entry(entry, folder, depth, room, path))
-    if len(listed) < len(found):
-        listed.append(_Entry("", note=f"[{len(found) - len(listed)} more are not listed]"))
+    if len(listed) < len(entries):
+        listed.append(_Entry("", note=f"[{len(entries) - len(listed)} more are not listed]"))
     return tuple(listed)
 
 
