@@ -18,6 +18,7 @@ from promptools.wire.json_types import as_int, as_list, as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from promptools.harmony.bpe_vocabulary import TokenCodec
     from promptools.modes.mode import PreparedRequest
@@ -77,8 +78,8 @@ class ToolRequest:
     """The context to request of Ollama, in tokens, where the profile leaves it open; None: the server's default."""
     tokens_left: int | None = None
     """The tokens left for the answer, as reported by the server; None where it has not."""
-    today: str | None = None
-    """The date, for modes that put it into the prompt; None to leave it out."""
+    clock: Callable[[], datetime] | None = None
+    """Returns the time, for modes that put the date into the prompt; None to leave it out."""
     vocabulary: Callable[[], TokenCodec | None] | None = None
     """Returns the model's vocabulary, if it is installed."""
     template: PreparedRequest | None = None
@@ -122,10 +123,12 @@ class ToolRequest:
         """How many requests `n` choices cost: one where the server supports `n`, else n."""
         return 1 if self.profile.n else self.n
 
-    def with_date(self, day: str | None) -> ToolRequest:
-        """Copy with a date: the one in the options, else `day`; an empty one becomes None."""
-        day = (day if self.options.date is None else self.options.date) or None
-        return self if day == self.today else replace(self, today=day)
+    @property
+    def today(self) -> str | None:
+        """The date, as in the options or by the clock; None to leave it out."""
+        if self.options.date is not None:
+            return self.options.date or None
+        return None if self.clock is None else self.clock().date().isoformat()
 
     def with_feedback(self, feedback: tuple[dict[str, Any], ...]) -> ToolRequest:
         """Copy with `feedback` added, to ask again."""
@@ -152,6 +155,7 @@ def parse_request(
     marks: Mapping[str, Mapping[str, Any]] | None = None,
     system_prompt: str = "",
     vocabulary: Callable[[], TokenCodec | None] | None = None,
+    clock: Callable[[], datetime] | None = None,
 ) -> ToolRequest:
     """Parse a Chat Completions body. `model` replaces the body's; `marks` are the config's, by tool name.
 
@@ -184,6 +188,7 @@ def parse_request(
         legacy=legacy,
         system_prompt=system_prompt,
         vocabulary=vocabulary,
+        clock=clock,
     )
 
 
