@@ -217,14 +217,18 @@ class JsonWriter:
         return encode_json(body)
 
 
-def response_headers(upstream: Headers, content_type: str, mode: str, attempts: int) -> Headers:
-    """Return the headers of our response: the upstream's that still apply, the content type, mode and attempts."""
+def response_headers(upstream: Headers, content_type: str, mode: str, attempts: int, notes: int) -> Headers:
+    """Return the headers of our response: the upstream's that still apply, the content type, and those of the trace.
+
+    These are the mode, the number of attempts, and the number of notes if there are any.
+    """
     kept = tuple((key, value) for key, value in upstream if key.lower() not in _REPLACED_HEADERS)
     return (
         *kept,
         ("content-type", content_type),
         ("x-promptools-mode", mode),
         ("x-promptools-attempts", str(attempts)),
+        *((("x-promptools-notes", str(notes)),) if notes else ()),
     )
 
 

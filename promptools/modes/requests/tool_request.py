@@ -159,16 +159,15 @@ def parse_request(
 ) -> ToolRequest:
     """Parse a Chat Completions body. `model` replaces the body's; `marks` are the config's, by tool name.
 
-    No tool is refused, however irregular; `notes` lists what was odd. Raises UsageError for tools that are not a list,
-    a `tool_choice` that cannot be satisfied, invalid messages, more than `MAX_CHOICES` choices, and unknown or invalid
-    options.
+    No tool is refused, however irregular; `notes` lists what was odd. A `tool_choice` that cannot be satisfied is
+    left out if the server ignores it. Raises UsageError for any other one, tools that are not a list, invalid messages,
+    more than `MAX_CHOICES` choices, and unknown or invalid options.
     """
     own = {key: value for key, value in body.items() if key != "promptools"}
     own |= {} if model is None else {"model": model}
     given = _read_tools(own)
     tools = _with_marks(given.tools, marks)
-    choice, allowed = _with_own_names(tools, *_parse_tool_choice(own))
-    _validate_tool_choice(choice, tools, given.others)
+    choice, allowed, choice_notes = _read_tool_choice(own, tools, given.others, profile)
     _validate_messages(own.get("messages"))
     legacy = bool(own.get("functions") and not own.get("tools"))
     return ToolRequest(
@@ -176,7 +175,7 @@ def parse_request(
         tools=tools,
         offered=tools if allowed is None else _with_marks(_prepare_tools(_named(given.functions, allowed)), marks),
         other_tools=given.others,
-        notes=(*given.notes, *tools.notes),
+        notes=(*given.notes, *tools.notes, *choice_notes),
         choice=choice,
         parallel_calls=not legacy and own.get("parallel_tool_calls") is not False,
         stream=own.get("stream") is True,
@@ -282,11 +281,32 @@ def _function_name(tool: Any) -> str | None:
     return name if isinstance(name, str) and name.strip() else None
 
 
-def _parse_tool_choice(body: Mapping[str, Any]) -> tuple[ToolChoice, frozenset[str] | None]:
-    """Parse `tool_choice`, or the older `function_call`; also return the names that may be called (None: all)."""
-    tool_choice = body.get("tool_choice")
-    if tool_choice is None:
-        tool_choice = body.get("function_call")
+def _read_tool_choice(
+    body: Mapping[str, Any], tools: Tools, other_tools: tuple[Any, ...], profile: Profile
+) -> tuple[ToolChoice, frozenset[str] | None, tuple[str, ...]]:
+    """Return the choice, the names that may be called (None: all), and notes.
+
+    Raises `UsageError` for a choice that cannot be satisfied, unless the server would accept and ignore it.
+    """
+    given = _given_choice(body)
+    try:
+        choice, allowed = _with_own_names(tools, *_parse_tool_choice(given))
+        _validate_tool_choice(choice, tools, other_tools)
+    except UsageError as error:
+        honored = profile.tool_choice & ({"required", "named"} if is_object(given) else {"none", "required", "named"})
+        if honored:
+            raise
+        return ToolChoice(), None, (f"left out, as the server would ignore it: {error}",)
+    return choice, allowed, ()
+
+
+def _given_choice(body: Mapping[str, Any]) -> Any:
+    """Return `tool_choice`, or the older `function_call`."""
+    return body.get("function_call") if body.get("tool_choice") is None else body["tool_choice"]
+
+
+def _parse_tool_choice(tool_choice: Any) -> tuple[ToolChoice, frozenset[str] | None]:
+    """Parse a choice; also return the names that may be called (None: all)."""
     kind_alone = as_text(as_object(tool_choice).get("type"))
     if kind_alone in _CHOICES:  # Anthropic's form
         tool_choice = kind_alone
