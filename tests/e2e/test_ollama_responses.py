@@ -95,3 +95,15 @@ def test_a_round_of_tools(sides: Sides) -> None:
     result = {"type": "function_call_output", "call_id": call.call_id, "output": RESULT}
     second = sides.ours.responses.create(model=sides.model, input=[result], previous_response_id=first.id, tools=[TOOL])
     assert second.output_text == ANSWER
+
+
+def test_only_ours_continues_a_conversation(sides: Sides) -> None:
+    tokens = []
+    for client in (sides.own, sides.ours):
+        first = client.responses.create(model=sides.model, input="Say words")
+        alone = client.responses.create(model=sides.model, input="Say words")
+        after = client.responses.create(model=sides.model, input="Say words", previous_response_id=first.id)
+        tokens.append((alone.usage.input_tokens, after.usage.input_tokens))
+    (own_alone, own_after), (ours_alone, ours_after) = tokens
+    assert own_after == own_alone, "Ollama ignores previous_response_id"
+    assert ours_after > ours_alone + 100
