@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from promptools.types import Malformed, Reply
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+DIGEST_FIELDS = ("content-digest", "repr-digest", "digest", "content-md5")
+"""Header fields that hold a hash of the body (RFC 9530, and those before it)."""
 _REPLACED_HEADERS = frozenset({
     "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "trailer",
-    "etag", "content-md5", "digest",
+    "etag", *DIGEST_FIELDS,
 })  # fmt: skip
 """Header fields that describe the upstream's bytes, which are not the ones that the client gets."""
 
