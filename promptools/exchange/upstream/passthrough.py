@@ -276,5 +276,6 @@ def _takes_comments(opened: Opened) -> bool:
 
     The driver decodes what it can, and then drops these fields.
     """
-    fixed = any(get_header(opened.headers, name) for name in ("content-length", "content-encoding", *DIGEST_FIELDS))
-    return "event-stream" in get_header(opened.headers, "content-type").lower() and not fixed
+    if "event-stream" not in get_header(opened.headers, "content-type").lower():
+        return False
+    return not any(get_header(opened.headers, name) for name in ("content-length", "content-encoding", *DIGEST_FIELDS))
