@@ -67,6 +67,7 @@ class RoutedRequest:
             marks=marks,
             system_prompt=system_prompt,
             vocabulary=context.vocabulary,
+            clock=context.wall_clock,
         )
         request = yield from state.compute(parse)
         if not state.client_api.streams_arguments:
@@ -75,9 +76,7 @@ class RoutedRequest:
         reduced = None if target.profile.thinking else without_reasoning(request)
         if reduced:
             state.notes.append("the reasoning parameters were left out: the model does not take them")
-        clock = context.wall_clock if target.profile.raw is not None else None  # the date is for harmony mode
-        today = clock().date().isoformat() if clock is not None else None
-        return (reduced or request).with_date(today)
+        return reduced or request
 
 
 def open_request(state: ExchangeState) -> Steps[RoutedRequest]:

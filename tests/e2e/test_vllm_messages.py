@@ -5,24 +5,17 @@ the server changed.
 """
 
 from collections.abc import Iterator
-from itertools import groupby
 from typing import Any
 
 import anthropic
 import pytest
-from anthropic.types import Message
 from asking import Proxies
+from compared_messages import TOOL, Sides, calls, create, events_of, text
+from compared_responses import PARIS, fields, kinds
 from scenes import ANSWER, QUESTION, RESULT
-
-from promptools.lab.server_process import Server
 
 pytestmark = pytest.mark.vllm
 
-TOOL = {
-    "name": "get_weather",
-    "description": "Current weather of a city.",
-    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-}
 REQUESTS: dict[str, dict[str, Any]] = {
     "text": {"said": "Say words"},
     "cut text": {"said": "Say words", "max_tokens": 9},
@@ -30,7 +23,6 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "required call": {"said": QUESTION, "tools": [TOOL], "tool_choice": {"type": "any"}},
     "two calls": {"said": "Two cities?", "tools": [TOOL]},
 }
-PARIS = [("get_weather", {"city": "Paris"})]
 BROKEN = {
     "vllm-hermes": {"Broken in Paris?": PARIS, "Leak in Paris?": PARIS},
     "vllm-hermes-bare": {
@@ -44,55 +36,12 @@ BROKEN = {
 CASES = [(name, question) for name, questions in BROKEN.items() for question in questions]
 
 
-class Sides:
-    """Clients of one server: `own` asks vLLM's Messages API, `ours` that of a proxy before it."""
-
-    def __init__(self, server: Server, proxy: str) -> None:
-        self.model = server.name
-        self.own, self.ours = (
-            anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0, timeout=60)
-            for url in (server.base_url, proxy)
-        )
-
-
 @pytest.fixture
 def sides(request: pytest.FixtureRequest, servers: Any, proxies: Proxies) -> Iterator[Sides]:
     server = servers[request.param]
-    both = Sides(server, proxies.before(server.base_url, "vllm"))
+    both = Sides(server, server.name, "vllm", proxies)
     yield both
-    both.own.close()
-    both.ours.close()
-
-
-def body(said: Any, **keys: Any) -> dict[str, Any]:
-    messages = [{"role": "user", "content": said}] if isinstance(said, str) else said
-    return {"max_tokens": 3000, "messages": messages, **keys}
-
-
-def create(client: anthropic.Anthropic, model: str, *, stream: bool, **keys: Any) -> Message:
-    if not stream:
-        message: Message = client.messages.create(model=model, **body(**keys))
-        return message
-    with client.messages.stream(model=model, **body(**keys)) as events:
-        return events.get_final_message()
-
-
-def events_of(client: anthropic.Anthropic, model: str, **keys: Any) -> list[Any]:
-    with client.messages.create(model=model, stream=True, **body(**keys)) as stream:
-        return list(stream)
-
-
-def calls(message: Message) -> list[tuple[str, Any]]:
-    return [(block.name, block.input) for block in message.content if block.type == "tool_use"]
-
-
-def text(message: Message) -> str:
-    return "".join(block.text for block in message.content if block.type == "text")
-
-
-def fields(value: Any) -> set[str]:
-    """The fields that the SDK's type of a value knows and that hold something."""
-    return {key for key in type(value).model_fields if getattr(value, key, None) is not None}
+    both.close()
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -114,8 +63,7 @@ def test_messages_have_one_shape(sides: Sides, request_name: str, stream: bool) 
 @pytest.mark.parametrize("sides", ["vllm-hermes"], indirect=True)
 def test_events_of_messages_come_in_one_order(sides: Sides, request_name: str) -> None:
     own, ours = (events_of(client, sides.model, **REQUESTS[request_name]) for client in (sides.own, sides.ours))
-    kinds_own, kinds = ([kind for kind, _ in groupby(event.type for event in each)] for each in (own, ours))
-    assert kinds == kinds_own
+    assert kinds(ours) == kinds(own)
     shapes: dict[str, set[str]] = {}
     for event in own:
         shapes.setdefault(event.type, set()).update(fields(event))

@@ -4,28 +4,16 @@ The same requests by the same SDK. Facts of vLLM 0.32.0; a test of `Alone` that 
 server changed.
 """
 
-import json
 from collections.abc import Iterator
-from itertools import groupby
 from typing import Any
 
-import openai
 import pytest
 from asking import Proxies
-from openai.types.responses import Response
+from compared_responses import PARIS, TOOL, Sides, calls, create, events, fields, kinds
 from scenes import ANSWER, QUESTION, RESULT
-
-from promptools.lab.server_process import Server
 
 pytestmark = pytest.mark.vllm
 
-TOOL = {
-    "type": "function",
-    "name": "get_weather",
-    "description": "Current weather of a city.",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    "strict": False,
-}
 REQUESTS: dict[str, dict[str, Any]] = {
     "text": {"input": "Say words", "max_output_tokens": 3000},
     "cut text": {"input": "Say words", "max_output_tokens": 9},
@@ -33,7 +21,6 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "required call": {"input": QUESTION, "tools": [TOOL], "tool_choice": "required"},
     "two calls": {"input": "Two cities?", "tools": [TOOL]},
 }
-PARIS = [("get_weather", {"city": "Paris"})]
 BROKEN = {
     "vllm-hermes": {"Broken in Paris?": PARIS, "Leak in Paris?": PARIS},
     "vllm-hermes-bare": {
@@ -47,53 +34,12 @@ BROKEN = {
 CASES = [(name, question) for name, questions in BROKEN.items() for question in questions]
 
 
-class Sides:
-    """Clients of one server: `own` asks vLLM's Responses API, `ours` that of a proxy before it."""
-
-    def __init__(self, server: Server, proxy: str) -> None:
-        self.model = server.name
-        self.own, self.ours = (
-            openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) for url in (server.base_url, proxy)
-        )
-
-
 @pytest.fixture
 def sides(request: pytest.FixtureRequest, servers: Any, proxies: Proxies) -> Iterator[Sides]:
     server = servers[request.param]
-    both = Sides(server, proxies.before(server.base_url, "vllm"))
+    both = Sides(server, server.name, "vllm", proxies)
     yield both
-    both.own.close()
-    both.ours.close()
-
-
-def create(client: openai.OpenAI, model: str, *, stream: bool, **keys: Any) -> Response:
-    if not stream:
-        return client.responses.create(model=model, **keys)
-    last = events(client, model, **keys)[-1]
-    response: Response = last.response
-    return response
-
-
-def events(client: openai.OpenAI, model: str, **keys: Any) -> list[Any]:
-    with client.responses.create(model=model, stream=True, **keys) as stream:
-        return list(stream)
-
-
-def calls(response: Response) -> list[tuple[str, Any]]:
-    """The calls of a response; arguments that are not JSON as they are."""
-
-    def read(arguments: str) -> Any:
-        try:
-            return json.loads(arguments)
-        except ValueError:
-            return arguments
-
-    return [(item.name, read(item.arguments)) for item in response.output if item.type == "function_call"]
-
-
-def fields(value: Any) -> set[str]:
-    """The fields that the SDK's type of a value knows and that hold something."""
-    return {key for key in type(value).model_fields if getattr(value, key, None) is not None}
+    both.close()
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -117,10 +63,9 @@ def test_objects_have_one_shape(sides: Sides, request_name: str, stream: bool) -
 @pytest.mark.parametrize("sides", ["vllm-hermes"], indirect=True)
 def test_events_come_in_one_order(sides: Sides, request_name: str) -> None:
     own, ours = (events(client, sides.model, **REQUESTS[request_name]) for client in (sides.own, sides.ours))
-    kinds_own, kinds = ([kind for kind, _ in groupby(event.type for event in each)] for each in (own, ours))
     # vLLM ends a cut text as a completed response
-    assert kinds[:-1] == kinds_own[:-1]
-    assert kinds[-1] == ("response.incomplete" if request_name == "cut text" else "response.completed")
+    assert kinds(ours)[:-1] == kinds(own)[:-1]
+    assert kinds(ours)[-1] == ("response.incomplete" if request_name == "cut text" else "response.completed")
     assert [event.sequence_number for event in ours] == list(range(len(ours)))
     shapes: dict[str, set[str]] = {}
     for event in own:

@@ -326,6 +326,12 @@ def test_hosted_tools_beside_others_are_left_out_with_a_note():
         "not sent: the hosted tool 'web_search'; it runs on OpenAI's servers",
         "not sent: the hosted tool 'image_generation'; it runs on OpenAI's servers",
     )
+    assert seen.headers["x-promptools-notes"] == "2"
+    assert [tool["type"] for tool in seen.json["tools"]] == ["function"], "the model cannot call the others"
+
+
+def test_an_answer_to_which_there_is_no_note_has_no_header_for_them():
+    assert "x-promptools-notes" not in play(ask(WEATHER), [reply("ok")]).headers
 
 
 def test_hosted_tools_alone_are_refused_in_one_sentence():

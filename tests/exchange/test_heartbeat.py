@@ -170,6 +170,7 @@ def test_a_forwarded_stream_that_is_lost_after_a_comment_is_asked_for_again():
     [
         ((("content-length", "99"),), 5.0),
         ((("content-encoding", "br"),), 5.0),
+        ((("Content-Digest", "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:"),), 5.0),
         ((("content-type", "application/json"),), 5.0),
         ((), 0.0),
     ],
@@ -180,6 +181,12 @@ def test_a_forwarded_response_without_a_place_for_comments_has_none(fields, hear
     answer.headers = (*kept, *fields)
     seen = play(ask(stream=True), [answer], tick=1.0, options={"heartbeat": heartbeat})
     assert seen.body == stream("Hello").body
+
+
+def test_a_reply_that_is_written_anew_has_no_digest_of_the_servers_bytes():
+    answer = reply("Hello")
+    answer.headers = (*answer.headers, ("Repr-Digest", "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:"))
+    assert "repr-digest" not in {name.lower() for name in play(ask(WEATHER), [answer]).headers}
 
 
 def test_an_event_that_is_too_long_to_be_held_has_no_comment_inside():

@@ -85,6 +85,21 @@ def test_what_cannot_be_met_is_the_callers_fault(body, words):
         ask(**body)
 
 
+@pytest.mark.parametrize("choice", [{"type": "function", "function": {"name": "z"}}, {"name": "z"}, "bogus"])
+@pytest.mark.parametrize("honored", [("auto",), ("auto", "none"), ("auto", "none", "required")])
+def test_a_choice_that_cannot_be_met_is_left_out_where_the_server_ignores_it(choice, honored):
+    """Ollama ignores every value, llama.cpp every object; LM Studio refuses both."""
+    server = Profile(tool_choice=frozenset(honored))
+    body = {"messages": [], "tools": [A], "tool_choice": choice}
+    if "required" in honored or (choice == "bogus" and "none" in honored):
+        with pytest.raises(UsageError, match="tool_choice"):
+            parse_request(body, server)
+        return
+    read = parse_request(body, server)
+    assert (read.choice.kind, read.offered.names) == ("auto", ("a",))
+    assert [note.partition(": tool_choice")[0] for note in read.notes] == ["left out, as the server would ignore it"]
+
+
 @pytest.mark.parametrize("odd", ["a", None, 5, [], {}, tool(""), tool(None), {"function": "a"}, {"type": "function"}])
 def test_what_is_no_tool_goes_on_to_the_server(odd):
     read = ask(tools=[A, odd, B])

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -195,7 +196,7 @@ def test_what_templates_are_told():
 
 
 def test_the_date():
-    ask = replace(asked(), today="2026-11-21")
+    ask = replace(asked(), clock=lambda: datetime(2026, 11, 21))
     assert "Current date: 2026-11-21\n" in HarmonyMode().prepare(ask).prompt.content
     assert "date" not in text()
 

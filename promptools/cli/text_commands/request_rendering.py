@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,6 +22,7 @@ from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
 from promptools.harmony.rendering.renderer import Effort
 from promptools.harmony.rendering.token_count import TokenCounter, count_messages, estimate_tokens, exact_counter
 from promptools.modes.mode import Mode
+from promptools.modes.requests.options import Options
 from promptools.modes.requests.tool_request import ToolChoice, ToolRequest, parse_request
 from promptools.profiles import resolve
 from promptools.schema import Tools
@@ -117,8 +118,8 @@ def _read_body(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parse(body: dict[str, Any]) -> ToolRequest:
-    ask = parse_request(body, resolve(as_text(body.get("model")) or None).profile)
-    return ask.with_date(date.today().isoformat())
+    profile = resolve(as_text(body.get("model")) or None).profile
+    return parse_request(body, profile, clock=datetime.now)
 
 
 def _parse_date(text: str | None) -> str | None:
@@ -134,7 +135,7 @@ def _prompt_text(ask: ToolRequest, mode: Mode) -> str:
     upstream = mode.prepare(ask)
     if upstream.prompt is None:
         body = {key: value for key, value in upstream.body.items() if key != "tool_choice"}
-        upstream = get_mode("harmony").prepare(replace(parse_request(body, ask.profile), today=ask.today))
+        upstream = get_mode("harmony").prepare(parse_request(body, ask.profile, Options(date=ask.today or "")))
     assert upstream.prompt is not None
     assert isinstance(upstream.prompt.content, str)
     return upstream.prompt.content

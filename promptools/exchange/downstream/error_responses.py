@@ -51,11 +51,11 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str) -> Steps[
     Raises the driver's own exception if the server did not respond, so that the SDK retries as it would without us.
     """
     state.error_kind = failure.kind
-    sends = len(state.attempts)
+    sends, notes = len(state.attempts), len(state.notes)
     status, body = (
         (400, _overflow_body(state, failure)) if failure.kind == "overflow" else (502, _error_body(state, failure))
     )
-    head = Head(status, (*response_headers((), _JSON, mode, sends), ("x-should-retry", "false")))
+    head = Head(status, (*response_headers((), _JSON, mode, sends, notes), ("x-should-retry", "false")))
     if state.head_sent:
         summary = f"promptools mode={mode} attempts={sends}"
         yield from state.emit(state.client_api.encode_stream_error(body, summary), lambda: head)
@@ -69,7 +69,8 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str) -> Steps[
         unchanged = body is failure.body and not is_stream(headers, asked=False)
         media_type = get_header(headers, "content-type") if unchanged else _JSON
         advice = () if failure.names_status else (("x-should-retry", "false"),)  # nothing says that it would pass
-        head = Head(failure.error_status, (*response_headers(headers, media_type or _JSON, mode, sends), *advice))
+        fields = response_headers(headers, media_type or _JSON, mode, sends, notes)
+        head = Head(failure.error_status, (*fields, *advice))
     yield from state.emit(body, lambda: head)
 
 

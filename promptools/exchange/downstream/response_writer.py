@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from promptools.types import Malformed, Reply
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+DIGEST_FIELDS = ("content-digest", "repr-digest", "digest", "content-md5")
+"""Header fields that hold a hash of the body (RFC 9530, and those before it)."""
 _REPLACED_HEADERS = frozenset({
     "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "trailer",
-    "etag", "content-md5", "digest",
+    "etag", *DIGEST_FIELDS,
 })  # fmt: skip
 """Header fields that describe the upstream's bytes, which are not the ones that the client gets."""
 
@@ -217,14 +219,18 @@ class JsonWriter:
         return encode_json(body)
 
 
-def response_headers(upstream: Headers, content_type: str, mode: str, attempts: int) -> Headers:
-    """Return the headers of our response: the upstream's that still apply, the content type, mode and attempts."""
+def response_headers(upstream: Headers, content_type: str, mode: str, attempts: int, notes: int) -> Headers:
+    """Return the headers of our response: the upstream's that still apply, the content type, and those of the trace.
+
+    These are the mode, the number of attempts, and the number of notes if there are any.
+    """
     kept = tuple((key, value) for key, value in upstream if key.lower() not in _REPLACED_HEADERS)
     return (
         *kept,
         ("content-type", content_type),
         ("x-promptools-mode", mode),
         ("x-promptools-attempts", str(attempts)),
+        *((("x-promptools-notes", str(notes)),) if notes else ()),
     )
 
 

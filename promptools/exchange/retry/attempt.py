@@ -104,7 +104,8 @@ class AttemptRunner:
         """Return the head of the response to the client, with the headers of this attempt."""
         opened = self._state.opened
         headers = opened.headers if opened and 200 <= opened.status < 300 else ()  # none of a failed attempt's
-        return Head(200, response_headers(headers, self._writer.content_type, self._plan.mode, self._number))
+        notes = len(self._state.notes)
+        return Head(200, response_headers(headers, self._writer.content_type, self._plan.mode, self._number, notes))
 
     def _read(self) -> Steps[Failed | None]:
         """Read to the end of the reply or an error, sending what is certain; return how it broke off, if it did."""

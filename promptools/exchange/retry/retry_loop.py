@@ -67,7 +67,8 @@ class RetryLoop:
         if self._attempt is not None:
             return self._attempt.head()
         sends = len(self._state.attempts)
-        return Head(200, response_headers((), self._writer.content_type, self._state.attempts[-1].mode, sends))
+        mode, notes = self._state.attempts[-1].mode, len(self._state.notes)
+        return Head(200, response_headers((), self._writer.content_type, mode, sends, notes))
 
     def traced_replies(self) -> list[Reply]:
         """Return the replies in the order of their choices, with attempts and notes in their traces."""

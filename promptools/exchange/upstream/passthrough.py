@@ -21,6 +21,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from promptools.exchange.downstream.response_writer import DIGEST_FIELDS
 from promptools.exchange.effects import Failed, Head, Opened
 from promptools.exchange.exchange_state import Heartbeat
 from promptools.exchange.retry.attempt import CALL_FINISH_REASONS
@@ -271,9 +272,10 @@ def _forward_body(
 
 
 def _takes_comments(opened: Opened) -> bool:
-    """Whether comments may be added to a response: it is a stream of events, whose bytes are neither counted nor coded.
+    """Whether comments may be added to a response: a stream of events whose bytes are not counted, coded or hashed.
 
     The driver decodes what it can, and then drops these fields.
     """
-    framed = any(get_header(opened.headers, name) for name in ("content-length", "content-encoding"))
-    return "event-stream" in get_header(opened.headers, "content-type").lower() and not framed
+    if "event-stream" not in get_header(opened.headers, "content-type").lower():
+        return False
+    return not any(get_header(opened.headers, name) for name in ("content-length", "content-encoding", *DIGEST_FIELDS))

@@ -18,6 +18,7 @@ from promptools.wire.json_types import as_int, as_list, as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from promptools.harmony.bpe_vocabulary import TokenCodec
     from promptools.modes.mode import PreparedRequest
@@ -77,8 +78,8 @@ class ToolRequest:
     """The context to request of Ollama, in tokens, where the profile leaves it open; None: the server's default."""
     tokens_left: int | None = None
     """The tokens left for the answer, as reported by the server; None where it has not."""
-    today: str | None = None
-    """The date, for modes that put it into the prompt; None to leave it out."""
+    clock: Callable[[], datetime] | None = None
+    """Returns the time, for modes that put the date into the prompt; None to leave it out."""
     vocabulary: Callable[[], TokenCodec | None] | None = None
     """Returns the model's vocabulary, if it is installed."""
     template: PreparedRequest | None = None
@@ -122,10 +123,12 @@ class ToolRequest:
         """How many requests `n` choices cost: one where the server supports `n`, else n."""
         return 1 if self.profile.n else self.n
 
-    def with_date(self, day: str | None) -> ToolRequest:
-        """Copy with a date: the one in the options, else `day`; an empty one becomes None."""
-        day = (day if self.options.date is None else self.options.date) or None
-        return self if day == self.today else replace(self, today=day)
+    @property
+    def today(self) -> str | None:
+        """The date, as in the options or by the clock; None to leave it out."""
+        if self.options.date is not None:
+            return self.options.date or None
+        return None if self.clock is None else self.clock().date().isoformat()
 
     def with_feedback(self, feedback: tuple[dict[str, Any], ...]) -> ToolRequest:
         """Copy with `feedback` added, to ask again."""
@@ -152,19 +155,19 @@ def parse_request(
     marks: Mapping[str, Mapping[str, Any]] | None = None,
     system_prompt: str = "",
     vocabulary: Callable[[], TokenCodec | None] | None = None,
+    clock: Callable[[], datetime] | None = None,
 ) -> ToolRequest:
     """Parse a Chat Completions body. `model` replaces the body's; `marks` are the config's, by tool name.
 
-    No tool is refused, however irregular; `notes` lists what was odd. Raises UsageError for tools that are not a list,
-    a `tool_choice` that cannot be satisfied, invalid messages, more than `MAX_CHOICES` choices, and unknown or invalid
-    options.
+    No tool is refused, however irregular; `notes` lists what was odd. A `tool_choice` that cannot be satisfied is
+    left out if the server ignores it. Raises UsageError for any other one, tools that are not a list, invalid messages,
+    more than `MAX_CHOICES` choices, and unknown or invalid options.
     """
     own = {key: value for key, value in body.items() if key != "promptools"}
     own |= {} if model is None else {"model": model}
     given = _read_tools(own)
     tools = _with_marks(given.tools, marks)
-    choice, allowed = _with_own_names(tools, *_parse_tool_choice(own))
-    _validate_tool_choice(choice, tools, given.others)
+    choice, allowed, choice_notes = _read_tool_choice(own, tools, given.others, profile)
     _validate_messages(own.get("messages"))
     legacy = bool(own.get("functions") and not own.get("tools"))
     return ToolRequest(
@@ -172,7 +175,7 @@ def parse_request(
         tools=tools,
         offered=tools if allowed is None else _with_marks(_prepare_tools(_named(given.functions, allowed)), marks),
         other_tools=given.others,
-        notes=(*given.notes, *tools.notes),
+        notes=(*given.notes, *tools.notes, *choice_notes),
         choice=choice,
         parallel_calls=not legacy and own.get("parallel_tool_calls") is not False,
         stream=own.get("stream") is True,
@@ -184,6 +187,7 @@ def parse_request(
         legacy=legacy,
         system_prompt=system_prompt,
         vocabulary=vocabulary,
+        clock=clock,
     )
 
 
@@ -277,11 +281,32 @@ def _function_name(tool: Any) -> str | None:
     return name if isinstance(name, str) and name.strip() else None
 
 
-def _parse_tool_choice(body: Mapping[str, Any]) -> tuple[ToolChoice, frozenset[str] | None]:
-    """Parse `tool_choice`, or the older `function_call`; also return the names that may be called (None: all)."""
-    tool_choice = body.get("tool_choice")
-    if tool_choice is None:
-        tool_choice = body.get("function_call")
+def _read_tool_choice(
+    body: Mapping[str, Any], tools: Tools, other_tools: tuple[Any, ...], profile: Profile
+) -> tuple[ToolChoice, frozenset[str] | None, tuple[str, ...]]:
+    """Return the choice, the names that may be called (None: all), and notes.
+
+    Raises `UsageError` for a choice that cannot be satisfied, unless the server would accept and ignore it.
+    """
+    given = _given_choice(body)
+    try:
+        choice, allowed = _with_own_names(tools, *_parse_tool_choice(given))
+        _validate_tool_choice(choice, tools, other_tools)
+    except UsageError as error:
+        honored = profile.tool_choice & ({"required", "named"} if is_object(given) else {"none", "required", "named"})
+        if honored:
+            raise
+        return ToolChoice(), None, (f"left out, as the server would ignore it: {error}",)
+    return choice, allowed, ()
+
+
+def _given_choice(body: Mapping[str, Any]) -> Any:
+    """Return `tool_choice`, or the older `function_call`."""
+    return body.get("function_call") if body.get("tool_choice") is None else body["tool_choice"]
+
+
+def _parse_tool_choice(tool_choice: Any) -> tuple[ToolChoice, frozenset[str] | None]:
+    """Parse a choice; also return the names that may be called (None: all)."""
     kind_alone = as_text(as_object(tool_choice).get("type"))
     if kind_alone in _CHOICES:  # Anthropic's form
         tool_choice = kind_alone

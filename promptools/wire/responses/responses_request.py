@@ -94,7 +94,7 @@ def decode_responses_request(
         body=body,
         items=items,
         tools=tools,
-        settings=_settings(data),
+        settings=_settings(data, tools.left_out),
         summary=bool(reasoning.get("summary") or reasoning.get("generate_summary")),
         sealed=SEALED_REASONING in include,
         stored=data.get("store") is not False,
@@ -171,8 +171,10 @@ def _decode_text(text: Mapping[str, Any]) -> dict[str, Any]:
             )
 
 
-def _settings(data: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(data: Mapping[str, Any], left_out: Sequence[str]) -> dict[str, Any]:
+    """Return the settings that the response repeats; tools of the types that were left out are not among its tools."""
     settings = {key: default if data.get(key) is None else data[key] for key, default in _ECHOED.items()}
+    settings["tools"] = [tool for tool in as_list(settings["tools"]) if as_object(tool).get("type") not in left_out]
     reasoning = {"effort": None, "summary": None, **as_object(data.get("reasoning"))}
     text = {"format": {"type": "text"}, **as_object(data.get("text"))}
     return settings | {"background": False, "reasoning": reasoning, "text": text}
