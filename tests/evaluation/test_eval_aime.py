@@ -126,7 +126,7 @@ def test_a_run_that_overflows_is_begun_again_in_an_empty_folder(tmp_path, retrie
         command = ["eval", "aime", str(tmp_path / "tasks"), "--base-url", replies.url, "--model", "m", "--no-detect"]
         command += ["--output", str(tmp_path / "log"), "--repeats", "1", *UNCONFINED, "--overflow-retries", retries]
         assert main(command) == 0
-        last = replies.requests[-1].body["messages"]
+        last = json.loads(replies.requests[-1].body)["messages"]
     (attempt,) = map(json.loads, (tmp_path / "log").read_text().splitlines()[1:])
     assert attempt["answer"] == answer
     assert attempt["ended"].startswith("" if answer else "MaxContextWindowOverflow: ")
