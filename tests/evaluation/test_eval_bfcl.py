@@ -198,9 +198,7 @@ class TestReal:
 
     def test_what_overflowed_is_asked_again_as_often_as_wanted(self, evaluate, tmp_path):
         run, common = tmp_path / "run", ("--model", "m", "--json", "--overflow-retries")
-        with serve(
-            SCRIPT, template="hermes", name="small", context=1000, slots=1, folder=tmp_path / "small"
-        ) as small:
+        with serve(SCRIPT, template="hermes", name="small", context=1000, slots=1, folder=tmp_path / "small") as small:
             status, printed = evaluate("--base-url", small.base_url, *common, "1")
         assert status == 0, printed.err
         assert json.loads(printed.out)["mistakes"]["simple_python: context_length_exceeded"] == 1

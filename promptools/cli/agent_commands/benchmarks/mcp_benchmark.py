@@ -60,7 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
                 open_workspace(arguments, Path(folder)).close()
         # the settings of servers are known to the digest without their secrets
         parts = [(task.id, task.prompt, repr(task.servers), [check.label for check in task.checks]) for task in tasks]
-        settings = {"benchmark": NAME, "model": model, "tasks": digest(parts), "overflow_retries": arguments.overflow_retries}
+        settings = {
+            "benchmark": NAME,
+            "model": model,
+            "tasks": digest(parts),
+            "overflow_retries": arguments.overflow_retries,
+        }
         return run_and_report(arguments, client, tasks, solver, f"MCP: {model}", settings)
 
 
