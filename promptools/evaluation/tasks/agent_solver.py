@@ -74,8 +74,8 @@ class AgentSolver:
     def __call__(self, task: Task, repeat: int) -> Solution:  # noqa: ARG002
         """Return the answer to a question, and the tokens of all runs.
 
-        A run that ends at a limit, or because the context overflows, has no answer, and that is its result: `Unanswered`
-        is raised.
+        A run that ends at a limit, or because the context overflows, has no answer, and that is its result: it raises
+        `Unanswered`.
         """
 
         def begin() -> FinishedRun:
