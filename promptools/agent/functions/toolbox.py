@@ -106,7 +106,10 @@ def success_result(call: Call, value: Any) -> Result:
 
 
 def exception_result(call: Call, error: Exception) -> Result:
-    """Build the result of a tool's exception."""
+    """Build the result of a tool's exception; one with an `observation` is what the model reads, and no error."""
+    observation: object = getattr(error, "observation", "")
+    if observation and isinstance(observation, str):
+        return Result(call.id, call.name, observation)
     return error_result(call, f"Error: {type(error).__name__}: {error}")
 
 

@@ -23,6 +23,7 @@ from promptools.toolsets.agent_tool import AgentTool, Toolset
 from promptools.toolsets.mcp.name_mapping import tool_name
 from promptools.toolsets.mcp.results import result_text
 from promptools.toolsets.mcp.server_settings import HttpServer, McpServer, StdioServer, read_file, read_server
+from promptools.toolsets.tool_timeout import ToolTimeoutError
 from promptools.types import Tool
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ _SHOWN = 500
 
 class McpToolError(PromptoolsError):
     """An MCP tool failed, or its server; the message is for the model."""
+
+
+class McpTimeoutError(McpToolError, ToolTimeoutError):
+    """An MCP tool took too long."""
 
 
 class McpServers:
@@ -110,9 +115,10 @@ class McpServers:
         def run(**arguments: Any) -> str:
             try:
                 result = portal.call(_call_tool, client, name, arguments, self._timeout)
-            except TimeoutError:
-                raise McpToolError(f"{name!r} did not answer within {self._timeout:g} seconds") from None
             except Exception as error:
+                if _is_timeout(error):
+                    message = f"{name!r} did not answer within {self._timeout:g} seconds"
+                    raise McpTimeoutError(message, seconds=self._timeout) from None
                 raise McpToolError(f"the MCP server {server!r} failed: {_reason(error)}") from error
             text = result_text(result, self._files)
             if result.is_error:
@@ -165,6 +171,13 @@ async def _list_tools(client: Client, timeout: float) -> list[mcp_types.Tool]:
 async def _call_tool(client: Client, name: str, arguments: dict[str, Any], timeout: float) -> mcp_types.CallToolResult:
     with anyio.fail_after(timeout):
         return await client.call_tool(name, arguments)
+
+
+def _is_timeout(error: Exception) -> bool:
+    """Whether the time was up: for us, or for the client, which also waits that long for a response."""
+    from mcp_types import REQUEST_TIMEOUT
+
+    return isinstance(error, TimeoutError) or getattr(error, "code", None) == REQUEST_TIMEOUT
 
 
 def _reason(error: BaseException) -> str:
