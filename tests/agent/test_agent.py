@@ -220,7 +220,7 @@ def test_a_time_out_is_an_observation_and_under_the_papers_policy_in_its_words(s
         (
             "paper",
             "The last command timed out after 0.3 seconds and has been killed. The output of the command was:"
-            + f"\n<output>\n{'x' * 100}...\n</output>\nPlease try another command and make sure to",
+            f"\n<output>\n{'x' * 100}...\n</output>\nPlease try another command and make sure to",
         ),
     ):
         server.play(calls(("container_exec", {"command": ["bash", "-c", line]})), "Done.")
