@@ -7,11 +7,11 @@ tools do not read is under `extra`: calls, the tokens of the step, and its retri
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import promptools
 from promptools.wire.chat_decoder import reasoning_of
+from promptools.wire.message_content import split_content
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,8 +62,8 @@ def _messages(transcript: Transcript) -> list[dict[str, Any]]:
 def _message(
     message: Mapping[str, Any], names: Mapping[str, str], step: StepEvent | None, reasoning: str
 ) -> dict[str, Any]:
-    content = message.get("content")
-    text = content if isinstance(content, str) else "" if content is None else json.dumps(content, ensure_ascii=False)
+    text, others = split_content(message.get("content"))
+    text = "\n".join([*filter(None, [text]), *(f"[{part.get('type')}]" for part in others)])
     match message.get("role"):
         case "tool":
             own = message.get("tool_call_id")

@@ -215,13 +215,11 @@ def test_a_time_out_is_an_observation_and_under_the_papers_policy_in_its_words(s
     sandbox = LocalSandbox(tmp_path, allow_unsandboxed=True)
     tools = gpt_oss_tools(tmp_path, sandbox, timeout=0.3)
     line = f"printf '{'x' * 150}'; sleep 30"
+    paper = "The last command timed out after 0.3 seconds and has been killed. The output of the command was:\n"
+    paper += f"<output>\n{'x' * 100}...\n</output>\nPlease try another command and make sure to"
     for policy, content in (
         ("default", f"{'x' * 150}\n[the command was ended after 0.3 seconds; it must not wait for input, and"),
-        (
-            "paper",
-            "The last command timed out after 0.3 seconds and has been killed. The output of the command was:"
-            f"\n<output>\n{'x' * 100}...\n</output>\nPlease try another command and make sure to",
-        ),
+        ("paper", paper),
     ):
         server.play(calls(("container_exec", {"command": ["bash", "-c", line]})), "Done.")
         transcript, _ = way(server, [tools], policy=policy)

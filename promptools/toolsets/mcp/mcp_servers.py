@@ -21,8 +21,9 @@ from anyio.from_thread import start_blocking_portal
 from promptools.errors import PromptoolsError, UsageError, clip, without_credentials
 from promptools.toolsets.agent_tool import AgentTool, Toolset
 from promptools.toolsets.mcp.name_mapping import tool_name
-from promptools.toolsets.mcp.results import result_text
+from promptools.toolsets.mcp.results import result_output
 from promptools.toolsets.mcp.server_settings import HttpServer, McpServer, StdioServer, read_file, read_server
+from promptools.toolsets.tool_output import ToolOutput
 from promptools.toolsets.tool_timeout import ToolTimeoutError
 from promptools.types import Tool
 
@@ -50,8 +51,8 @@ class McpServers:
     """Connections to MCP servers; entering it returns their tools as a `Toolset`.
 
     `servers` are settings by name; the tools are called `name__tool`. A call takes at most `timeout` seconds, and so
-    does connecting. Images and other files that tools return are written to `files`, if given. Raises `McpToolError`
-    if a server cannot be reached.
+    does connecting. Images and other files that tools return are written to `files`, if given. The model is shown the
+    images, if it takes any; `images=False` only names them. Raises `McpToolError` if a server cannot be reached.
     """
 
     def __init__(
@@ -60,16 +61,20 @@ class McpServers:
         *,
         timeout: float = 60.0,
         files: Path | str | None = None,
+        images: bool = True,
     ) -> None:
         self._servers = {name: read_server(name, settings) for name, settings in servers.items()}
         self._timeout = timeout
         self._files = None if files is None else Path(files)
+        self._images = images
         self._stack = ExitStack()
 
     @classmethod
-    def from_file(cls, path: Path | str, *, timeout: float = 60.0, files: Path | str | None = None) -> McpServers:
+    def from_file(
+        cls, path: Path | str, *, timeout: float = 60.0, files: Path | str | None = None, images: bool = True
+    ) -> McpServers:
         """Return the servers of a JSON file with `mcpServers`, as MCP clients have it."""
-        return cls(read_file(path), timeout=timeout, files=files)
+        return cls(read_file(path), timeout=timeout, files=files, images=images)
 
     def __enter__(self) -> Toolset:
         try:
@@ -111,8 +116,8 @@ class McpServers:
         tool = Tool(full, description, dict(entry.input_schema), dangerous=not reads_only)
         return AgentTool(tool, self._function(server, entry.name, client, portal), parallel=reads_only)
 
-    def _function(self, server: str, name: str, client: Client, portal: BlockingPortal) -> Callable[..., str]:
-        def run(**arguments: Any) -> str:
+    def _function(self, server: str, name: str, client: Client, portal: BlockingPortal) -> Callable[..., Any]:
+        def run(**arguments: Any) -> str | ToolOutput:
             try:
                 result = portal.call(_call_tool, client, name, arguments, self._timeout)
             except Exception as error:
@@ -120,10 +125,10 @@ class McpServers:
                     message = f"{name!r} did not answer within {self._timeout:g} seconds"
                     raise McpTimeoutError(message, seconds=self._timeout) from None
                 raise McpToolError(f"the MCP server {server!r} failed: {_reason(error)}") from error
-            text = result_text(result, self._files)
+            output = result_output(result, self._files, images=self._images)
             if result.is_error:
-                raise McpToolError(text)
-            return text
+                raise McpToolError(output.text)
+            return output if output.images else output.text
 
         return run
 
