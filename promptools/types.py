@@ -134,6 +134,8 @@ class Result:
     name: str
     content: str
     is_error: bool = False
+    images: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    """Parts `image_url` of Chat Completions."""
 
 
 @dataclass(frozen=True, slots=True)

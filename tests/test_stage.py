@@ -81,6 +81,15 @@ def test_the_package_of_a_benchmark_is_for_the_tests_of_benchmarks(ran, monkeypa
     assert {path.parent for path in marked if path.name != "test_stage.py"} == {stage.ROOT / stage.EVALUATION}
 
 
+def test_what_opens_trajectories_is_for_the_tests_of_agents(ran, monkeypatch):
+    monkeypatch.setattr(environments, "path_of", lambda name: name)
+    assert stage.main(["mini-swe-agent"], []) == 5
+    (command,) = ran
+    assert command[command.index("pytest") :] == [
+        *("pytest", "-o", "testpaths=tests/agent", "-m", "mini-swe-agent", *SHARED),
+    ]
+
+
 def test_names_come_before_what_is_for_pytest():
     assert stage.split_arguments(["vllm", "o200k", "-k", "vllm"]) == (["vllm", "o200k"], ["-k", "vllm"])
 

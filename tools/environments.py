@@ -29,6 +29,7 @@ from recipes.bfcl import BFCL
 from recipes.bubblewrap import BUBBLEWRAP
 from recipes.chromium import CHROMIUM
 from recipes.deploy_lint import DEPLOY_LINT
+from recipes.mini_swe_agent import MINI_SWE_AGENT
 from recipes.ollama import OLLAMA
 from recipes.recipe import CannotMakeError, Recipe, install
 from recipes.redis_server import REDIS
@@ -99,6 +100,8 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "claude-code": frameworks.CLAUDE_CODE,
     # the package that grades SWE-bench: it loads our predictions and writes the report that is read
     "swebench": Recipe(("swebench==5.0.2",), takes="0.4 GB"),
+    # opens the trajectories of our agents
+    "mini-swe-agent": MINI_SWE_AGENT,
     # the Berkeley Function Calling Leaderboard, for `promptools eval bfcl`
     "bfcl": BFCL,
     # the linters of deploy/

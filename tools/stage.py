@@ -3,11 +3,11 @@
     python tools/stage.py ollama vllm [ARGUMENTS OF PYTEST]
 
 Installs it first (see `environments.py`), then runs the tests with its mark: servers; `redis`, through which proxies
-share their state; `bubblewrap`, of which sandboxes are made; `swebench`, which grades patches; `bfcl`, which asks and
-checks the questions of a benchmark; `o200k`, the vocabulary that the Harmony tests need to compare with openai-harmony;
-`templates`, chat templates of model families; `chromium`, for the inspector's page; or a real model, such as
-`model-qwen-0.5b`. If one cannot be installed, a line says why and its tests are skipped; with PROMPTOOLS_E2E=required,
-as in CI, that is a failure.
+share their state; `bubblewrap`, of which sandboxes are made; `swebench`, which grades patches; `mini-swe-agent`, which
+shows trajectories; `bfcl`, which asks and checks the questions of a benchmark; `o200k`, the vocabulary that the Harmony
+tests need to compare with openai-harmony; `templates`, chat templates of model families; `chromium`, for the
+inspector's page; or a real model, such as `model-qwen-0.5b`. If one cannot be installed, a line says why and its tests
+are skipped; with PROMPTOOLS_E2E=required, as in CI, that is a failure.
 
 The tests are distributed over several processes, so that some run while a vLLM boots, which takes a minute.
 """
@@ -35,6 +35,8 @@ SANDBOXES = "tests/sandbox tests/toolsets"
 """Tests of sandboxes, and of tools that run commands in them."""
 EVALUATION = "tests/evaluation"
 """Tests of benchmarks."""
+TRAJECTORIES = "tests/agent"
+"""Tests of agents, and of the trajectories that they write."""
 MODELS = "tests/models"
 """Tests with real models."""
 DEPLOY = "tests/deploy"
@@ -86,6 +88,8 @@ def folder(name: str) -> str:
         return SANDBOXES
     if name in {"swebench", "bfcl"}:
         return EVALUATION
+    if name == "mini-swe-agent":
+        return TRAJECTORIES
     if name.startswith("model-"):
         return MODELS
     if name == "deploy-lint":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from promptools.agent.compaction.context_capture import ContextCapture
 from promptools.agent.harness_errors import TerminatingError
-from promptools.agent.loop.client_requests import with_observers, with_options
+from promptools.agent.loop.client_requests import mode_of, with_observers, with_options
 from promptools.agent.loop.conversation import Conversation
 from promptools.agent.loop.drivers import drive, drive_async
 from promptools.agent.loop.reply_requests import RequestSettings
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from promptools.agent.policies.agent_policy import AgentPolicy
     from promptools.agent.run_events import RunEvent
     from promptools.exchange import Observer
+
+TEXT_MODES = frozenset({"harmony", "raw"})
+"""Modes whose prompt is a text, which holds no images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,9 @@ class AgentRun:
         requests = RequestSettings(create, self.policy, self.compaction, capture, context, time.monotonic, marks)
         settings = LoopSettings(requests, self.limits, reasoning=session is not None, state=self.state)
         toolbox = ReplayedToolbox(self.toolbox, self.player.results) if self.player else self.toolbox
-        return RunLoop(settings, Conversation(list(self.messages), own_ids=self.own_ids), toolbox)
+        conversation = Conversation(list(self.messages), own_ids=self.own_ids)
+        conversation.shows_images = mode_of(create, session) not in TEXT_MODES
+        return RunLoop(settings, conversation, toolbox)
 
     @property
     def _tool_options(self) -> dict[str, Any]:

@@ -88,7 +88,14 @@ class UnknownToolCallArg(NonTerminatingError):
 
 
 class ExecutionTimeoutError(NonTerminatingError):
-    """A tool took too long. A tool may raise it: the model gets it as the result, and no reply is requested again."""
+    """A tool took too long: the model gets `observation`, or else the message, and no reply is requested again.
+
+    It is raised under the paper's checks, if a tool of promptools took too long; any tool may raise it.
+    """
+
+    def __init__(self, message: str, *, observation: str = "") -> None:
+        super().__init__(message)
+        self.observation = observation
 
 
 class ToolCallArgNotObject(NonTerminatingError):

@@ -10,8 +10,9 @@ from promptools.agent.harness_errors import IterationLimitError as IterationLimi
 if TYPE_CHECKING:
     from promptools.types import Call, Result
 
-CompactionStage: TypeAlias = Literal["reasoning", "results", "summary", "latest results"]
-"""What was made shorter: old reasoning, old results, old turns (by a summary), or results of the latest turns."""
+CompactionStage: TypeAlias = Literal["reasoning", "results", "summary", "latest results", "images"]
+"""What was made shorter: old reasoning, old results, old turns (by a summary), results of the latest turns, or images,
+which the model or its server does not take."""
 
 
 @dataclass(frozen=True, slots=True)

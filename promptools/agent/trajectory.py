@@ -7,11 +7,11 @@ tools do not read is under `extra`: calls, the tokens of the step, and its retri
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import promptools
 from promptools.wire.chat_decoder import reasoning_of
+from promptools.wire.message_content import split_content
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,12 +52,18 @@ def _messages(transcript: Transcript) -> list[dict[str, Any]]:
     }
     replies = [at for at, message in enumerate(transcript.messages) if message.get("role") == "assistant"]
     steps = dict(zip(reversed(replies), reversed(transcript.steps), strict=False))
-    return [_message(message, names, steps.get(at)) for at, message in enumerate(transcript.messages)]
+    # the conversation does not keep the reasoning of an answer, as no request needs it
+    thoughts = {at: transcript.reasoning for at in replies[-1:] if transcript.steps}
+    return [
+        _message(message, names, steps.get(at), thoughts.get(at, "")) for at, message in enumerate(transcript.messages)
+    ]
 
 
-def _message(message: Mapping[str, Any], names: Mapping[str, str], step: StepEvent | None) -> dict[str, Any]:
-    content = message.get("content")
-    text = content if isinstance(content, str) else "" if content is None else json.dumps(content, ensure_ascii=False)
+def _message(
+    message: Mapping[str, Any], names: Mapping[str, str], step: StepEvent | None, reasoning: str
+) -> dict[str, Any]:
+    text, others = split_content(message.get("content"))
+    text = "\n".join([*filter(None, [text]), *(f"[{part.get('type')}]" for part in others)])
     match message.get("role"):
         case "tool":
             own = message.get("tool_call_id")
@@ -65,9 +71,10 @@ def _message(message: Mapping[str, Any], names: Mapping[str, str], step: StepEve
         case "assistant":
             calls: list[dict[str, Any]] = message.get("tool_calls") or []
             shown = [f"{call['function']['name']}({call['function']['arguments']})" for call in calls]
-            thought = {"reasoning_content": reasoning} if (reasoning := reasoning_of(message)) else {}
             content = "\n".join([*filter(None, [text]), *shown])
-            return {"role": "assistant", "content": content, **thought, "extra": {"tool_calls": calls, **_step(step)}}
+            thought = reasoning_of(message) or reasoning
+            reasons = {"reasoning_content": thought} if thought else {}
+            return {"role": "assistant", "content": content, **reasons, "extra": {"tool_calls": calls, **_step(step)}}
         case role:
             return {"role": role, "content": text}
 

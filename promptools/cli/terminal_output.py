@@ -44,9 +44,12 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     console.print(table)
 
 
-def print_styled(pieces: Iterable[tuple[str, str]]) -> None:
-    """Print `(text, style)` pieces one after the other; without styles if there is no Rich."""
-    console = _console()
+def print_styled(pieces: Iterable[tuple[str, str]], console: Console | None = None) -> None:
+    """Print `(text, style)` pieces one after the other; without styles if there is no Rich.
+
+    `console` is the one that shows a status line, which stays below what is printed.
+    """
+    console = console or _console()
     if console is None:
         print("".join(text for text, _ in pieces))
         return

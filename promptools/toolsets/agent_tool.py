@@ -16,8 +16,8 @@ class AgentTool:
 
     tool: Tool
     run: Callable[..., Any]
-    """Gets the arguments as keywords and returns the result for the model: a string, or anything that JSON can hold.
-    It may be async. What it raises becomes an error result."""
+    """Gets the arguments as keywords and returns the result for the model: a string, a `ToolOutput` with
+    images, or anything that JSON can hold. It may be async. What it raises becomes an error result."""
     parallel: bool = False
     """Whether its calls may run at the same time as other calls of the same reply."""
 

@@ -22,6 +22,7 @@ from promptools.agent import (
     Transcript,
     trajectory,
 )
+from promptools.agent.functions.toolbox import exception_result
 from promptools.agent.harness_errors import (
     ExecutionTimeoutError,
     HarnessError,
@@ -34,11 +35,15 @@ from promptools.agent.harness_errors import (
     TerminatingError,
     UnexpectedFinishReason,
 )
+from promptools.agent.loop import drivers
 from promptools.client import AsyncOpenAI, OpenAI
 from promptools.errors import ModelError, PromptoolsError, UsageError
 from promptools.profiles import Config, Provider
+from promptools.sandbox import LocalSandbox
 from promptools.testing import ModelReply, http_error
 from promptools.toolsets import AgentTool, Toolset
+from promptools.toolsets.in_distribution import gpt_oss_tools
+from promptools.toolsets.mcp.mcp_servers import McpTimeoutError
 from promptools.types import Tool
 
 NOW = AgentPolicy()
@@ -203,6 +208,46 @@ def test_what_a_tool_raises_is_a_result_and_no_retry(server, way):
     transcript, _ = way(server, [slow])
     assert transcript.results[0].content == "Error: ExecutionTimeoutError: 120 s"
     assert transcript.retries == 0
+
+
+def test_a_time_out_is_an_observation_and_under_the_papers_policy_in_its_words(server, way, tmp_path):
+    """Of a command that was ended, the model reads what there is; it is a result, and no failure."""
+    sandbox = LocalSandbox(tmp_path, allow_unsandboxed=True)
+    tools = gpt_oss_tools(tmp_path, sandbox, timeout=0.3)
+    line = f"printf '{'x' * 150}'; sleep 30"
+    paper = "The last command timed out after 0.3 seconds and has been killed. The output of the command was:\n"
+    paper += f"<output>\n{'x' * 100}...\n</output>\nPlease try another command and make sure to"
+    for policy, content in (
+        ("default", f"{'x' * 150}\n[the command was ended after 0.3 seconds; it must not wait for input, and"),
+        ("paper", paper),
+    ):
+        server.play(calls(("container_exec", {"command": ["bash", "-c", line]})), "Done.")
+        transcript, _ = way(server, [tools], policy=policy)
+        (result,) = transcript.results
+        assert result.content.startswith(content)
+        assert not result.is_error
+        assert (transcript.retries, transcript.ended) == (0, "answer")
+
+
+def test_under_the_papers_policy_a_tool_that_took_too_long_raises(server, way, monkeypatch):
+    raised = []
+    monkeypatch.setattr(
+        drivers, "exception_result", lambda call, error: raised.append(error) or exception_result(call, error)
+    )
+
+    def slow(path: str) -> str:
+        raise McpTimeoutError("'slow' did not answer within 60 seconds", seconds=60.0)
+
+    for policy, kind, content in (
+        ("default", McpTimeoutError, "Error: McpTimeoutError: 'slow' did not answer within 60 seconds"),
+        ("paper", ExecutionTimeoutError, "The last command timed out after 60 seconds and has been killed."),
+    ):
+        server.play(calls(("slow", {"path": "a"})), "Done.")
+        transcript, _ = way(server, [slow], policy=policy)
+        assert type(raised[-1]) is kind
+        assert transcript.results[0].content.startswith(content)
+        assert transcript.retries == 0
+    assert isinstance(raised[-1].__cause__, McpTimeoutError)
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------

@@ -2,10 +2,14 @@
 
 import json
 import random
+import re
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 
+import discovery_plots
 import pytest
+from discovery_plots import SCRIPT
 
 from promptools import Tools
 from promptools.agent import Agent
@@ -15,42 +19,9 @@ from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
 from promptools.toolsets import AgentTool
 
+ROOT = Path(__file__).parents[2]
+
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not can_serve(), reason="xllamacpp or gguf is not installed here")]
-
-
-def call(name, **arguments):
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
-
-
-DEFINED = "Functions you can call"
-CALLS = {
-    "the tree": call("repo.print_tree", path=".", depth=2),
-    "the files": call("repo.list_files", path="src", depth=1),
-    "the source": call("repo.open_file", path="a.py", line_start=1, line_end=9),
-    "the module": call("repo.open_file", file_path="b.py", line_start=3, line_end=8),
-}
-SCRIPT = [
-    *(ScriptedReply(cue, reply) for cue, reply in CALLS.items()),
-    ScriptedReply("the files", CALLS["the tree"], setting=DEFINED),
-    ScriptedReply("half a character", call("repo.half", **{"\ude00": "\ud83d", "emoji": "😀"})),
-    ScriptedReply("the weather", "I cannot look out of the window."),
-    ScriptedReply("names of all tools", "- repo.print_tree\n- repo.open_file\n- repo.delete_file"),
-    *(
-        ScriptedReply(f"Call the tool `{name}`", reply)
-        for name, reply in (
-            ("repo.print_tree", CALLS["the tree"]),
-            ("repo.list_files", CALLS["the files"]),
-            ("repo.open_file", CALLS["the source"]),
-        )
-    ),
-    *(
-        ScriptedReply(f"Describe the tool `{name}`", "- `path` (string): where\n- `encoding`: of the file\n- `depth`")
-        for name in ("repo.print_tree", "repo.open_file")
-    ),
-    ScriptedReply(None, "I have nothing to say about that."),
-]
-SHARES = {"the tree": 7, "the files": 2, "the source": 4, "the module": 2, "the weather": 5}
-KINDS = {"the tree": "explore", "the files": "explore", "the source": "read", "the module": "read", "the weather": "x"}
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +38,7 @@ def discover(server, folder, *flags):
 def discovered(server, tmp_path_factory):
     pytest.importorskip("matplotlib")
     folder = tmp_path_factory.mktemp("discovered")
-    intents = [
-        json.dumps({"text": f"In project {number}, show {cue}.", "kind": KINDS[cue]})
-        for cue, count in SHARES.items()
-        for number in range(count)
-    ]
-    (folder / "intents").write_text("\n".join(intents))
-    assert discover(server, folder, "--intents", str(folder / "intents"), "--repeats", "1", "--questions", "1") == 0
+    assert discovery_plots.discover(server.base_url, folder) == 0
     return folder
 
 
@@ -115,6 +80,8 @@ def test_the_lift_of_a_definition(tools):
     (lift,) = (own for own in tools["repo.print_tree"]["lifts"] if own["kind"] == "explore")
     assert (lift["baseline"]["estimate"], lift["defined"]["estimate"]) == (7 / 9, 1)
     assert lift["ratio"]["low"] <= 9 / 7 <= lift["ratio"]["high"]
+    assert {own["difference"]["estimate"] for own in tools["repo.open_file"]["lifts"]} == {0}
+    assert [own["difference"]["estimate"] for own in tools["repo.list_files"]["lifts"] if not own["kind"]] == [-0.1]
 
 
 def test_the_tool_set_is_loaded(discovered):
@@ -176,6 +143,20 @@ def test_the_page(discovered):
         assert f"![{name}.png]({name}.png)" in page
         assert (discovered / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "repo.print_tree" in (discovered / f"{name}.svg").read_text()
+
+
+def test_the_figures_and_plots_of_the_documentation(tools):
+    """The page has the rates of twice as many intents, which are the same: the intervals are narrower."""
+    page = (ROOT / "docs" / "tasks" / "discover-tools.md").read_text("utf-8")
+    for name in ("repo.print_tree", "repo.open_file", "repo.list_files"):
+        (row,) = re.findall(rf"^\| `{re.escape(name)}` \| (\S+) % \| (\S+) % \[(\S+), (\S+)\] \|", page, re.MULTILINE)
+        true, estimate, low, high = (float(figure) / 100 for figure in row)
+        assert true == pytest.approx(tools[name]["rate"]["estimate"]) == pytest.approx(estimate)
+        assert tools[name]["rate"]["low"] <= low < true < high <= tools[name]["rate"]["high"]
+    for image in discovery_plots.NAMES.values():
+        assert f"../img/{image}" in page
+        drawn = (discovery_plots.IMAGES / image).read_text("utf-8")
+        assert all(name in drawn for name in ("repo.print_tree", "repo.open_file", "repo.list_files"))
 
 
 @pytest.mark.exhaustive

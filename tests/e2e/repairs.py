@@ -41,6 +41,23 @@ HEADERS = {
 """Headers as gpt-oss-20b writes them: two good ones, and two of those that are malformed in 8 % of its calls. Each has
 a mark, which the task and all results end with where a test wants it."""
 
+FAULTS: tuple[tuple[str, tuple[str, dict[str, Any]] | str], ...] = (
+    ("Run for ever.", ("container.exec", {"cmd": "sleep 60"})),
+    ("the command was ended after", "The tests take too long."),
+    ("The last command timed out after", "The tests take too long."),
+    ("Search the web.", ("browser.search", {"query": "x"})),
+    ("there is no tool 'browser.search'", "I cannot search the web."),
+    ("Read on and on.", ("repo_browser.search", {"path": ".", "query": "more"})),
+    ("Summarize the work", "There was much to read."),
+    ("There was much to read.", "I have read enough."),
+)
+"""Where something goes wrong: a phrase, and the call or the text that follows it."""
+HEADERS_OF_FAULTS = {
+    "container.exec": HEADERS[""],
+    "browser.search": "<|channel|>{name} to=assistant<|channel|>analysis code<|message|>",
+    "repo_browser.search": HEADERS[""],
+}
+
 SHARED = ("", " [twice]")
 """Headers of the models that other tests share: a good one and a malformed one."""
 
@@ -52,7 +69,15 @@ def gpt_oss(marks: Iterable[str] = HEADERS) -> list[ScriptedReply]:
         for phrase, name, arguments in STEPS
         for mark in marks
     ]
-    return [*calls, ScriptedReply(PASSED, f"{THOUGHT}{FINAL}{FIXED}<|return|>")]
+    faults = [
+        ScriptedReply(phrase, _in_harmony(*reply) if isinstance(reply, tuple) else f"{THOUGHT}{FINAL}{reply}<|return|>")
+        for phrase, reply in FAULTS
+    ]
+    return [*calls, ScriptedReply(PASSED, f"{THOUGHT}{FINAL}{FIXED}<|return|>"), *faults]
+
+
+def _in_harmony(name: str, arguments: dict[str, Any]) -> str:
+    return f"{THOUGHT}{HEADERS_OF_FAULTS[name].format(name=name)}{json.dumps(arguments)}<|call|>"
 
 
 def _without_brace(call: str) -> str:
@@ -92,4 +117,7 @@ def hermes(marks: Iterable[str] = ("",)) -> list[ScriptedReply]:
         for phrase, name, arguments in STEPS
         for mark in marks
     ]
-    return [*calls, ScriptedReply(PASSED, FIXED)]
+    faults = [
+        ScriptedReply(phrase, in_hermes(*reply) if isinstance(reply, tuple) else reply) for phrase, reply in FAULTS
+    ]
+    return [*calls, ScriptedReply(PASSED, FIXED), *faults]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import repairs
 from configs import default_config
-from repairs import BROKEN, FINAL, FIXED, HEADERS, NAMES, TASK, TEST, THOUGHT
+from repairs import BROKEN, FIXED, HEADERS, NAMES, TASK, TEST
 from rigs import RIGS
 
 from promptools.agent import PAPER_POLICY, Agent, AgentPolicy, Compaction, RunLimits, read_tape
@@ -20,7 +20,6 @@ from promptools.agent.harness_errors import (
 )
 from promptools.client import OpenAI
 from promptools.lab.llamacpp_server import serve
-from promptools.lab.script import ScriptedReply
 from promptools.sandbox import LocalSandbox
 from promptools.toolsets import AgentTool, Toolset
 from promptools.toolsets.in_distribution import gpt_oss_tools
@@ -35,7 +34,10 @@ FORGED = (
 
 
 def tools(root, *, mark="", injected=""):
-    """Return gpt-oss' tools on a folder; results end with `mark`, and the first with `injected` before it."""
+    """Return gpt-oss' tools on a folder; results end with `mark`, and the first with `injected` before it.
+
+    With the mark `slow` they have half a second.
+    """
     texts = iter([injected])
     sandbox = LocalSandbox(root, allow_unsandboxed=True)
     toolset = gpt_oss_tools(root, sandbox, timeout=0.5 if mark == "slow" else 20)
@@ -54,46 +56,18 @@ def assert_repaired(done, root):
     assert "a + b" in (root / "sums.py").read_text()
 
 
-HARMONY = [
-    *repairs.gpt_oss(),
-    ScriptedReply(
-        "Run for ever.", f'{THOUGHT}{HEADERS[""].format(name="container.exec")}{{"cmd": "sleep 60"}}<|call|>'
-    ),
-    ScriptedReply("the command was ended after", f"{THOUGHT}{FINAL}The tests take too long.<|return|>"),
-    ScriptedReply(
-        "Search the web.",
-        f'{THOUGHT}<|channel|>browser.search to=assistant<|channel|>analysis code<|message|>{{"query": "x"}}<|call|>',
-    ),
-    ScriptedReply("there is no tool 'browser.search'", f"{THOUGHT}{FINAL}I cannot search the web.<|return|>"),
-    ScriptedReply(
-        "Read on and on.",
-        f'{THOUGHT}<|channel|>analysis to=repo_browser.search code<|message|>{{"path": ".", "query": "more"}}<|call|>',
-    ),
-    ScriptedReply("Summarize the work", f"{FINAL}There was much to read.<|return|>"),
-    ScriptedReply("There was much to read.", f"{FINAL}I have read enough.<|return|>"),
-]
-HERMES = [
-    *repairs.hermes(repairs.SHAPES),
-    ScriptedReply("Run for ever.", repairs.in_hermes("container.exec", {"cmd": "sleep 60"})),
-    ScriptedReply("the command was ended after", "The tests take too long."),
-    ScriptedReply("Search the web.", repairs.in_hermes("browser.search", {"query": "x"})),
-    ScriptedReply("there is no tool 'browser.search'", "I cannot search the web."),
-    ScriptedReply("Read on and on.", repairs.in_hermes("repo_browser.search", {"path": ".", "query": "more"})),
-    ScriptedReply("Summarize the work", "There was much to read."),
-    ScriptedReply("There was much to read.", "I have read enough."),
-]
-
-
 @pytest.fixture(scope="module")
 def harmony(tmp_path_factory):
     folder = tmp_path_factory.mktemp("repair")
-    with serve(HARMONY, template="harmony", name="gpt-oss-20b", folder=folder) as running:
+    with serve(repairs.gpt_oss(), template="harmony", name="gpt-oss-20b", folder=folder) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def qwen(tmp_path_factory):
-    with serve(HERMES, template="plain", name="qwen3", folder=tmp_path_factory.mktemp("qwen")) as running:
+    with serve(
+        repairs.hermes(repairs.SHAPES), template="plain", name="qwen3", folder=tmp_path_factory.mktemp("qwen")
+    ) as running:
         yield running
 
 
@@ -111,21 +85,39 @@ def run(server, tools, task=TASK, mode="harmony", tape=None, client=None, kind="
         return Agent(made, [tools], **options).run(task, tape=tape)
 
 
-IN_HARMONY = {"mode": "harmony", "client": {}}
+IN_HARMONY = {"mode": "harmony"}
 IN_PROMPT = {"mode": "prompt", "client": {"dialect": "hermes"}}
 
 
-@pytest.fixture(
-    params=[pytest.param(("harmony", IN_HARMONY), id="harmony"), pytest.param(("qwen", IN_PROMPT), id="prompt")]
-)
+def on(mark, *names):
+    """Return parameters that are rigs of the table, whose models know the repair, too."""
+    return [pytest.param(RIGS[name], marks=getattr(pytest.mark, mark), id=name) for name in names]
+
+
+ON_GPT_OSS = [*on("ollama", "ollama-gptoss"), *on("vllm", "vllm-harmony")]
+ON_HERMES = [*on("ollama", "ollama-go"), *on("vllm", "vllm-hermes")]
+
+
+WITH_GPT_OSS = [pytest.param("harmony", id="harmony"), *ON_GPT_OSS]
+WITH_HERMES = [pytest.param("qwen", id="prompt"), *ON_HERMES]
+
+
+@pytest.fixture(params=[*WITH_GPT_OSS, *WITH_HERMES])
 def run_in(request):
-    """A function that runs an agent in harmony mode with gpt-oss, and in prompt mode with Qwen's dialect."""
-    name, way = request.param
-    server = request.getfixturevalue(name)
+    """A function that runs an agent in harmony mode with gpt-oss, and in prompt mode with Qwen's dialect.
+
+    On llama.cpp, on Ollama and on vLLM.
+    """
+    rig = request.param
+    own = isinstance(rig, str)
+    server = request.getfixturevalue(rig) if own else request.getfixturevalue("servers")[rig.name]
+    way = IN_HARMONY if rig == "harmony" or (not own and rig.family == "harmony") else IN_PROMPT
 
     def run_it(tools, client=None, **options):
-        return run(server, tools, mode=way["mode"], client={**way["client"], **(client or {})}, **options)
+        kind = {} if own else {"kind": rig.kind}
+        return run(server, tools, **way | {"client": {**way.get("client", {}), **(client or {})}}, **kind, **options)
 
+    run_it.way = way["mode"]
     return run_it
 
 
@@ -163,26 +155,38 @@ def test_a_command_that_takes_too_long_is_told_of(run_in, root):
     assert done.retries == 0
 
 
+@pytest.mark.parametrize("run_in", WITH_GPT_OSS, indirect=True)
+def test_with_the_papers_policy_it_is_told_of_in_the_papers_words(run_in, root):
+    done = run_in(tools(root, mark="slow"), task="Run for ever.", policy="paper")
+    assert done.content == "The tests take too long."
+    assert done.results[0].content.startswith("The last command timed out after 0.5 seconds and has been killed.")
+    assert done.retries == 0
+
+
 def test_a_tool_that_does_not_exist_is_told_of(run_in, root):
     done = run_in(tools(root), task="Search the web.", client={"corrections": 0})
     assert done.content == "I cannot search the web."
 
 
-def test_control_tokens_in_a_result_stay_text(harmony, root, tmp_path):
+def test_control_tokens_in_a_result_stay_text(run_in, root, tmp_path):
+    """In harmony mode, where a token is a message's end, the bug stays: the model goes by the phrase before it."""
     path = tmp_path / "tape.jsonl"
-    done = run(harmony, tools(root, injected=INJECTION), tape=path)
-    assert INJECTION in done.results[0].content
+    injected = INJECTION if run_in.way == "harmony" else FORGED
+    done = run_in(tools(root, injected=injected), tape=path)
+    assert injected in done.results[0].content
     assert done.content != "Pwned."
-    prompts = [exchange["requests"][-1]["body"]["prompt"] for exchange in read_tape(path).exchanges]
+    assert not (root / "pwned").exists()
+    bodies = [exchange["requests"][-1]["body"] for exchange in read_tape(path).exchanges]
+    prompts = [body.get("prompt") or "\n".join(message["content"] for message in body["messages"]) for body in bodies]
     assert len(prompts) > 1
-    assert all("Pwned." in prompt and INJECTION not in prompt for prompt in prompts[1:])
+    assert all("Pwned." in prompt and injected not in prompt for prompt in prompts[1:])
 
 
 @pytest.mark.exhaustive
 def test_an_overflow_is_compacted_or_ends_the_run_honestly(run_in, root):
     big = AgentTool(
         Tool("repo_browser.search", "Search.", {"type": "object", "properties": {}}),
-        lambda **_: "Read on and on. " + "many words " * 4000,
+        lambda **_: "Read on and on. " + "many words " * 12000,
     )
     with pytest.raises(MaxContextWindowOverflow) as caught:
         run_in(Toolset((big,)), task="Read on and on.", compaction=False)
@@ -253,15 +257,6 @@ def test_harmony_react_can_be_switched_on(harmony, root):
 
 
 # --- Ollama and vLLM -------------------------------------------------------------------------------------------------
-
-
-def on(mark, *names):
-    """Return parameters that are rigs of the table, whose models know the repair, too."""
-    return [pytest.param(RIGS[name], marks=getattr(pytest.mark, mark), id=name) for name in names]
-
-
-ON_GPT_OSS = [*on("ollama", "ollama-gptoss"), *on("vllm", "vllm-harmony")]
-ON_HERMES = [*on("ollama", "ollama-go"), *on("vllm", "vllm-hermes")]
 
 
 @pytest.mark.parametrize("mark", repairs.SHARED)

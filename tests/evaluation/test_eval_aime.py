@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from bubblewrapped import program
 from recipes.recipe import CannotMakeError
+from upstream import running
 
 from promptools.cli import main
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
+from promptools.testing import HttpAnswer, ModelReply
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not can_serve(), reason="xllamacpp or gguf is not installed here")]
 
@@ -103,6 +105,34 @@ def test_a_limit_is_a_result(evaluate):
     assert log[0]["usage"]["completion_tokens"] > 4
     assert "| IterationLimitError: " in printed.out
     assert "| attempts that failed; they count as wrong | 0 |" in printed.out
+
+
+TOO_LONG = {"message": "request (9000 tokens) exceeds the available context size (8000 tokens)", "code": 400}
+OVERFLOW = HttpAnswer(400, (json.dumps({"error": {"type": "exceed_context_size_error", **TOO_LONG}}).encode(),))
+USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+
+
+def running_line(line):
+    return ModelReply(None, calls=[("container.exec", {"command": ["bash", "-c", line]})], usage=USAGE)
+
+
+@pytest.mark.parametrize(("retries", "answer"), [("2", 42), ("1", None)])
+def test_a_run_that_overflows_is_begun_again_in_an_empty_folder(tmp_path, retries, answer):
+    """The command of the last run fails if it finds what the first one wrote."""
+    (tmp_path / "tasks").write_text(json.dumps({"question": "six times seven?", "answer": 42}))
+    solved = [running_line("test ! -e left && touch seen"), ModelReply("\\boxed{42}", usage=USAGE)]
+    with running() as replies:
+        replies.play(running_line("touch left"), OVERFLOW, OVERFLOW, *(solved if answer else []))
+        command = ["eval", "aime", str(tmp_path / "tasks"), "--base-url", replies.url, "--model", "m", "--no-detect"]
+        command += ["--output", str(tmp_path / "log"), "--repeats", "1", *UNCONFINED, "--overflow-retries", retries]
+        assert main(command) == 0
+        last = json.loads(replies.requests[-1].body)["messages"]
+    (attempt,) = map(json.loads, (tmp_path / "log").read_text().splitlines()[1:])
+    assert attempt["answer"] == answer
+    assert attempt["ended"].startswith("" if answer else "MaxContextWindowOverflow: ")
+    assert attempt["usage"]["completion_tokens"] == (15 if answer else 5), "those of runs that overflowed count, too"
+    if answer:
+        assert [message["content"] for message in last if message["role"] == "tool"] == ["[no output, exit code 0]"]
 
 
 def test_attempts_that_fail_are_told_and_made_again(evaluate):

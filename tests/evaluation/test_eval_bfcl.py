@@ -196,6 +196,22 @@ class TestReal:
         assert answers[FOOTPRINT].mistake == "context_length_exceeded"
         assert answers[FACTORIAL].correct
 
+    def test_what_overflowed_is_asked_again_as_often_as_wanted(self, evaluate, tmp_path):
+        run, common = tmp_path / "run", ("--model", "m", "--json", "--overflow-retries")
+        with serve(SCRIPT, template="hermes", name="small", context=1000, slots=1, folder=tmp_path / "small") as small:
+            status, printed = evaluate("--base-url", small.base_url, *common, "1")
+        assert status == 0, printed.err
+        assert json.loads(printed.out)["mistakes"]["simple_python: context_length_exceeded"] == 1
+        assert printed.err.count(f" {FOOTPRINT}: ") == 2
+        before = {json.loads(line)["id"]: line for line in lines_of(run)}
+        assert evaluate(*common, "1")[0] == 0, "all retries are made: with the larger context, nothing is asked"
+        assert {json.loads(line)["id"]: line for line in lines_of(run)} == before
+        status, printed = evaluate(*common, "2")
+        assert status == 0, printed.err
+        assert {answer.id: answer.mistake for answer in read_answers(run)}[FOOTPRINT] == "value_error:others"
+        after = {json.loads(line)["id"]: line for line in lines_of(run)}
+        assert {name for name in before if after[name] != before[name]} == {FOOTPRINT}
+
     def test_several_turns(self, evaluate, tmp_path):
         """The model sees what the package's functions return, and calls the next one."""
         status, printed = evaluate("--categories", "multi_turn_base", "--limit", "1", "--seed", "22", "--json")
@@ -332,6 +348,8 @@ def test_results_are_read_and_failures_removed(tmp_path):
     assert [json.loads(line)["id"] for line in text.splitlines()] == ["a", "c", "d", "f", "elsewhere"]
     assert remove_failures(tmp_path) == {"a", "c", "d", "f", "elsewhere"}
     assert path.read_text() == text
+    assert remove_failures(tmp_path, overflows=True) == {"a", "c", "d", "elsewhere"}
+    path.write_text(text)
     figures = summarize_answers(answers).to_dict()
     assert figures["accuracy"]["estimate"] == pytest.approx(1 / 6)
     assert figures["categories"]["m"] == {
@@ -355,10 +373,12 @@ def test_a_run_counts_replies_and_keeps_none_of_their_text(tmp_path):
         log.record(Reply(calls=(fixed,), trace=Trace(mode="prompt")))
         log.record(Reply(calls=(native,), content="a secret", trace=Trace(mode="native")))
         log.record(Reply(calls=(recovered,), trace=Trace(mode="native")))
+        log.record_overflow_retry()
     text = (tmp_path / "run.jsonl").read_text()
     assert "secret" not in text
     assert "Paris" not in text
     with BfclRunLog(tmp_path, {"model": "m"}) as log:
+        assert log.overflow_retries == 1
         assert log.replies == {"in native mode": 2, "in prompt mode": 1, "with a repaired call": 2}
     with pytest.raises(UsageError, match=r"model 'm', and now 'n'\. Choose another folder"):
         BfclRunLog(tmp_path, {"model": "n"})

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from bubblewrapped import program
 from recipes.recipe import CannotMakeError
+from upstream import running
 
 from promptools.cli import main
 from promptools.errors import UsageError
@@ -16,6 +17,7 @@ from promptools.evaluation.mcp.checks import RunOutcome, is_subset, read_check
 from promptools.evaluation.tasks import TaskAttempt
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
+from promptools.testing import HttpAnswer, ModelReply
 from promptools.types import Call, Result
 
 real = pytest.mark.skipif(not can_serve(), reason="xllamacpp or gguf is not installed here")
@@ -160,6 +162,53 @@ def test_commands_run_in_the_sandbox(evaluate, monkeypatch, tmp_path):
     commands = [{"command": "grep 'apples 5' stock.txt"}, {"command": ["test", "!", "-e", str(outside)]}]
     _, _, log = evaluate([{**APPLES, "checks": commands}])
     assert log[0]["failed_checks"] == {}
+
+
+# --- runs whose context overflows ------------------------------------------------------------------------------------
+
+TOO_LONG = {"message": "request (9000 tokens) exceeds the available context size (8000 tokens)", "code": 400}
+OVERFLOW = HttpAnswer(400, (json.dumps({"error": {"type": "exceed_context_size_error", **TOO_LONG}}).encode(),))
+USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+ADDING = ModelReply(None, calls=[("stock__add", {"item": "apples", "count": 5})], usage=USAGE)
+
+
+@pytest.mark.parametrize(("retries", "solved"), [("2", True), ("1", False)])
+def test_a_run_that_overflows_is_begun_again_with_a_stock_of_its_own(evaluate_on, retries, solved):
+    """The stock of an overflowed run is never seen: two runs that add five would leave ten."""
+    script = [ADDING, OVERFLOW, OVERFLOW, *([ADDING, "There are 5 apples."] if solved else [])]
+    status, printed, log = evaluate_on(script, "--overflow-retries", retries)
+    assert status == 0, printed.err
+    assert (log[0]["correct"], log[0]["failed_checks"]) == (solved, {})
+    assert log[0]["ended"].startswith("" if solved else "MaxContextWindowOverflow: ")
+    assert log[0]["usage"]["completion_tokens"] >= (10 if solved else 5), "those of runs that overflowed count, too"
+
+
+def test_overflow_retries_are_a_setting_of_the_run(evaluate_on):
+    assert evaluate_on([OVERFLOW])[2][0]["ended"].startswith("MaxContextWindowOverflow: ")
+    status, printed, _ = evaluate_on([], "--overflow-retries", "1")
+    assert status == 2
+    assert "is the log of another run: overflow_retries 0, and now 1" in printed.err
+
+
+@pytest.fixture(scope="module")
+def replies():
+    with running() as upstream:
+        yield upstream
+
+
+@pytest.fixture
+def evaluate_on(replies, tmp_path, capsys):
+    """Run the benchmark on scripted replies of a server; return the status, what was printed, and the attempts."""
+
+    def run(script, *more):
+        replies.play(*script)
+        (tmp_path / "tasks").write_text(json.dumps({**APPLES, "servers": SERVERS}))
+        command = ["eval", "mcp", str(tmp_path / "tasks"), "--base-url", replies.url, "--model", "m", "--no-detect"]
+        status = main([*command, "--output", str(tmp_path / "log"), "--sandbox", "local", *more])
+        log = (tmp_path / "log").read_text().splitlines()[1:]
+        return status, capsys.readouterr(), list(map(json.loads, log))
+
+    return run
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------

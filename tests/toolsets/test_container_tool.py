@@ -7,6 +7,7 @@ import pytest
 from promptools.sandbox import CommandLimits, CommandResult, LocalSandbox
 from promptools.toolsets.in_distribution import plain_observation, tagged_observation
 from promptools.toolsets.in_distribution.container_tool import container_exec, read_command
+from promptools.toolsets.tool_timeout import ToolTimeoutError
 
 
 @pytest.fixture
@@ -67,11 +68,16 @@ def test_a_folder_and_an_environment_can_be_named(run, tmp_path):
     ("timeout", "shown"), [(1000, "after 1 seconds"), (0.1, "after 1 seconds"), (1, "after 1 seconds")]
 )
 def test_time_outs_are_in_milliseconds_and_small_ones_in_seconds(run, timeout, shown):
-    assert shown in run("sleep 20", timeout=timeout)
+    with pytest.raises(ToolTimeoutError) as caught:
+        run("sleep 20", timeout=timeout)
+    assert shown in caught.value.observation
 
 
 def test_no_time_out_is_longer_than_the_tools(sandbox):
-    assert "after 0.2 seconds" in container_exec(sandbox, plain_observation, 0.2)("sleep 20", timeout=100_000)
+    with pytest.raises(ToolTimeoutError, match=r"the command took more than 0\.2 seconds") as caught:
+        container_exec(sandbox, plain_observation, 0.2)("echo half; sleep 20", timeout=100_000)
+    assert (caught.value.seconds, caught.value.output) == (0.2, "half\n")
+    assert "after 0.2 seconds" in caught.value.observation
 
 
 def test_what_nobody_declared_is_no_error(run):
@@ -103,5 +109,7 @@ def test_what_the_model_reads_in_tags():
 
 
 def test_the_whole_group_ends_with_the_time(run, tmp_path):
-    text = run(["bash", "-c", f"{sys.executable} -c 'import time; time.sleep(60)' & echo $!; wait"], timeout=1)
+    with pytest.raises(ToolTimeoutError) as caught:
+        run(["bash", "-c", f"{sys.executable} -c 'import time; time.sleep(60)' & echo $!; wait"], timeout=1)
+    text = caught.value.observation
     assert "was ended" in text

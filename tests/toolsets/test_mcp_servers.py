@@ -12,12 +12,14 @@ import uvicorn
 
 from promptools.agent.functions.toolbox import Toolbox
 from promptools.errors import UsageError
-from promptools.toolsets.mcp import HttpServer, McpServers, McpToolError, StdioServer
+from promptools.toolsets.mcp import HttpServer, McpServers, McpTimeoutError, McpToolError, StdioServer
 from promptools.toolsets.mcp.name_mapping import tool_name
+from promptools.toolsets.tool_output import image_part
 
 SERVER = Path(__file__).with_name("mcp_test_server.py")
 HERE = StdioServer(sys.executable, [str(SERVER)])
 PICTURE = b"\x89PNG picture"
+PICTURE_BASE64 = base64.b64encode(PICTURE).decode()
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +97,10 @@ def test_a_tool_that_fails_is_an_error_for_the_model(toolset):
 
 
 def test_files_are_named(toolset):
-    text = call(toolset, "test_server__files")
+    output = call(toolset, "test_server__files")
+    text = output.text
+    assert [part["image_url"]["url"] for part in output.images] == [f"data:image/png;base64,{PICTURE_BASE64}"]
+    assert str(output) == text
     assert text.split("\n")[:3] == ["before", f"[image image/png, {len(PICTURE)} bytes]", "the text of a resource"]
     assert "[resource file:///x.txt: a link]" in text
     assert "cannot be decoded" in text
@@ -104,12 +109,26 @@ def test_files_are_named(toolset):
 @pytest.mark.exhaustive
 def test_files_are_written_where_that_is_wanted(tmp_path):
     with McpServers({"s": HERE}, timeout=20, files=tmp_path / "files") as toolset:
-        text = call(toolset, "s__files")
+        text = call(toolset, "s__files").text
     (line,) = [line for line in text.split("\n") if "bytes: " in line]
     path = Path(line.rpartition(": ")[2].rstrip("]"))
     assert path.read_bytes() == PICTURE
     assert path.parent == tmp_path / "files"
     assert path.suffix == ".png"
+
+
+@pytest.mark.exhaustive
+def test_images_are_only_named_where_that_is_wanted():
+    with McpServers({"s": HERE}, timeout=20, images=False) as toolset:
+        assert f"[image image/png, {len(PICTURE)} bytes]" in call(toolset, "s__files").split("\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "shown"),
+    [("image/png", 8 << 20, True), ("image/png", (8 << 20) + 1, False), ("image/tiff", 9, False)],
+)
+def test_images_that_are_shown(kind, size, shown):
+    assert (image_part(b"x" * size, kind) is not None) is shown
 
 
 def test_nothing_at_all_is_said_too(toolset):
@@ -120,8 +139,10 @@ def test_nothing_at_all_is_said_too(toolset):
 def test_a_call_that_takes_too_long_is_ended_and_the_server_stays():
     with McpServers({"s": HERE}, timeout=3) as toolset:
         (slow,) = [entry for entry in toolset.tools if entry.tool.name == "s__slow"]
-        with pytest.raises(McpToolError, match=r"3 seconds|[Tt]imed out"):
+        with pytest.raises(McpTimeoutError, match="'slow' did not answer within 3 seconds") as caught:
             slow.run()
+        assert isinstance(caught.value, McpToolError)
+        assert caught.value.seconds == 3
         assert call(toolset, "s__add", a=1, b=1) == "2"
 
 

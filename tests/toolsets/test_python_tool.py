@@ -7,6 +7,7 @@ from bubblewrapped import sandboxed
 
 from promptools.sandbox import CommandLimits, LocalSandbox
 from promptools.toolsets.in_distribution import PythonSession
+from promptools.toolsets.tool_timeout import ToolTimeoutError
 
 
 @pytest.fixture(params=["local", pytest.param("bubblewrap", marks=pytest.mark.bubblewrap)])
@@ -69,7 +70,10 @@ def test_exit_ends_the_code_and_not_the_interpreter(stateful):
 def test_a_time_out_starts_a_new_interpreter(sandbox):
     session = PythonSession(sandbox, stateful=True, timeout=1)
     session.run("x = 1")
-    text = session.run("print('begun', flush=True)\nwhile True: pass")
+    with pytest.raises(ToolTimeoutError) as caught:
+        session.run("print('begun', flush=True)\nwhile True: pass")
+    assert caught.value.output == "begun\n"
+    text = caught.value.observation
     assert text.startswith("begun\n[the command was ended after 1 seconds")
     assert text.endswith("the next call gets a new one]")
     assert "NameError" in session.run("x")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
 from promptools.wire.chat_decoder import REASONING_FIELDS
+from promptools.wire.message_content import split_content
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,9 @@ SUMMARY_INSTRUCTIONS = (
     " alone. Keep every fact that is still needed: what was found out, with exact names, paths, numbers and error"
     " messages; what was changed; what failed; what is left to do. Do not go on with the task yourself."
 )
+IMAGE_LEFT_OUT = "[an image was left out here]"
+IMAGE_CHARACTERS = 4000
+"""What an image counts as, in characters: some thousand tokens, as vision models make of a large one."""
 SUMMARY_HEADING = "Summary of the work so far:"
 
 
@@ -72,10 +76,10 @@ def without_reasoning(messages: Sequence[Message], end: int) -> list[Message]:
 
 
 def with_short_results(messages: Sequence[Message], start: int, end: int, characters: int) -> list[Message]:
-    """Return messages with the results between two positions shortened."""
+    """Return messages with the results between two positions shortened, and without their images."""
     return [
-        {**message, "content": shorten(message["content"], characters)}
-        if start <= at < end and message.get("role") == "tool" and isinstance(message.get("content"), str)
+        {**message, "content": shorten(_text(message, IMAGE_LEFT_OUT), characters)}
+        if start <= at < end and message.get("role") == "tool"
         else message
         for at, message in enumerate(messages)
     ]
@@ -111,7 +115,7 @@ def is_summary(message: Message) -> bool:
 
 def summary_request(messages: Sequence[Message], task: int, old: Sequence[int], characters: int) -> list[Message]:
     """Return the messages that ask for a summary, of at most about `characters`."""
-    asked = str(messages[task].get("content")) if task >= 0 else ""
+    asked = _text(messages[task], IMAGE_LEFT_OUT) if task >= 0 else ""
     share = max(200, (characters - len(asked)) // max(1, len(old)))
     work = "\n\n".join(shorten(_as_text(messages[at]), share) for at in old)
     return [
@@ -129,13 +133,20 @@ def with_summary(messages: Sequence[Message], task: int, old: Sequence[int], sum
     return [*before, made, *after], (len(before) - 1 if task >= 0 else -1)
 
 
+def _text(message: Message, image: str) -> str:
+    """Return a message's text, with `image` in place of each image."""
+    text, images = split_content(message.get("content"))
+    return "\n".join([*filter(None, [text]), *([image] * len(images))])
+
+
 def _as_text(message: Message) -> str:
     calls = [f"{call['function']['name']}({call['function']['arguments']})" for call in message.get("tool_calls") or ()]
-    parts = [*filter(None, [str(message.get("content") or "")]), *calls]
+    parts = [*filter(None, [_text(message, IMAGE_LEFT_OUT)]), *calls]
     return f"[{message.get('role')}] " + "\n".join(parts)
 
 
 def _flat(message: Message) -> str:
     """Return what of a message is in the prompt."""
     thought = "".join(str(message.get(key) or "") for key in REASONING_FIELDS)
-    return thought + _as_text(message)
+    images = len(split_content(message.get("content"))[1])
+    return thought + _as_text(message) + " " * (IMAGE_CHARACTERS * images)

@@ -12,7 +12,7 @@ from promptools.agent.functions.run_context import without_context
 from promptools.errors import UsageError
 from promptools.schema import Tools
 from promptools.schema.tool_definition import MARKS_KEY, marks_of
-from promptools.toolsets import AgentTool, Toolset
+from promptools.toolsets import AgentTool, ToolOutput, Toolset
 from promptools.toolsets.discovered_tools import KnownTools, with_discovered
 from promptools.types import Call, Result, Span
 
@@ -101,12 +101,17 @@ class Toolbox:
 
 
 def success_result(call: Call, value: Any) -> Result:
-    """Build the result of a tool's return value: a string as it is, anything else as JSON."""
+    """Build the result of a tool's return value: a string or a `ToolOutput` as it is, anything else as JSON."""
+    if isinstance(value, ToolOutput):
+        return Result(call.id, call.name, value.text, images=value.images)
     return Result(call.id, call.name, value if isinstance(value, str) else _to_json_text(value))
 
 
 def exception_result(call: Call, error: Exception) -> Result:
-    """Build the result of a tool's exception."""
+    """Build the result of a tool's exception; one with an `observation` is what the model reads, and no error."""
+    observation: object = getattr(error, "observation", "")
+    if observation and isinstance(observation, str):
+        return Result(call.id, call.name, observation)
     return error_result(call, f"Error: {type(error).__name__}: {error}")
 
 

@@ -37,6 +37,15 @@ def with_options(create: dict[str, Any], options: Mapping[str, Any], session: An
     return {**create, "extra_body": {**body, "promptools": merged}} if merged else create
 
 
+def mode_of(create: Mapping[str, Any], session: Any) -> object:
+    """Return the mode in which one of our clients asks for tools; None if it is not fixed, or for another client."""
+    if session is None:
+        return None
+    body: Mapping[str, Any] = create.get("extra_body") or {}
+    ours: Any = body.get("promptools")
+    return (is_object(ours) and ours.get("mode")) or session.settings.get("mode")
+
+
 def with_observers(client: Any, observers: Sequence[Observer]) -> Any:
     """Return a copy of one of our clients, or of a wrapped one, that these observers follow besides its own."""
     session: Session = client.promptools.with_settings(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from promptools.agent.loop.shown_images import result_content, without_images
 from promptools.agent.run_events import Transcript
 from promptools.schema.documents.json_guards import is_object
 from promptools.wire.chat_encoder import add_usage
@@ -32,6 +33,8 @@ class Conversation:
         self.usage: dict[str, Any] | None = None
         self.iterations = 0
         self.last: AccumulatedReply | None = None
+        self.shows_images = True
+        """Whether the model is shown the images of results."""
         self._own_ids = own_ids
         self._first_id = _next_own_id(messages)
 
@@ -51,11 +54,17 @@ class Conversation:
     def add_result(self, result: Result) -> None:
         """Add a tool's result."""
         self.results.append(result)
-        self.messages.append({"role": "tool", "tool_call_id": result.call_id, "content": result.content})
+        content = result_content(result, shown=self.shows_images)
+        self.messages.append({"role": "tool", "tool_call_id": result.call_id, "content": content})
 
     def replace(self, messages: list[dict[str, Any]], task: int) -> None:
         """Replace the messages by fewer or shorter ones; `task` is the task's position among them."""
         self.messages, self.task = messages, task
+
+    def drop_images(self) -> None:
+        """Replace the images of results by a note, those of later results too."""
+        self.shows_images = False
+        self.messages = without_images(self.messages)
 
     def transcript(self, ended: str = "answer") -> Transcript:
         """Return the conversation so far as a transcript."""

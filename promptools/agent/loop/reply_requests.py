@@ -24,10 +24,11 @@ from promptools.agent.harness_errors import (
 from promptools.agent.limits.run_limits import LimitTracker
 from promptools.agent.loop.loop_effects import LoopEffect, Pause, RequestReply
 from promptools.agent.loop.reply_collector import AccumulatedReply
+from promptools.agent.loop.shown_images import has_images, images_after_results, may_refuse_images
 from promptools.agent.policies.default_checks import check_default
 from promptools.agent.policies.exchange_failures import as_harness_error, failed_usage
 from promptools.agent.policies.paper_checks import check_paper
-from promptools.agent.run_events import RetryEvent
+from promptools.agent.run_events import CompactionEvent, RetryEvent
 from promptools.engine import parse
 from promptools.errors import Exhausted, ModelError, PromptoolsError, clip
 from promptools.fallback import RetryPolicy, classify, read_overflow
@@ -73,6 +74,7 @@ class ReplyRequester:
         self._conversation = conversation
         self._toolbox = toolbox
         self._tracker = tracker
+        self._images_accepted = False
         self._tools = toolbox.payloads(marks=settings.marks)
         compaction = settings.compaction
         self._compactor = (
@@ -151,17 +153,32 @@ class ReplyRequester:
         offered = {"tools": self._tools} if self._tools else {}
         while True:
             messages = [*self._conversation.messages, *feedback]
-            body = {**self._create, **parameters, **offered, "messages": messages}
+            sent = messages if self._settings.marks else images_after_results(messages)
+            body = {**self._create, **parameters, **offered, "messages": sent}
             try:
                 reply: AccumulatedReply = yield from self._send(body)
             except Exception as error:  # whatever a client raises
-                if not is_overflow(error):
+                if is_overflow(error):
+                    yield from self._shorten_after(error, size(messages))
+                elif self._images_refused(error):
+                    yield from self._drop_images()
+                else:
                     raise
-                yield from self._shorten_after(error, size(messages))
                 continue
+            self._images_accepted = self._images_accepted or has_images(messages)
             if self._compactor:
                 self._compactor.learn(self._prompt_tokens(reply), size(messages))
             return reply
+
+    def _images_refused(self, error: Exception) -> bool:
+        """Whether a request may have failed because of its images: none have been accepted in this run."""
+        unproved = not self._images_accepted and has_images(self._conversation.messages)
+        return unproved and not isinstance(error, HarnessError) and may_refuse_images(error)
+
+    def _drop_images(self) -> Generator[LoopEffect, Any, None]:
+        before = size(self._conversation.messages)
+        self._conversation.drop_images()
+        yield CompactionEvent("images", before, size(self._conversation.messages))
 
     def _prompt_tokens(self, reply: AccumulatedReply) -> int | None:
         """Return the tokens of the prompt that led to a reply, as far as the server counts them."""

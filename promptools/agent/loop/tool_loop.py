@@ -24,6 +24,7 @@ from promptools.agent.limits.run_limits import LimitTracker
 from promptools.agent.loop.loop_effects import LoopEffect, LoopGenerator, RunTools
 from promptools.agent.loop.reply_requests import ReplyRequester, RequestSettings
 from promptools.agent.policies.announced_calls import NUDGE, announces_call
+from promptools.agent.policies.execution_timeouts import with_execution_timeouts
 from promptools.agent.run_events import CallEvent, ResultEvent, RetryEvent, StepEvent
 
 if TYPE_CHECKING:
@@ -109,7 +110,10 @@ class RunLoop:
         if prepared.work is None:
             return prepared
         context = RunContext(prepared.call, self.conversation.iterations, before, self._settings.state)
-        return PreparedCall(prepared.call, bind_context(prepared.work, context), parallel=prepared.parallel)
+        work = bind_context(prepared.work, context)
+        if self._settings.requests.policy.checks == "paper":
+            work = with_execution_timeouts(work)
+        return PreparedCall(prepared.call, work, parallel=prepared.parallel)
 
     def _run_calls(self, prepared: list[PreparedCall]) -> Generator[LoopEffect, Any, None]:
         """Run calls one after the other, or all at once where each allows it."""

@@ -23,6 +23,7 @@ from promptools.recording.redaction import REDACTED
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.transport import Session, intercept, library_of
 from promptools.types import Result, ServerInfo
+from promptools.wire.message_content import split_content
 
 if TYPE_CHECKING:
     import os
@@ -49,8 +50,8 @@ class Tape:
     """The messages that the run began with."""
     messages: list[dict[str, Any]]
     """The conversation as far as it went; calls that were not run have a result that says so."""
-    results: dict[str, str] = field(repr=False)
-    """The results of calls by their ids."""
+    results: dict[str, Any] = field(repr=False)
+    """The results of calls by their ids: texts, or lists of parts."""
     exchanges: list[dict[str, Any]] = field(repr=False)
     date: str = ""
     ended: str | None = None
@@ -68,7 +69,7 @@ def read_tape(path: str | os.PathLike[str]) -> Tape:
     task: list[dict[str, Any]] | None = None
     messages: list[dict[str, Any]] = []
     exchanges: list[dict[str, Any]] = []
-    results: dict[str, str] = {}
+    results: dict[str, Any] = {}
     date, ended = "", None
     for row in _rows(Path(path)):
         match row.get("row"):
@@ -123,7 +124,7 @@ def _with_closed_calls(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 class ReplayedToolbox(Toolbox):
     """The tools of an agent, whose results come from a tape."""
 
-    def __init__(self, toolbox: Toolbox, results: dict[str, str]) -> None:
+    def __init__(self, toolbox: Toolbox, results: dict[str, Any]) -> None:
         self.__dict__.update(toolbox.__dict__)
         self._results = results
 
@@ -135,7 +136,9 @@ class ReplayedToolbox(Toolbox):
         content = self._results.get(call_id)
         if content is None:
             raise TapeMismatch(f"the tape holds no result of {prepared.call.name!r} ({call_id})")
-        result = Result(call_id, prepared.call.name, content, is_error=content.startswith(ERROR_PREFIX))
+        text, images = split_content(content)
+        failed = text.startswith(ERROR_PREFIX)
+        result = Result(call_id, prepared.call.name, text, is_error=failed, images=images)
         return PreparedCall(prepared.call, None, result)
 
 

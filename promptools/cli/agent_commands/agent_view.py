@@ -35,6 +35,7 @@ class AgentView:
 
     def __init__(self) -> None:
         self._stack = ExitStack()
+        self._console: Any = None
         self._status: Any = None
         self._began = time.monotonic()
         self._usage: dict[str, Any] | None = None
@@ -45,7 +46,8 @@ class AgentView:
         if sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
             from rich.console import Console
 
-            self._status = self._stack.enter_context(Console(highlight=False).status("working"))
+            self._console = Console(highlight=False)
+            self._status = self._stack.enter_context(self._console.status("working"))
         return self
 
     def __exit__(
@@ -107,16 +109,16 @@ class AgentView:
         self._in_text += printable(text)
         while "\n" in self._in_text:
             line, _, self._in_text = self._in_text.partition("\n")
-            print_styled([(line, style)])
+            print_styled([(line, style)], self._console)
 
     def _end_text(self) -> None:
         if self._in_text:
-            print_styled([(self._in_text, self._style)])
+            print_styled([(self._in_text, self._style)], self._console)
             self._in_text = ""
 
     def _line(self, *pieces: tuple[str, str]) -> None:
         self._end_text()
-        print_styled(pieces)
+        print_styled(pieces, self._console)
 
 
 def printable(text: str) -> str:

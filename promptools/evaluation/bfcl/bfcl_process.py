@@ -47,6 +47,7 @@ class BfclProcess:
     """
 
     def __init__(self, python: str, folder: Path, settings: Mapping[str, Any]) -> None:
+        self.settings = settings
         self._python = python
         self._log = folder / LOG
         folder.mkdir(parents=True, exist_ok=True)

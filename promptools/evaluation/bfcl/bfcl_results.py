@@ -37,15 +37,17 @@ class BfclAnswer:
     seconds: float = 0.0
 
 
-def remove_failures(folder: Path) -> set[str]:
+def remove_failures(folder: Path, *, overflows: bool = False) -> set[str]:
     """Remove results that are errors, and lines that were cut off, from the files of a run; return the ids of others.
 
-    Of several results of one question, the last one stays.
+    `overflows` removes those whose conversation did not fit into the context, too. Of several results of one question,
+    the last one stays.
     """
+    failure = _failure if overflows else _error
     ids: set[str] = set()
     for path in sorted((folder / "result").rglob("*_result.json")):
         lines = [line for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if line.strip()]
-        kept = {row["id"]: line for line in lines if (row := _read_row(line)) is not None and not _error(row)}
+        kept = {row["id"]: line for line in lines if (row := _read_row(line)) is not None and not failure(row)}
         if len(kept) < len(lines):
             part = path.with_suffix(".part")
             part.write_text("".join(f"{line}\n" for line in kept.values()), encoding="utf-8")

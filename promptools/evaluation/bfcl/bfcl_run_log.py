@@ -23,10 +23,15 @@ class BfclRunLog(ResumableLog):
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.replies: Counter[str] = Counter()
         """How many replies there were in each mode, and how many with a call that the server missed or got wrong."""
+        self.overflow_retries = 0
+        """How many times the questions whose context overflowed were asked again."""
         super().__init__(folder / FILE, settings)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Count a reply."""
+        """Count a reply, or a retry."""
+        if "overflow_retry" in row:
+            self.overflow_retries += 1
+            return
         self.replies[f"in {row.get('mode')} mode"] += 1
         self.replies["with a repaired call"] += bool(row.get("repaired"))
 
@@ -35,6 +40,12 @@ class BfclRunLog(ResumableLog):
         native = reply.trace.mode == "native"
         repaired = any(call.fixes or (native and call.dialect != "native") for call in reply.calls)
         row = {"mode": reply.trace.mode, "repaired": repaired}
+        self.write(row)
+        self.add(row)
+
+    def record_overflow_retry(self) -> None:
+        """Record that the questions whose context overflowed are asked again."""
+        row = {"overflow_retry": self.overflow_retries + 1}
         self.write(row)
         self.add(row)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,14 +14,21 @@ from promptools.agent import Agent
 from promptools.errors import UsageError
 from promptools.evaluation.mcp.checks import RunOutcome, fill_in
 from promptools.evaluation.mcp.mcp_task_file import McpTask
-from promptools.evaluation.tasks.agent_solver import run_agent
-from promptools.evaluation.tasks.task_runner import Solution
+from promptools.evaluation.tasks.agent_solver import FinishedRun, OverflowRetries, run_to_end
+from promptools.evaluation.tasks.task_runner import Solution, Unanswered
 from promptools.sandbox import Command, CommandResult, Sandbox
 from promptools.toolsets import Toolset
 from promptools.toolsets.mcp import HttpServer, McpServers
 from promptools.toolsets.mcp.server_settings import McpServer
 
 PREFIX = "promptools-eval-"
+
+
+@dataclass(frozen=True, slots=True)
+class McpRun(FinishedRun):
+    """A run, and the checks that failed after it, with the reason."""
+
+    failed_checks: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +43,24 @@ class McpSolver:
     """Returns the sandbox in which commands of checks run."""
     timeout: float = 60.0
     """Seconds that a call of a server may take."""
+    overflow_retries: int = 0
+    """Times that a run whose context overflows is begun again, with new servers and an empty folder."""
 
     def __call__(self, task: McpTask, repeat: int) -> Solution:  # noqa: ARG002
-        """Return the answer, the tokens of the whole run, and the checks that failed."""
+        """Return the answer, the tokens of all runs, and the checks that failed in the last one."""
+        finished, _, usage = OverflowRetries(self.overflow_retries).run(partial(self._run, task))
+        if finished.reason:
+            raise Unanswered(finished.reason, usage)
+        return Solution(finished.transcript.content, usage, finished.failed_checks)
+
+    def _run(self, task: McpTask) -> McpRun:
+        """Let an agent work with servers and a folder of their own, and check what came of it."""
         with TemporaryDirectory(prefix=PREFIX) as folder:
             workspace = Path(folder).resolve()
             with self._servers(task, workspace) as toolset:
-                transcript = run_agent(self.make_agent(toolset), fill_in(task.prompt, workspace))
+                transcript, reason = run_to_end(self.make_agent(toolset), fill_in(task.prompt, workspace))
+                if reason:
+                    return McpRun(transcript, reason)
                 tools = {entry.tool.name: entry.run for entry in toolset.tools}
 
                 def call_tool(name: str, arguments: dict[str, Any]) -> str:
@@ -54,7 +73,7 @@ class McpSolver:
                 calls = list(zip(transcript.calls, transcript.results, strict=False))
                 outcome = RunOutcome(transcript.content, calls, call_tool, run_command, workspace)
                 failures = {check.label: check.failure(outcome) for check in task.checks}
-        return Solution(transcript.content, transcript.usage, {label: why for label, why in failures.items() if why})
+        return McpRun(transcript, failed_checks={label: why for label, why in failures.items() if why})
 
     def check_tools(self, tasks: Iterable[McpTask]) -> None:
         """Start all servers once; raise `UsageError` if a check names a tool that they do not have.

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from promptools.agent import Agent, Transcript, trajectory
-from promptools.agent.harness_errors import MaxContextWindowOverflow
+from promptools.agent import Agent, trajectory
 from promptools.errors import UsageError
 from promptools.evaluation.swe.swe_instances import SweInstance
 from promptools.evaluation.swe.work_trees import WorkTreeChanges
-from promptools.evaluation.tasks.agent_solver import run_to_end
+from promptools.evaluation.tasks.agent_solver import FinishedRun, OverflowRetries, run_to_end
 from promptools.evaluation.tasks.task_runner import Solution, Unanswered
 from promptools.sandbox import Sandbox
 
@@ -36,17 +35,10 @@ MAX_PATCH = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class _Try:
-    """What came of one run of an agent."""
+class SweRun(FinishedRun):
+    """A run, and what it changed."""
 
-    transcript: Transcript
-    reason: str
-    """Why there is no answer."""
-    patch: str
-
-    @property
-    def overflowed(self) -> bool:
-        return self.reason.startswith(f"{MaxContextWindowOverflow.__name__}:")
+    patch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +66,15 @@ class SweSolver:
 
     def __call__(self, instance: SweInstance, repeat: int) -> Solution:  # noqa: ARG002
         """Return the patch, and the tokens of all runs."""
-        usage: Counter[str] = Counter()
-        retries = self.overflow_retries
-        while True:
-            made = self._run(instance)
-            usage.update({name: n for name, n in (made.transcript.usage or {}).items() if isinstance(n, int)})
-            if not made.overflowed or not retries:
-                break
-            retries -= 1
-        self._write(instance, made, self.overflow_retries - retries)
+        made, retried, usage = OverflowRetries(self.overflow_retries).run(partial(self._run, instance))
+        self._write(instance, made, retried)
         if made.reason:
             raise Unanswered(made.reason, usage)
         if len(made.patch) > MAX_PATCH:
             raise Unanswered(f"the patch has {len(made.patch)} characters; {MAX_PATCH} are the most", usage)
         return Solution(made.patch, usage)
 
-    def _run(self, instance: SweInstance) -> _Try:
+    def _run(self, instance: SweInstance) -> SweRun:
         with TemporaryDirectory(prefix="promptools-swe-", ignore_cleanup_errors=True) as temporary:
             folder = Path(temporary).resolve()
             root = folder / "testbed"
@@ -100,9 +85,9 @@ class SweSolver:
                 transcript, reason = run_to_end(
                     self.make_agent(sandbox), prompt.replace(PROBLEM, instance.problem_statement)
                 )
-            return _Try(transcript, reason, changes.patch())
+            return SweRun(transcript, reason, changes.patch())
 
-    def _write(self, instance: SweInstance, made: _Try, retried: int) -> None:
+    def _write(self, instance: SweInstance, made: SweRun, retried: int) -> None:
         config: dict[str, Any] = {
             "repo": instance.repo,
             "base_commit": instance.base_commit,

@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from promptools.agent import Agent, Transcript
-from promptools.agent.harness_errors import TerminatingError
+from promptools.agent.harness_errors import MaxContextWindowOverflow, TerminatingError
 from promptools.evaluation.tasks.task_file import Task
 from promptools.evaluation.tasks.task_runner import Solution, Unanswered
 
 OpenAgent: TypeAlias = Callable[[], AbstractContextManager[Agent]]
-"""Returns an agent for one attempt, with a workspace of its own if its tools need one."""
+"""Returns an agent for one run, with a workspace of its own if its tools need one."""
 
 ANSWER_FORMAT = "Put the final answer in \\boxed{}."
 
 
-def run_to_end(agent: Agent, prompt: str, overflow_retries: int = 0) -> tuple[Transcript, str]:
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """What came of one run of an agent."""
+
+    transcript: Transcript
+    reason: str = ""
+    """Why there is no answer; empty if there is one."""
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether the run ended because the context overflowed."""
+        return self.reason.startswith(f"{MaxContextWindowOverflow.__name__}:")
+
+
+RunT = TypeVar("RunT", bound=FinishedRun)
+
+
+@dataclass(frozen=True, slots=True)
+class OverflowRetries:
+    """How often a run whose context overflows is begun again; the next one must not see what the last one left."""
+
+    most: int = 0
+
+    def run(self, begin: Callable[[], RunT]) -> tuple[RunT, int, Counter[str]]:
+        """Run until the context does not overflow; return the last run, the number of retries, and all tokens."""
+        usage: Counter[str] = Counter()
+        retries = 0
+        while True:
+            finished = begin()
+            usage.update({name: n for name, n in (finished.transcript.usage or {}).items() if isinstance(n, int)})
+            if not finished.overflowed or retries == self.most:
+                return finished, retries, usage
+            retries += 1
+
+
+def run_to_end(agent: Agent, prompt: str) -> tuple[Transcript, str]:
     """Let an agent work on a task; return the transcript, and why it has no answer, empty if it has one."""
     try:
-        return agent.run(prompt, overflow_retries=overflow_retries), ""
+        return agent.run(prompt), ""
     except TerminatingError as error:
         return error.transcript or Transcript([], ended=type(error).__name__), f"{type(error).__name__}: {error}"
-
-
-def run_agent(agent: Agent, prompt: str, overflow_retries: int = 0) -> Transcript:
-    """Let an agent work on a task; return the transcript.
-
-    A run that ends at a limit, or because the context overflows, has no answer, and that is its result: it raises
-    `Unanswered` with the tokens of the whole run.
-    """
-    transcript, reason = run_to_end(agent, prompt, overflow_retries)
-    if reason:
-        raise Unanswered(reason, transcript.usage)
-    return transcript
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +72,17 @@ class AgentSolver:
     """Times that a run whose context overflows is begun again."""
 
     def __call__(self, task: Task, repeat: int) -> Solution:  # noqa: ARG002
-        """Return the answer to a question, and the tokens of the whole run."""
-        with self.open_agent() as agent:
-            transcript = run_agent(agent, f"{task.question}\n\n{self.answer_format}", self.overflow_retries)
-        return Solution(transcript.content, transcript.usage)
+        """Return the answer to a question, and the tokens of all runs.
+
+        A run that ends at a limit, or because the context overflows, has no answer, and that is its result: it raises
+        `Unanswered`.
+        """
+
+        def begin() -> FinishedRun:
+            with self.open_agent() as agent:
+                return FinishedRun(*run_to_end(agent, f"{task.question}\n\n{self.answer_format}"))
+
+        finished, _, usage = OverflowRetries(self.overflow_retries).run(begin)
+        if finished.reason:
+            raise Unanswered(finished.reason, usage)
+        return Solution(finished.transcript.content, usage)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from promptools.sandbox import Sandbox
 from promptools.sandbox.protocol import Command
-from promptools.toolsets.in_distribution.observations import Observation
+from promptools.toolsets.in_distribution.observations import Observation, observe
 
 _LEAST_MILLISECONDS = 1000
 """A smaller time-out is in seconds: models mean milliseconds, but no command is given less than a second."""
@@ -29,7 +29,7 @@ def container_exec(sandbox: Sandbox, observation: Observation, timeout: float) -
         seconds = default if timeout is None else min(_to_seconds(timeout), default)
         folder = _inside(sandbox.workspace, workdir)
         result = sandbox.run(read_command(command), cwd=folder, env=_strings(env), timeout=seconds)
-        return observation(result, seconds)
+        return observe(result, seconds, observation)
 
     default = timeout
     return run

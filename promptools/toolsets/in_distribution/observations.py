@@ -6,9 +6,23 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from promptools.sandbox import CommandResult
+from promptools.toolsets.tool_timeout import ToolTimeoutError
 
 Observation: TypeAlias = Callable[[CommandResult, float], str]
 """Gets the result and the seconds that the command had; returns the text for the model."""
+
+
+def observe(result: CommandResult, seconds: float, observation: Observation, note: str = "") -> str:
+    """Return what the model reads, with a note after it; raise it as `ToolTimeoutError` if the time was up."""
+    text = observation(result, seconds) + note
+    if result.timed_out:
+        raise ToolTimeoutError(
+            f"the command took more than {seconds:g} seconds",
+            seconds=seconds,
+            output=result.output,
+            observation=text,
+        )
+    return text
 
 
 def plain_observation(result: CommandResult, seconds: float) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from promptools.sandbox import CommandResult, Sandbox, SandboxProcess
 from promptools.sandbox.protocol import TIMED_OUT
 from promptools.sandbox.running.output_buffer import OutputBuffer
-from promptools.toolsets.in_distribution.observations import Observation, plain_observation
+from promptools.toolsets.in_distribution.observations import Observation, observe, plain_observation
 
 PROGRAM = "python3"
 DEFAULT_OUTPUT = 10_000
@@ -58,13 +58,12 @@ class PythonSession:
         self._lock = Lock()
 
     def run(self, code: str, **_: Any) -> str:
-        """Run code and return what the model reads."""
+        """Run code and return what the model reads; raise `ToolTimeoutError` if the time is up."""
         with self._lock:
             result, gone = self._run(code)
             if gone or not self._stateful:
                 self.close()
-        text = self._observation(result, self._timeout)
-        return text + LOST if gone and self._stateful else text
+        return observe(result, self._timeout, self._observation, LOST if gone and self._stateful else "")
 
     def close(self) -> None:
         """End the interpreter."""

@@ -21,8 +21,10 @@ from anyio.from_thread import start_blocking_portal
 from promptools.errors import PromptoolsError, UsageError, clip, without_credentials
 from promptools.toolsets.agent_tool import AgentTool, Toolset
 from promptools.toolsets.mcp.name_mapping import tool_name
-from promptools.toolsets.mcp.results import result_text
+from promptools.toolsets.mcp.results import result_output
 from promptools.toolsets.mcp.server_settings import HttpServer, McpServer, StdioServer, read_file, read_server
+from promptools.toolsets.tool_output import ToolOutput
+from promptools.toolsets.tool_timeout import ToolTimeoutError
 from promptools.types import Tool
 
 if TYPE_CHECKING:
@@ -41,12 +43,16 @@ class McpToolError(PromptoolsError):
     """An MCP tool failed, or its server; the message is for the model."""
 
 
+class McpTimeoutError(McpToolError, ToolTimeoutError):
+    """An MCP tool took too long."""
+
+
 class McpServers:
     """Connections to MCP servers; entering it returns their tools as a `Toolset`.
 
     `servers` are settings by name; the tools are called `name__tool`. A call takes at most `timeout` seconds, and so
-    does connecting. Images and other files that tools return are written to `files`, if given. Raises `McpToolError`
-    if a server cannot be reached.
+    does connecting. Images and other files that tools return are written to `files`, if given. The model is shown the
+    images, if it takes any; `images=False` only names them. Raises `McpToolError` if a server cannot be reached.
     """
 
     def __init__(
@@ -55,16 +61,20 @@ class McpServers:
         *,
         timeout: float = 60.0,
         files: Path | str | None = None,
+        images: bool = True,
     ) -> None:
         self._servers = {name: read_server(name, settings) for name, settings in servers.items()}
         self._timeout = timeout
         self._files = None if files is None else Path(files)
+        self._images = images
         self._stack = ExitStack()
 
     @classmethod
-    def from_file(cls, path: Path | str, *, timeout: float = 60.0, files: Path | str | None = None) -> McpServers:
+    def from_file(
+        cls, path: Path | str, *, timeout: float = 60.0, files: Path | str | None = None, images: bool = True
+    ) -> McpServers:
         """Return the servers of a JSON file with `mcpServers`, as MCP clients have it."""
-        return cls(read_file(path), timeout=timeout, files=files)
+        return cls(read_file(path), timeout=timeout, files=files, images=images)
 
     def __enter__(self) -> Toolset:
         try:
@@ -106,18 +116,19 @@ class McpServers:
         tool = Tool(full, description, dict(entry.input_schema), dangerous=not reads_only)
         return AgentTool(tool, self._function(server, entry.name, client, portal), parallel=reads_only)
 
-    def _function(self, server: str, name: str, client: Client, portal: BlockingPortal) -> Callable[..., str]:
-        def run(**arguments: Any) -> str:
+    def _function(self, server: str, name: str, client: Client, portal: BlockingPortal) -> Callable[..., Any]:
+        def run(**arguments: Any) -> str | ToolOutput:
             try:
                 result = portal.call(_call_tool, client, name, arguments, self._timeout)
-            except TimeoutError:
-                raise McpToolError(f"{name!r} did not answer within {self._timeout:g} seconds") from None
             except Exception as error:
+                if _is_timeout(error):
+                    message = f"{name!r} did not answer within {self._timeout:g} seconds"
+                    raise McpTimeoutError(message, seconds=self._timeout) from None
                 raise McpToolError(f"the MCP server {server!r} failed: {_reason(error)}") from error
-            text = result_text(result, self._files)
+            output = result_output(result, self._files, images=self._images)
             if result.is_error:
-                raise McpToolError(text)
-            return text
+                raise McpToolError(output.text)
+            return output if output.images else output.text
 
         return run
 
@@ -165,6 +176,13 @@ async def _list_tools(client: Client, timeout: float) -> list[mcp_types.Tool]:
 async def _call_tool(client: Client, name: str, arguments: dict[str, Any], timeout: float) -> mcp_types.CallToolResult:
     with anyio.fail_after(timeout):
         return await client.call_tool(name, arguments)
+
+
+def _is_timeout(error: Exception) -> bool:
+    """Whether the time was up: for us, or for the client, which also waits that long for a response."""
+    from mcp_types import REQUEST_TIMEOUT
+
+    return isinstance(error, TimeoutError) or getattr(error, "code", None) == REQUEST_TIMEOUT
 
 
 def _reason(error: BaseException) -> str:

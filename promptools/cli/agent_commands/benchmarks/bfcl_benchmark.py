@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from promptools.cli.agent_commands.benchmarks.benchmark_run import json_object, print_report
+from promptools.cli.agent_commands.benchmarks.benchmark_run import add_overflow_retries, json_object, print_report
 from promptools.cli.agent_commands.benchmarks.proxy_thread import serve_in_thread
 from promptools.cli.progress_bar import show_progress
 from promptools.cli.server_commands.chat_command import connect, default_model
@@ -19,7 +20,7 @@ from promptools.errors import UsageError, without_credentials
 from promptools.types import ModeName
 
 if TYPE_CHECKING:
-    from promptools.evaluation.bfcl import BfclRunLog
+    from promptools.evaluation.bfcl import BfclProcess, BfclRunLog
 
 NAME = "bfcl"
 
@@ -50,6 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--request", type=json_object, default={}, metavar="JSON", help="keys of each request, as {'temperature': 1}"
     )
+    add_overflow_retries(parser)
     parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
     parser.add_argument(
         "--direct",
@@ -64,14 +66,17 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask the questions that have no answer yet; return 1 if some of them failed."""
-    from promptools.evaluation.bfcl import BfclProcess, BfclRunLog, find_python, remove_failures
+    from promptools.evaluation.bfcl import BfclProcess, BfclRunLog, find_python, read_answers
+    from promptools.evaluation.bfcl.bfcl_worker import OVERFLOW
 
     _check(arguments)
     python, folder = find_python(arguments.bfcl_python), Path(arguments.output)
     with connect(arguments) as client:
         model, server, key = arguments.model or default_model(client), str(client.base_url), client.api_key
     work = {name: getattr(arguments, name) for name in ("categories", "limit", "seed", "threads", "request")}
-    with BfclProcess(python, folder, {**work, "model": model}) as process:
+    start = partial(BfclProcess, python, folder, {**work, "model": model})
+    with ExitStack() as stack:
+        process = stack.enter_context(start())
         settings = {
             "benchmark": NAME,
             "bfcl-eval": process.version,
@@ -81,15 +86,28 @@ def run(arguments: argparse.Namespace) -> int:
             "mode": arguments.mode or "",
             "direct": arguments.direct,
         }
-        with BfclRunLog(folder, settings) as log, _serve(arguments, server, log) as base_url:
-            kept = remove_failures(folder)
-            chosen = process.start(base_url, key)
-            with show_progress(model) as show:
-                for done, (name, error) in enumerate(process.answers(), len(kept.intersection(chosen)) + 1):
-                    show(f"{name}: {without_credentials(error) or 'answered'}", done, len(chosen))
-    return _report(
-        arguments, log, {**settings, "server": without_credentials(server), "limit": arguments.limit or "all"}
-    )
+        log = stack.enter_context(BfclRunLog(folder, settings))
+        base_url = stack.enter_context(_serve(arguments, server, log))
+        _ask(process, folder, base_url, key)
+        while log.overflow_retries < arguments.overflow_retries and any(
+            answer.mistake == OVERFLOW for answer in read_answers(folder)
+        ):
+            log.record_overflow_retry()
+            with start() as again:  # a new process: the package keeps the state of a conversation in its own
+                _ask(again, folder, base_url, key, overflows=True)
+    shown = {"limit": arguments.limit or "all", "overflow_retries": arguments.overflow_retries}
+    return _report(arguments, log, {**settings, "server": without_credentials(server), **shown})
+
+
+def _ask(process: BfclProcess, folder: Path, base_url: str, key: str, *, overflows: bool = False) -> None:
+    """Ask the questions without a result, and those whose context overflowed if `overflows`; check all answers."""
+    from promptools.evaluation.bfcl import remove_failures
+
+    kept = remove_failures(folder, overflows=overflows)
+    chosen = process.start(base_url, key)
+    with show_progress(str(process.settings["model"])) as show:
+        for done, (name, error) in enumerate(process.answers(), len(kept.intersection(chosen)) + 1):
+            show(f"{name}: {without_credentials(error) or 'answered'}", done, len(chosen))
 
 
 def _check(arguments: argparse.Namespace) -> None:

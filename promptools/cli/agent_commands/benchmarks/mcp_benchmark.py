@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from promptools.cli.agent_commands.benchmarks.benchmark_run import (
+    add_overflow_retries,
     add_repeated_run,
     digest,
     make_agent,
@@ -33,6 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--tool-timeout", type=seconds, default=60.0, metavar="S", help="seconds that a server may take (60)"
     )
     add_repeated_run(parser, repeats=1)
+    add_overflow_retries(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,7 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
     with connect(arguments) as client:
         model = arguments.model or default_model(client)
         solver = McpSolver(
-            partial(_make_agent, arguments, client, model), partial(open_workspace, arguments), arguments.tool_timeout
+            partial(_make_agent, arguments, client, model),
+            partial(open_workspace, arguments),
+            arguments.tool_timeout,
+            arguments.overflow_retries,
         )
         # what is wrong with the servers or the sandbox is said at once, and not as the error of each attempt
         solver.check_tools(tasks)
@@ -55,7 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
                 open_workspace(arguments, Path(folder)).close()
         # the settings of servers are known to the digest without their secrets
         parts = [(task.id, task.prompt, repr(task.servers), [check.label for check in task.checks]) for task in tasks]
-        settings = {"benchmark": NAME, "model": model, "tasks": digest(parts)}
+        settings = {
+            "benchmark": NAME,
+            "model": model,
+            "tasks": digest(parts),
+            "overflow_retries": arguments.overflow_retries,
+        }
         return run_and_report(arguments, client, tasks, solver, f"MCP: {model}", settings)
 
 

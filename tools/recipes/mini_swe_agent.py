@@ -1,0 +1,14 @@
+"""mini-swe-agent, whose inspector opens our trajectories, without what only its own agents need.
+
+Those are the clients of models and the loader of data sets, which bring half a gigabyte.
+"""
+
+from __future__ import annotations
+
+from recipes.recipe import Recipe
+
+LEFT_OUT = ("datasets", "litellm", "openai")
+
+MINI_SWE_AGENT = Recipe(
+    ("mini-swe-agent==2.4.6",), overrides=tuple(f"{name}; sys_platform == 'never'" for name in LEFT_OUT)
+)
