@@ -99,6 +99,19 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "claude-code": frameworks.CLAUDE_CODE,
     # the package that grades SWE-bench: it loads our predictions and writes the report that is read
     "swebench": Recipe(("swebench==5.0.2",), takes="0.4 GB"),
+    # batches on a cluster: Ray Data, and what `promptools batch` needs
+    "ray": Recipe(
+        (
+            "ray[data]==2.60.0",
+            "fsspec==2026.9.0",
+            "openai==3.54.0",
+            "psutil==7.2.2",
+            "rich==15.0.0",
+            "tenacity==9.2.1",
+            *CORE,
+        ),
+        takes="0.7 GB",
+    ),
     # the Berkeley Function Calling Leaderboard, for `promptools eval bfcl`
     "bfcl": BFCL,
     # the linters of deploy/

