@@ -10,7 +10,7 @@ from promptools.types import ModeName
 if TYPE_CHECKING:
     import openai
 
-    from promptools.client import AsyncOpenAI, OpenAI
+    from promptools.client import AsyncOpenAI
     from promptools.profiles import Config
 
 CONNECT_SECONDS = 10.0
@@ -37,8 +37,8 @@ class ActorSettings:
     """Maximum number of requests under way in the actor."""
 
     @classmethod
-    def of_client(cls, client: OpenAI, **others: Any) -> ActorSettings:
-        """Return settings with the server, key, config and provider that a client has found on this machine."""
+    def of_client(cls, client: Any, **others: Any) -> ActorSettings:
+        """Return settings with the server, key, config and provider that a client of promptools has found here."""
         session = client.promptools
         return cls(
             base_url=str(client.base_url),

@@ -28,7 +28,7 @@ class ChunkSource:
     items: Iterable[Any]
     size: int
     on_this_node: bool
-    """Whether they can be read on the node of this process only."""
+    """Whether they can be read on the node of this process only, which is where a local file is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,13 @@ def stream_chunks(ray: Any, source: ChunkSource, operation: ChunkOperation) -> I
     dataset = dataset.map_batches(operation.call, **_AS_BLOCKS, **operation.options)
     for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=READ_AHEAD):
         for cell in block.column(CELL):
-            yield pickle.loads(cell.as_py())
+            yield _decode(cell)
 
 
 def decode_chunk(block: Any) -> list[Any]:
     """Return what is in the chunk of a block."""
     (cell,) = block.column(CELL)
-    items: list[Any] = pickle.loads(cell.as_py())
-    return items
+    return _decode(cell)
 
 
 def encode_chunk(values: list[Any]) -> Any:
@@ -73,15 +72,19 @@ def encode_chunk(values: list[Any]) -> Any:
     return pyarrow.table({CELL: pyarrow.array([pickle.dumps(values)], pyarrow.large_binary())})
 
 
+def _decode(cell: Any) -> list[Any]:
+    # the cells come from processes of this run, to which Ray itself sends functions in pickle
+    values: list[Any] = pickle.loads(cell.as_buffer())  # noqa: S301
+    return values
+
+
 _AS_BLOCKS: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow"}
 
 
 def _placement(ray: Any, source: ChunkSource) -> dict[str, Any]:
     if not source.on_this_node:
         return {}
-    strategies = import_module("ray.util.scheduling_strategies")
-    node = ray.get_runtime_context().get_node_id()
-    return {"scheduling_strategy": strategies.NodeAffinitySchedulingStrategy(node, soft=False)}
+    return {"label_selector": {"ray.io/node-id": ray.get_runtime_context().get_node_id()}}
 
 
 def _read_chunks(_: Any, items: Iterable[Any], size: int) -> Iterator[Any]:

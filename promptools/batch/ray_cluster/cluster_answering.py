@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 from promptools.batch.adaptive_limit import AdaptiveLimit
@@ -28,7 +28,7 @@ from promptools.errors import PromptoolsError, UpstreamError
 ACTOR_CPUS = 0.25
 """Processors of an actor, which waits most of the time: four fit on a node with one, also after another node died."""
 MAX_CHUNK = 16
-"""Maximum number of requests in a chunk. All of them are sent again if their actor ends before the last has a result."""
+"""Maximum number of requests in a chunk: they are sent again if their actor ends before the last has a result."""
 
 
 class ClusterAnswering:
@@ -45,14 +45,16 @@ class ClusterAnswering:
         Raises `UpstreamError` if a server is away for too long or refuses the key.
         """
         size, at_once = chunk_plan(self._settings.concurrency)
-        source = ChunkSource(pending, size, on_this_node=is_local(pending.source))
+        local = is_local(pending.source)
+        # tasks of Ray have another current folder
+        pending = replace(pending, source=str(Path(pending.source).absolute())) if local else pending
+        source = ChunkSource(pending, size, on_this_node=local)
         options = {
-            "compute": self._ray.data.ActorPoolStrategy(size=self.actors, max_tasks_in_flight_per_actor=at_once + 1),
-            # a reference, so that neither plans nor logs of Ray have the key
-            "fn_constructor_args": (self._ray.put(self._settings),),
+            "compute": self._ray.data.ActorPoolStrategy(
+                size=self.actors, max_tasks_in_flight_per_actor=at_once + 1, max_concurrent_calls_per_actor=at_once
+            ),
+            "fn_constructor_args": (self._settings,),
             "num_cpus": ACTOR_CPUS,
-            "max_concurrency": at_once,
-            "scheduling_strategy": "SPREAD",
         }
         for results in stream_chunks(self._ray, source, ChunkOperation(AnsweringActor, options)):
             for result in results:
@@ -72,10 +74,10 @@ def chunk_plan(concurrency: int) -> tuple[int, int]:
 
 
 class AnsweringActor:
-    """Holds a client and answers chunks of requests, several at a time. `settings` is a reference of Ray's."""
+    """Holds a client and answers chunks of requests, several at a time."""
 
-    def __init__(self, settings: Any) -> None:
-        self._settings: ActorSettings = import_module("ray").get(settings)
+    def __init__(self, settings: ActorSettings) -> None:
+        self._settings = settings
         self._pool: RequestPool | None = None
 
     async def __call__(self, block: Any) -> Any:
@@ -100,4 +102,5 @@ def open_pool(settings: ActorSettings) -> RequestPool:
 
 def _count_nodes(ray: Any) -> int:
     """Return how many nodes can have an actor."""
-    return max(1, sum(node["Alive"] and node["Resources"].get("CPU", 0) >= ACTOR_CPUS for node in ray.nodes()))
+    nodes: list[dict[str, Any]] = ray.nodes()
+    return max(1, sum(1 for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) >= ACTOR_CPUS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from promptools.batch.files.batch_files import is_local, read_lines
@@ -33,7 +34,10 @@ def reparse_on_cluster(ray: Any, path: str) -> Iterator[ReparsedLine]:
 
     A local file is read on the node of this process.
     """
-    source = ChunkSource(LogLines(path), CHUNK, on_this_node=is_local(path))
+    local = is_local(path)
+    # tasks of Ray have another current folder
+    lines = LogLines(str(Path(path).absolute()) if local else path)
+    source = ChunkSource(lines, CHUNK, on_this_node=local)
     operation = ChunkOperation(_reparse_block, {"num_cpus": 1}, in_order=True)
     for results in stream_chunks(ray, source, operation):
         yield from results

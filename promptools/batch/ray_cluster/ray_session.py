@@ -12,7 +12,6 @@ from typing import Any
 from promptools.errors import PromptoolsError, UsageError, clip, without_credentials
 
 CLIENT_SCHEME = "ray://"
-HEADROOM = "the same command goes on"
 
 
 def import_ray() -> Any:
@@ -38,12 +37,13 @@ def ray_session(address: str | None) -> Generator[Any, None, None]:
             f"{without_credentials(address)!r} is a Ray Client server, through which files of this machine cannot be"
             " read; run the command on a node of the cluster, or with `ray job submit`"
         )
-    # a cluster that is started here reports nothing to anybody
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray = import_ray()
     connected = ray.is_initialized()
     if not connected:
         _connect(ray, address)
+    for handler in logging.getLogger("ray.data").handlers:
+        if isinstance(handler, logging.StreamHandler):  # errors are raised, too; the file in the session has all
+            handler.setLevel(logging.CRITICAL)
     try:
         with _errors_of(ray):
             yield ray
@@ -53,6 +53,10 @@ def ray_session(address: str | None) -> Generator[Any, None, None]:
 
 
 def _connect(ray: Any, address: str | None) -> None:
+    # a cluster that is started here reports nothing to anybody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # else Ray's core warns on stderr that actors of Ray Data have arguments in the store, where this process keeps them
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         ray.init(address or None, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -66,11 +70,13 @@ def _errors_of(ray: Any) -> Generator[None, None, None]:
     try:
         yield
     except ray.exceptions.RayError as error:
+        if isinstance(cause := getattr(error, "cause", None), PromptoolsError):
+            raise cause from error
         raise PromptoolsError(f"Ray: {_first_line(error)}; nothing is lost: the same command goes on") from error
 
 
 def _first_line(error: BaseException) -> str:
-    text = without_credentials(str(error)).strip()
-    # of a task's error, the last line is what was raised
-    lines = text.splitlines() or [type(error).__name__]
-    return clip(lines[-1] if len(lines) > 1 and "Traceback" in text else lines[0])
+    """Return what happened, without the stacks: of the error of a task, what the task raised."""
+    cause = getattr(error, "cause", None)
+    text = f"{type(cause).__name__}: {cause}" if isinstance(cause, Exception) else str(error) or type(error).__name__
+    return clip(without_credentials(text.strip().splitlines()[0]))
