@@ -303,7 +303,7 @@ def test_there_is_no_such_cluster(ray_python, tmp_path, address):
     done = subprocess.run(
         [*command, "--base-url", "http://127.0.0.1:9/v1"],
         cwd=tmp_path,
-        env=environment(RAY_raylet_start_wait_time_s="1", RAY_gcs_rpc_server_reconnect_timeout_s="1"),
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=240,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import import_module
@@ -12,6 +13,7 @@ from typing import Any
 from promptools.errors import PromptoolsError, UsageError, clip, without_credentials
 
 CLIENT_SCHEME = "ray://"
+CONNECT_SECONDS = 10.0
 
 
 def import_ray() -> Any:
@@ -57,11 +59,27 @@ def _connect(ray: Any, address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # else Ray's core warns on stderr that actors of Ray Data have arguments in the store, where this process keeps them
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    if address:
+        _check_address(address)
     try:
         ray.init(address or None, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
         shown = f"the Ray cluster at {without_credentials(address)!r}" if address else "a Ray cluster"
         raise UsageError(f"cannot connect to {shown}: {_first_line(error)}") from error
+
+
+def _check_address(address: str) -> None:
+    """Raise `UsageError` if nothing listens at HOST:PORT: Ray's core would end the process."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():  # as `auto`
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"there is no Ray cluster at {address!r}: {getattr(error, 'strerror', None) or error}; start one with `ray"
+            " start --head`, or leave the address out"
+        ) from error
 
 
 @contextmanager
