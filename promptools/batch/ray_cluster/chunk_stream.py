@@ -17,6 +17,8 @@ CELL = "chunk"
 """The only column."""
 MAX_CHUNK_BYTES = 4 * 2**20
 """A chunk is closed when it has as many bytes; a larger item is a chunk of its own."""
+MAX_FAILED_STARTS = 8
+"""Actors in a row that may end before they have started."""
 READ_AHEAD = 1
 """Chunks of results that are fetched before they are used."""
 
@@ -49,6 +51,8 @@ def stream_chunks(ray: Any, source: ChunkSource, operation: ChunkOperation) -> I
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.target_max_block_size = 1  # a block is closed once it has more bytes: after each row
+    # a node may end while it starts actors
+    context.max_consecutive_actor_init_deaths = MAX_FAILED_STARTS
     context.execution_options.preserve_order = operation.in_order
     # The reading takes no processor of its own, so that it can go on beside the operation on a node with one.
     dataset = dataset.map_batches(

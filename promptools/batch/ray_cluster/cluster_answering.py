@@ -27,7 +27,9 @@ from promptools.errors import PromptoolsError, UpstreamError
 
 ACTOR_CPUS = 0.25
 """Processors of an actor, which waits most of the time: four fit on a node with one, also after another node died."""
-MAX_CHUNK = 16
+SURPLUS = 3
+"""With a third of this, a server whose answers differ in length as much as a geometric distribution has half to do."""
+MAX_CHUNK = 32
 """Maximum number of requests in a chunk: they are sent again if their actor ends before the last has a result."""
 
 
@@ -67,10 +69,10 @@ class ClusterAnswering:
 def chunk_plan(concurrency: int) -> tuple[int, int]:
     """Return how many requests a chunk has, and how many chunks are under way in an actor.
 
-    There are more than its `concurrency` in all, so that the last requests of one chunk leave no gap.
+    There are requests for three times its `concurrency`: those of a chunk that waits for its slowest leave no gap.
     """
     size = max(1, min(MAX_CHUNK, concurrency // 4))
-    return size, ceil(concurrency / size) + 1
+    return size, ceil(SURPLUS * concurrency / size)
 
 
 class AnsweringActor:
