@@ -99,7 +99,7 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "claude-code": frameworks.CLAUDE_CODE,
     # the package that grades SWE-bench: it loads our predictions and writes the report that is read
     "swebench": Recipe(("swebench==5.0.2",), takes="0.4 GB"),
-    # batches on a cluster: Ray Data, and what `promptools batch` needs
+    # batches on a cluster: Ray Data, what `promptools batch` needs, and psutil for its benchmark
     "ray": Recipe(
         (
             "ray[data]==2.60.0",
@@ -110,7 +110,7 @@ ENVIRONMENTS: dict[str, Recipe] = {
             "tenacity==9.2.1",
             *CORE,
         ),
-        takes="0.7 GB",
+        takes="0.5 GB",
     ),
     # the Berkeley Function Calling Leaderboard, for `promptools eval bfcl`
     "bfcl": BFCL,

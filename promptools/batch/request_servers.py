@@ -10,8 +10,12 @@ from promptools.batch.request_answering import BatchAnswer, RequestAnswerer, Tem
 from promptools.batch.request_line import BatchRequest
 
 if TYPE_CHECKING:
+    import openai
+
     from promptools.client import AsyncOpenAI
 
+CONNECT_SECONDS = 10.0
+"""Maximum number of seconds until a connection is made."""
 PAUSE_SECONDS = 5.0
 """Seconds for which a server gets no request after it failed, if another one can take it."""
 
@@ -57,6 +61,13 @@ class _Server:
         self.in_flight = 0
         self.taken = 0
         self.paused_until = float("-inf")
+
+
+def answer_timeout(seconds: float) -> openai.Timeout:
+    """Return a timeout of `seconds` for an answer, and of less for the connection."""
+    import openai
+
+    return openai.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
 
 
 def _replicas(client: AsyncOpenAI) -> tuple[str, ...]:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from promptools.batch.request_servers import answer_timeout
 from promptools.types import ModeName
 
 if TYPE_CHECKING:
-    import openai
-
     from promptools.client import AsyncOpenAI
     from promptools.profiles import Config
-
-CONNECT_SECONDS = 10.0
-"""Maximum number of seconds until a connection is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +56,6 @@ class ActorSettings:
             provider=self.provider,
             detect=self.detect,
             mode=self.mode,
-            timeout=timeout_of(self.timeout),
+            timeout=answer_timeout(self.timeout),
             max_retries=0,
         )
-
-
-def timeout_of(seconds: float) -> openai.Timeout:
-    """Return a timeout of `seconds` for an answer, with less for the connection."""
-    import openai
-
-    return openai.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))

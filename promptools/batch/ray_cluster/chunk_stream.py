@@ -11,7 +11,10 @@ import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
+
+from promptools.batch.files.batch_files import is_local
 
 CELL = "chunk"
 """The only column."""
@@ -38,7 +41,7 @@ class ChunkOperation:
     """What is done with each chunk: a function, or a class of which each actor makes an instance."""
 
     call: Any
-    """Takes the list of a chunk's items and returns the list of its results."""
+    """Takes a block with the items of a chunk, and returns one with their results."""
     options: dict[str, Any]
     """Arguments of `Dataset.map_batches`: the processes and their resources."""
     in_order: bool = False
@@ -62,6 +65,11 @@ def stream_chunks(ray: Any, source: ChunkSource, operation: ChunkOperation) -> I
     for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=READ_AHEAD):
         for cell in block.column(CELL):
             yield _decode(cell)
+
+
+def path_for_tasks(path: str) -> str:
+    """Return the absolute path of a local file: tasks of Ray have a current folder of their own."""
+    return str(Path(path).absolute()) if is_local(path) else path
 
 
 def decode_chunk(block: Any) -> list[Any]:

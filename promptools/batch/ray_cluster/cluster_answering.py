@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 from promptools.batch.adaptive_limit import AdaptiveLimit
@@ -18,6 +17,7 @@ from promptools.batch.ray_cluster.chunk_stream import (
     ChunkSource,
     decode_chunk,
     encode_chunk,
+    path_for_tasks,
     stream_chunks,
 )
 from promptools.batch.request_answering import BatchAnswer
@@ -26,9 +26,9 @@ from promptools.batch.request_servers import RequestServers
 from promptools.errors import PromptoolsError, UpstreamError
 
 ACTOR_CPUS = 0.25
-"""Processors of an actor, which waits most of the time: four fit on a node with one, also after another node died."""
+"""Processors of an actor, which waits most of the time. The less it is, the surer there is room for it on another node."""
 SURPLUS = 3
-"""With a third of this, a server whose answers differ in length as much as a geometric distribution has half to do."""
+"""Requests in the chunks of an actor for each that may be under way."""
 MAX_CHUNK = 32
 """Maximum number of requests in a chunk: they are sent again if their actor ends before the last has a result."""
 
@@ -47,10 +47,8 @@ class ClusterAnswering:
         Raises `UpstreamError` if a server is away for too long or refuses the key.
         """
         size, at_once = chunk_plan(self._settings.concurrency)
-        local = is_local(pending.source)
-        # tasks of Ray have another current folder
-        pending = replace(pending, source=str(Path(pending.source).absolute())) if local else pending
-        source = ChunkSource(pending, size, on_this_node=local)
+        pending = replace(pending, source=path_for_tasks(pending.source))
+        source = ChunkSource(pending, size, on_this_node=is_local(pending.source))
         options = {
             "compute": self._ray.data.ActorPoolStrategy(
                 size=self.actors, max_tasks_in_flight_per_actor=at_once + 1, max_concurrent_calls_per_actor=at_once
@@ -69,7 +67,7 @@ class ClusterAnswering:
 def chunk_plan(concurrency: int) -> tuple[int, int]:
     """Return how many requests a chunk has, and how many chunks are under way in an actor.
 
-    There are requests for three times its `concurrency`: those of a chunk that waits for its slowest leave no gap.
+    The chunks have more requests than `concurrency`: most of a chunk waits for its slowest, while others are sent.
     """
     size = max(1, min(MAX_CHUNK, concurrency // 4))
     return size, ceil(SURPLUS * concurrency / size)

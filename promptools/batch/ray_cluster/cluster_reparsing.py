@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from promptools.batch.files.batch_files import is_local, read_lines
@@ -13,6 +12,7 @@ from promptools.batch.ray_cluster.chunk_stream import (
     ChunkSource,
     decode_chunk,
     encode_chunk,
+    path_for_tasks,
     stream_chunks,
 )
 from promptools.batch.reparsing import CHUNK, ReparsedLine, reparse_line
@@ -34,10 +34,7 @@ def reparse_on_cluster(ray: Any, path: str) -> Iterator[ReparsedLine]:
 
     A local file is read on the node of this process.
     """
-    local = is_local(path)
-    # tasks of Ray have another current folder
-    lines = LogLines(str(Path(path).absolute()) if local else path)
-    source = ChunkSource(lines, CHUNK, on_this_node=local)
+    source = ChunkSource(LogLines(path_for_tasks(path)), CHUNK, on_this_node=is_local(path))
     operation = ChunkOperation(_reparse_block, {"num_cpus": 1}, in_order=True)
     for results in stream_chunks(ray, source, operation):
         yield from results

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from promptools.batch.prompt_size import PromptSize
     from promptools.batch.request_answering import BatchAnswer
 NAME = "batch"
-CONNECT_SECONDS = 10.0
-"""Maximum number of seconds until a connection is made."""
 MAX_SHOWN_MODELS = 5
 
 
@@ -110,14 +108,12 @@ def _default_model(arguments: argparse.Namespace, job: BatchJob) -> str:
 
 
 def _run_here(arguments: argparse.Namespace, job: BatchJob, default: str | None) -> None:
-    import openai
-
     from promptools.batch.adaptive_limit import AdaptiveLimit
     from promptools.batch.request_pool import RequestPool
-    from promptools.batch.request_servers import RequestServers
+    from promptools.batch.request_servers import RequestServers, answer_timeout
 
     limit = AdaptiveLimit(arguments.concurrency)
-    timeout = openai.Timeout(arguments.timeout, connect=min(arguments.timeout, CONNECT_SECONDS))
+    timeout = answer_timeout(arguments.timeout)
 
     async def answer(pending: PendingRequests, record: Callable[[BatchAnswer], None]) -> None:
         async with connect_async(arguments, timeout=timeout, max_retries=0, mode=arguments.mode) as client:
