@@ -26,7 +26,7 @@ from promptools.batch.request_servers import RequestServers
 from promptools.errors import PromptoolsError, UpstreamError
 
 ACTOR_CPUS = 0.25
-"""Processors of an actor, which waits most of the time. The less it is, the surer there is room for it on another node."""
+"""Processors of an actor, which waits most of the time. With less, an actor of a lost node fits on another sooner."""
 SURPLUS = 3
 """Requests in the chunks of an actor for each that may be under way."""
 MAX_CHUNK = 32
