@@ -90,6 +90,17 @@ def test_what_opens_trajectories_is_for_the_tests_of_agents(ran, monkeypatch):
     ]
 
 
+def test_clusters_are_for_the_tests_of_batches(ran, monkeypatch):
+    monkeypatch.setattr(environments, "path_of", lambda name: name)
+    assert stage.main(["ray"], []) == 5
+    (command,) = ran
+    assert command[command.index("pytest") :] == [
+        *("pytest", "-o", f"testpaths={stage.BATCHES}", "-m", "ray", *SHARED),
+    ]
+    marked = [path for path in (stage.ROOT / "tests").rglob("test_*.py") if "mark.ray" in path.read_text("utf-8")]
+    assert {path.parent for path in marked if path.name != "test_stage.py"} == {stage.ROOT / stage.BATCHES}
+
+
 def test_names_come_before_what_is_for_pytest():
     assert stage.split_arguments(["vllm", "o200k", "-k", "vllm"]) == (["vllm", "o200k"], ["-k", "vllm"])
 

@@ -102,6 +102,19 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "swebench": Recipe(("swebench==5.0.2",), takes="0.4 GB"),
     # opens the trajectories of our agents
     "mini-swe-agent": MINI_SWE_AGENT,
+    # batches on a cluster: Ray Data, what `promptools batch` needs, and psutil for its benchmark
+    "ray": Recipe(
+        (
+            "ray[data]==2.60.0",
+            "fsspec==2026.9.0",
+            "openai==3.54.0",
+            "psutil==7.2.2",
+            "rich==15.0.0",
+            "tenacity==9.2.1",
+            *CORE,
+        ),
+        takes="0.5 GB",
+    ),
     # the Berkeley Function Calling Leaderboard, for `promptools eval bfcl`
     "bfcl": BFCL,
     # the linters of deploy/

@@ -2,12 +2,8 @@
 
     python tools/stage.py ollama vllm [ARGUMENTS OF PYTEST]
 
-Installs it first (see `environments.py`), then runs the tests with its mark: servers; `redis`, through which proxies
-share their state; `bubblewrap`, of which sandboxes are made; `swebench`, which grades patches; `mini-swe-agent`, which
-shows trajectories; `bfcl`, which asks and checks the questions of a benchmark; `o200k`, the vocabulary that the Harmony
-tests need to compare with openai-harmony; `templates`, chat templates of model families; `chromium`, for the
-inspector's page; or a real model, such as `model-qwen-0.5b`. If one cannot be installed, a line says why and its tests
-are skipped; with PROMPTOOLS_E2E=required, as in CI, that is a failure.
+Installs it first (see `environments.py`), then runs the tests with its mark, in the folders of `FOLDERS`. If one cannot be
+installed, a line says why and its tests are skipped; with PROMPTOOLS_E2E=required, as in CI, that is a failure.
 
 The tests are distributed over several processes, so that some run while a vLLM boots, which takes a minute.
 """
@@ -37,6 +33,8 @@ EVALUATION = "tests/evaluation"
 """Tests of benchmarks."""
 TRAJECTORIES = "tests/agent"
 """Tests of agents, and of the trajectories that they write."""
+BATCHES = "tests/batch"
+"""Tests of batches."""
 MODELS = "tests/models"
 """Tests with real models."""
 DEPLOY = "tests/deploy"
@@ -90,6 +88,8 @@ def folder(name: str) -> str:
         return EVALUATION
     if name == "mini-swe-agent":
         return TRAJECTORIES
+    if name == "ray":
+        return BATCHES
     if name.startswith("model-"):
         return MODELS
     if name == "deploy-lint":

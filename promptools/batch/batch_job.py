@@ -19,10 +19,10 @@ from promptools.batch.files.batch_files import (
 )
 from promptools.batch.files.batch_log import BatchLog
 from promptools.batch.files.input_survey import InputSurvey, custom_id_digests, digest_of, read_requests
+from promptools.batch.files.pending_requests import AnswerRequests, PendingRequests
 from promptools.batch.request_answering import BatchAnswer
-from promptools.batch.request_line import BatchRequest, LineProblem
-from promptools.batch.request_pool import RequestPool
-from promptools.errors import UsageError, without_credentials
+from promptools.batch.request_line import LineProblem
+from promptools.errors import PromptoolsError, UsageError, without_credentials
 
 FORMAT_VERSION = 1
 """The version of the log."""
@@ -92,8 +92,11 @@ class BatchJob:
         with BatchLog(self.log, self._settings) as log:
             return sum(1 for _ in log.answers())
 
-    async def run(self, pool: RequestPool, follow: Callable[[BatchTotals], None]) -> None:
-        """Send what has no result yet, and write the output; `follow` is called after each result."""
+    def run(self, answer_requests: AnswerRequests, follow: Callable[[BatchTotals], None]) -> None:
+        """Have what has no result yet answered, and write the output; `follow` is called after each result.
+
+        Raises `PromptoolsError` if a request is left without a result.
+        """
         with BatchLog(self.log, self._settings) as log:
             for answer in log.answers():
                 self.totals.add(answer)
@@ -101,17 +104,16 @@ class BatchJob:
             follow(self.totals)
 
             def record(answer: BatchAnswer) -> None:
+                if log.has(answer.line):
+                    return
                 log.add(answer)
                 self.totals.add(answer)
                 follow(self.totals)
 
-            await pool.run(self._missing(log), record)
+            answer_requests(PendingRequests(self.source, log.done()), record)
+            if missing := self.totals.requests - self.totals.done:
+                raise PromptoolsError(f"{missing} requests have no result; nothing is lost: the same command goes on")
             self._write(log)
-
-    def _missing(self, log: BatchLog) -> Iterator[BatchRequest | LineProblem]:
-        for request in read_requests(self.source):
-            if request.custom_id is not None and not log.has(request.line):
-                yield request
 
     def _write(self, log: BatchLog) -> None:
         """Write the output, the last of all files, and remove the log."""

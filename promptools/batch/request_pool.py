@@ -64,14 +64,17 @@ class RequestPool:
 
     async def _work(self, feed: _Feed, record: RecordAnswer) -> None:
         while (request := await feed.next()) is not None:
-            if isinstance(request, LineProblem):
-                record(failed_answer(request))
-            else:
-                record(await self._answer(request))
+            record(await self.answer(request))
 
-    async def _answer(self, request: BatchRequest) -> BatchAnswer:
-        """Send a request until it has a result."""
+    async def answer(self, request: BatchRequest | LineProblem) -> BatchAnswer:
+        """Send a request until it has a result; that of an invalid line is that it has failed.
+
+        Raises `UpstreamError` if the server is away for too long or refuses the key.
+        """
         import tenacity
+
+        if isinstance(request, LineProblem):
+            return failed_answer(request)
 
         stop = _Stop(self._patience)
         retrying = tenacity.AsyncRetrying(

@@ -26,6 +26,17 @@ def add_tools(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tools", metavar="FILE", help="JSON: a list of tools, or a request body that holds one")
 
 
+def add_ray(parser: argparse.ArgumentParser) -> None:
+    """Add `--ray`."""
+    parser.add_argument(
+        "--ray",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="run on a Ray cluster (default: RAY_ADDRESS, one that runs on this machine, or a new one)",
+    )
+
+
 def add_config(parser: argparse.ArgumentParser) -> None:
     """Add `--config`."""
     parser.add_argument("--config", metavar="FILE", help="promptools.toml or ppxai-config.json (default: searched for)")

@@ -49,6 +49,10 @@ class BatchLog:
         """Whether the request of this line has a result."""
         return line < len(self._done) and bool(self._done[line])
 
+    def done(self) -> bytes:
+        """Return a byte for each line up to the last with a result, the first for line 0: 1 if it has one."""
+        return bytes(self._done)
+
     def add(self, answer: BatchAnswer) -> None:
         """Add a result; raise `PromptoolsError` if it cannot be written, which leaves the file as it was."""
         problem = answer.problem and asdict(answer.problem)

@@ -9,7 +9,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from promptools.batch.adaptive_limit import AdaptiveLimit
     from promptools.batch.batch_job import BatchTotals
 
 REPORT_SECONDS = 10.0
@@ -17,8 +16,8 @@ REPORT_SECONDS = 10.0
 REDRAW_SECONDS = 0.1
 
 
-def follow_batch(show: Callable[[str, int, int], None], limit: AdaptiveLimit) -> Callable[[BatchTotals], None]:
-    """Return a function that shows the totals now and then."""
+def follow_batch(show: Callable[[str, int, int], None], at_once: Callable[[], str]) -> Callable[[BatchTotals], None]:
+    """Return a function that shows the totals now and then, and with how many requests at once."""
     terminal = sys.stderr.isatty()
     started, shown_at = monotonic(), float("-inf")
     earlier_tokens: int | None = None
@@ -33,7 +32,7 @@ def follow_batch(show: Callable[[str, int, int], None], limit: AdaptiveLimit) ->
         seconds = max(now - started, 1e-9)
         rate = (totals.done - totals.earlier) / seconds
         parts = [f"{rate:.1f}/s", f"{(tokens - earlier_tokens) / seconds:.0f} tokens/s"]
-        parts += [f"{limit.in_flight} at once", f"{totals.failed} failed"]
+        parts += [at_once(), f"{totals.failed} failed"]
         if rate and not terminal:  # the bar has a column for it
             parts.append(f"{timedelta(seconds=int((totals.requests - totals.done) / rate))} left")
         show(", ".join(parts), totals.done, totals.requests)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from promptools.cli.progress_bar import show_progress
-from promptools.cli.shared_arguments import add_json, at_least
+from promptools.cli.shared_arguments import add_json, add_ray, at_least
 from promptools.cli.terminal_output import print_json, print_styled
 from promptools.errors import UsageError, without_credentials
 
@@ -27,19 +28,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=at_least(1, "processes"), metavar="N", help="processes (default: one for each core)"
     )
+    add_ray(parser)
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the replies; return 1 if a line cannot be read."""
-    from promptools.batch.files.batch_files import check_name, read_lines, write_lines
-    from promptools.batch.reparsing import reparse
+    from promptools.batch.files.batch_files import check_name, write_lines
 
     check_name(arguments.input)
     check_name(arguments.output)
     if arguments.input == arguments.output:
         raise UsageError(f"{arguments.input!r} is the input; name another file for the results")
-    workers = arguments.workers or getattr(os, "process_cpu_count", os.cpu_count)() or 1
+    if arguments.ray is not None and arguments.workers:
+        raise UsageError("--workers is for this machine; with --ray, each processor of the cluster reads")
     totals = {"replies": 0, "with_calls": 0, "failed": 0}
     with show_progress("replies") as show:
 
@@ -52,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
                     show("replies", totals["replies"], totals["replies"])
                 yield result.text
 
-        write_lines(arguments.output, counted(reparse(read_lines(arguments.input), workers)))
+        with _results(arguments) as results:
+            write_lines(arguments.output, counted(results))
     if arguments.json:
         print_json(totals)
     else:
@@ -61,3 +64,20 @@ def run(arguments: argparse.Namespace) -> int:
             (f"; {totals['with_calls']} with calls, {totals['failed']} that cannot be read", ""),
         ])  # fmt: skip
     return int(bool(totals["failed"]))
+
+
+@contextmanager
+def _results(arguments: argparse.Namespace) -> Generator[Iterator[ReparsedLine], None, None]:
+    """Yield the results in the order of the input, of processes here or on a cluster."""
+    from promptools.batch.files.batch_files import read_lines
+    from promptools.batch.reparsing import reparse
+
+    if arguments.ray is None:
+        workers = arguments.workers or getattr(os, "process_cpu_count", os.cpu_count)() or 1
+        yield reparse(read_lines(arguments.input), workers)
+        return
+    from promptools.batch.ray_cluster.cluster_reparsing import reparse_on_cluster
+    from promptools.batch.ray_cluster.ray_session import ray_session
+
+    with ray_session(arguments.ray) as ray:
+        yield reparse_on_cluster(ray, arguments.input)

@@ -62,7 +62,7 @@ class Provider:
     kind: str | None = None
     base_url: str | None = None
     replicas: tuple[str, ...] = field(default=(), repr=False)
-    """Further base URLs, of servers with the same models; the proxy uses them."""
+    """Further base URLs, of servers with the same models; the proxy and batches use them."""
     api_key_env: str | None = None
     default_model: str | None = None
     server_version: str | None = None

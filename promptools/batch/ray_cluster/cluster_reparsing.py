@@ -1,0 +1,44 @@
+"""Logged replies to calls, content and reasoning, on the nodes of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from promptools.batch.files.batch_files import is_local, read_lines
+from promptools.batch.ray_cluster.chunk_stream import (
+    ChunkOperation,
+    ChunkSource,
+    decode_chunk,
+    encode_chunk,
+    path_for_tasks,
+    stream_chunks,
+)
+from promptools.batch.reparsing import CHUNK, ReparsedLine, reparse_line
+
+
+@dataclass(frozen=True, slots=True)
+class LogLines:
+    """The lines of a file and their numbers, read anew at each iteration."""
+
+    path: str
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines."""
+        return read_lines(self.path)
+
+
+def reparse_on_cluster(ray: Any, path: str) -> Iterator[ReparsedLine]:
+    """Yield the result of each line of the file, in order; each task takes one processor of the cluster.
+
+    A local file is read on the node of this process.
+    """
+    source = ChunkSource(LogLines(path_for_tasks(path)), CHUNK, on_this_node=is_local(path))
+    operation = ChunkOperation(_reparse_block, {"num_cpus": 1}, in_order=True)
+    for results in stream_chunks(ray, source, operation):
+        yield from results
+
+
+def _reparse_block(block: Any) -> Any:
+    return encode_chunk([reparse_line(text, line) for line, text in decode_chunk(block)])

@@ -1,0 +1,114 @@
+"""What `--ray` needs and refuses, what goes to the actors, and what the job makes of their results; without Ray."""
+
+import json
+import pickle
+from importlib.util import find_spec
+
+import pytest
+
+from promptools.batch.batch_job import BatchJob
+from promptools.batch.files.input_survey import survey_input
+from promptools.batch.files.pending_requests import PendingRequests
+from promptools.batch.ray_cluster.actor_settings import ActorSettings
+from promptools.batch.ray_cluster.cluster_answering import chunk_plan
+from promptools.batch.request_answering import BatchAnswer
+from promptools.cli import main
+from promptools.client import OpenAI
+from promptools.errors import PromptoolsError
+from promptools.profiles import load_config
+
+KEY = "sk-4711"
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [json.dumps({"custom_id": f"r{n}", "url": "/v1/chat/completions", "body": {"model": "m"}}) for n in (1, 2)]
+    (tmp_path / "in.jsonl").write_text("\n".join([*lines, "no JSON", "", '{"custom_id": "r5"}']))
+    return str(tmp_path / "in.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--base-url", "http://localhost:9/v1", "--api-key", KEY, "--ray"], "set the key in OPENAI_API_KEY"),
+        (["--base-url", f"http://me:{KEY}@localhost:9/v1", "--ray"], "set the key in OPENAI_API_KEY"),
+        (["--base-url", "http://localhost:9/v1", "--actors", "2"], "--actors is for --ray"),
+        (["--base-url", "http://localhost:9/v1", "--ray", "ray://10.0.0.1:10001"], "a Ray Client server"),
+    ],
+)
+def test_arguments_that_cannot_be(source, capsys, arguments, error):
+    assert main(["batch", source, "out.jsonl", *arguments]) == 2
+    printed = capsys.readouterr().err
+    assert error in printed
+    assert KEY not in printed
+
+
+def test_processes_here_are_not_for_a_cluster(source, capsys):
+    assert main(["reparse", source, "out.jsonl", "--ray", "--workers", "2"]) == 2
+    assert "--workers is for this machine" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
+@pytest.mark.parametrize("command", [["reparse"], ["batch", "--base-url", "http://localhost:9/v1"]])
+def test_ray_is_not_installed(source, capsys, command):
+    assert main([*command, source, "out.jsonl", "--ray"]) == 2
+    assert "pip install 'promptools-compat[batch,ray]'" in capsys.readouterr().err
+
+
+def test_settings_of_an_actor_are_those_of_this_process(tmp_path, monkeypatch):
+    path = tmp_path / "promptools.toml"
+    path.write_text('[providers.gpu]\nbase_url = ["http://a:1/v1", "http://b:1/v1"]\napi_key_env = "KEY_OF_GPU"\n')
+    monkeypatch.setenv("KEY_OF_GPU", KEY)
+    with OpenAI(config=load_config(path), provider="gpu", detect=False) as client:
+        settings = ActorSettings.of_client(
+            client, mode=None, model="m", default_model=None, timeout=60.0, patience=5.0, concurrency=8
+        )
+    assert KEY not in repr(settings)
+    assert "http" not in repr(settings)
+    monkeypatch.delenv("KEY_OF_GPU")
+    path.unlink()
+    arrived = pickle.loads(pickle.dumps(settings))
+    there = arrived.open_client()
+    assert (str(there.base_url), there.api_key, there.max_retries) == ("http://a:1/v1/", KEY, 0)
+    assert there.promptools.provider == "gpu"
+    assert there.promptools.config.providers["gpu"].replicas == ("http://b:1/v1",)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 3, 8, 30, 64, 1000])
+def test_chunks_leave_no_gap(concurrency):
+    size, at_once = chunk_plan(concurrency)
+    assert 1 <= size <= 32
+    assert 3 * concurrency <= size * at_once < 3 * concurrency + size
+
+
+def test_pending_requests(source):
+    assert [request.line for request in PendingRequests(source, b"")] == [1, 2, 5]
+    assert [request.line for request in PendingRequests(source, b"\0\1")] == [2, 5]
+    assert [request.line for request in PendingRequests(source, b"\0\0\1\0\0\1\0")] == [1]
+
+
+def job_of(source):
+    return BatchJob(source, "out.jsonl", survey_input(source), model=None, log=None)
+
+
+def test_results_that_come_twice_and_results_that_do_not_come(source, tmp_path):
+    def drop_and_repeat(pending, record):
+        for request in list(pending)[1:]:
+            record(BatchAnswer(request.line, {"custom_id": request.custom_id, "try": 1}))
+            record(BatchAnswer(request.line, {"custom_id": request.custom_id, "try": 2}))
+
+    with pytest.raises(PromptoolsError, match="1 requests have no result; nothing is lost: the same command goes on"):
+        job_of(source).run(drop_and_repeat, lambda totals: None)
+    assert not (tmp_path / "out.jsonl").exists()
+    missing = []
+
+    def rest(pending, record):
+        for request in pending:
+            missing.append(request.line)
+            record(BatchAnswer(request.line, {"custom_id": request.custom_id, "try": 3}))
+
+    job_of(source).run(rest, lambda totals: None)
+    assert missing == [1]
+    rows = [json.loads(text) for text in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(row["custom_id"], row["try"]) for row in rows] == [("r2", 1), ("r5", 1), ("r1", 3)]
