@@ -1,8 +1,9 @@
-"""Read logged replies again, many at once: calls, content, reasoning and fixes of each, as JSON Lines."""
+"""Read logged replies again, many at once: calls, content, reasoning and fixes of each."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -22,8 +23,8 @@ SHOWN_EVERY = 10_000
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("input", metavar="IN", help="replies, JSON Lines: text, and tools if there were any, in each")
-    parser.add_argument("output", metavar="OUT", help="file for the results, a line for each reply, in the same order")
+    parser.add_argument("input", metavar="IN", help="replies, JSON Lines or .parquet: text, and tools if there were any")
+    parser.add_argument("output", metavar="OUT", help="file for the results, in the same order; Parquet if it ends in .parquet")
     parser.add_argument(
         "--workers", type=at_least(1, "processes"), metavar="N", help="processes (default: one for each core)"
     )
@@ -32,7 +33,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the replies; return 1 if a line cannot be read."""
-    from promptools.batch.files.batch_files import check_name, read_lines, write_lines
+    from promptools.batch.columns.input_columns import REPLY_COLUMNS
+    from promptools.batch.columns.result_schemas import reparsed_file_schema
+    from promptools.batch.files.batch_files import check_name, is_parquet, write_lines
+    from promptools.batch.files.parquet_files import read_input, write_rows
     from promptools.batch.reparsing import reparse
 
     check_name(arguments.input)
@@ -52,7 +56,12 @@ def run(arguments: argparse.Namespace) -> int:
                     show("replies", totals["replies"], totals["replies"])
                 yield result.text
 
-        write_lines(arguments.output, counted(reparse(read_lines(arguments.input), workers)))
+        as_row = is_parquet(arguments.output)
+        results = counted(reparse(read_input(arguments.input, REPLY_COLUMNS), workers, as_row=as_row))
+        if as_row:
+            write_rows(arguments.output, map(json.loads, results), reparsed_file_schema())
+        else:
+            write_lines(arguments.output, results)
     if arguments.json:
         print_json(totals)
     else:
