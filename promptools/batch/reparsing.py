@@ -62,9 +62,10 @@ def reparse_reply(row: Mapping[str, Any]) -> Reply:
     if not isinstance(text, str):
         raise UsageError(f"'text' is {clip(repr(text), 80)}; it must be the reply, a string")
     options: dict[str, Any] = {key: row[key] for key in OPTIONS if row.get(key) is not None}
-    if tools and not isinstance(tools, str):
+    if tools is not None and not isinstance(tools, str):
         tools = json.dumps(tools)
-    return parse(text, _prepare(tools) if tools else None, **options)
+    # an empty list is not the same as none: no call of such a reply was offered
+    return parse(text, None if tools is None else _prepare(tools), **options)
 
 
 def reparse(lines: Iterable[tuple[int, bytes]], workers: int, *, as_row: bool = False) -> Iterator[ReparsedLine]:
@@ -106,9 +107,9 @@ def _keys(row: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _prepare(text: str) -> Tools | None:
-    """Return the tools of a JSON text, None if it has none."""
+    """Return the tools of a JSON text, None for `null`."""
     try:
         tools = json.loads(text)
     except ValueError as error:
         raise UsageError(f"'tools' is no JSON: {error}") from None
-    return Tools(tools) if tools else None
+    return None if tools is None else Tools(tools)
