@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -78,7 +80,8 @@ def reparse(lines: Iterable[tuple[int, bytes]], workers: int, *, as_row: bool = 
         yield from _reparse_lines(rest, as_row=as_row)
         return
     waiting: deque[Future[list[ReparsedLine]]] = deque()
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
         try:
             while chunk := list(islice(rest, CHUNK)):
                 waiting.append(pool.submit(_reparse_chunk, chunk, as_row))
@@ -91,6 +94,17 @@ def reparse(lines: Iterable[tuple[int, bytes]], workers: int, *, as_row: bool = 
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent ends; one that is killed tells its children nothing, and they would wait."""
+
+    def watch() -> None:
+        if parent := multiprocessing.parent_process():
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _reparse_chunk(chunk: list[tuple[int, bytes]], as_row: bool) -> list[ReparsedLine]:

@@ -309,7 +309,8 @@ def test_the_model_of_all_requests(batch, server):
         (["in.jsonl", "in.jsonl"], "must be different files"),
         (["in.jsonl", "."], "'.' is a folder"),
         (["empty.jsonl", "out.jsonl"], "'empty.jsonl' has no requests"),
-        (["in.parquet", "out.jsonl"], "Parquet is not supported yet"),
+        (["missing.parquet", "out.jsonl"], "cannot read 'missing.parquet': no such file"),
+        (["in.jsonl", "out.parquet.gz"], "Parquet is compressed inside"),
         (["in.jsonl", "out.jsonl", "--log", "in.jsonl"], "must be different files"),
     ],
 )

@@ -2,7 +2,14 @@
 
 import json
 import multiprocessing
+import random
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from casebook import ROWS_FOLDERS, rows, tools_of
 
@@ -68,7 +75,9 @@ def test_several_processes_write_the_same_bytes_as_one(tmp_path):
     ("line", "message"),
     [
         ("{", "Expecting property name"),
-        ('{"text": 7}', "no JSON object with the reply as 'text'"),
+        ("[1]", "the line is no JSON object"),
+        ('{"text": 7}', "'text' is 7; it must be the reply, a string"),
+        ('{"text": "hi", "tools": "["}', "'tools' is no JSON: "),
         ('{"text": "hi", "tools": 5}', ""),
         ('{"text": "hi", "tools": [{"name": 5}]}', ""),
         ('{"text": "hi", "dialect": "none"}', "none"),
@@ -90,6 +99,57 @@ def test_files_that_cannot_be(tmp_path, capsys):
     assert "no such file" in capsys.readouterr().err
     assert not (tmp_path / "out.jsonl").exists()
     assert main(["reparse", "same", "same"]) == 2
+
+
+def test_tools_as_json_in_a_string(tmp_path):
+    write(tmp_path / "in.jsonl", [{"text": CALL, "tools": tools} for tools in ([TOOL], json.dumps([TOOL]), [], "[]", None, "null")])
+    assert run(tmp_path, "--workers", "1") == 0
+    results = read(tmp_path / "out.jsonl")
+    assert results[::2] == results[1::2]
+    assert results[0]["calls"][0]["arguments"] == {"days": 3}
+    assert results[4]["calls"][0]["arguments"] == {"days": "3"}
+
+
+def test_killed_at_any_time_it_leaves_no_output_and_no_process(tmp_path):
+    write(tmp_path / "in.jsonl", [{"id": number, "text": CALL * 20, "tools": [TOOL]} for number in range(4000)])
+    for output in ("out.jsonl", "out.parquet"):
+        command = [sys.executable, "-m", "promptools", "reparse", "in.jsonl", output, "--workers", "2"]
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        workers = wait_for(lambda process=process: len(children(process.pid)) >= 2 and children(process.pid))
+        time.sleep(random.Random(output).random())
+        assert process.poll() is None
+        process.kill()
+        process.wait()
+        assert not (tmp_path / output).exists()
+        assert wait_for(lambda workers=workers: not any(map(is_running, workers)))
+    assert main(["reparse", str(tmp_path / "in.jsonl"), str(tmp_path / "out.parquet")]) == 0
+    assert pq.read_table(tmp_path / "out.parquet", columns=["id"])["id"].to_pylist() == list(map(str, range(4000)))
+    assert not (tmp_path / "out.parquet.tmp").exists()
+
+
+def children(process):
+    """The processes that a process of this machine has started to read replies."""
+    started = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = (folder / "stat").read_text().rpartition(") ")[2].split()[1]
+            if int(parent) == process and b"spawn_main" in (folder / "cmdline").read_bytes():
+                started.append(int(folder.name))
+    return started
+
+
+def is_running(process):
+    with suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    return False
+
+
+def wait_for(condition):
+    give_up = time.monotonic() + 60
+    while not (result := condition()):
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+    return result
 
 
 def test_no_more_lines_are_read_than_the_processes_need(tmp_path):
