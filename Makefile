@@ -62,7 +62,7 @@ types: .venv/.dev
 # SAMPLE=12: one in twelve of the rows that are read in many ways, and of the examples of the property tests
 SAMPLE ?= 12
 # markers of tests that need what is installed apart
-APART := ollama vllm redis bubblewrap swebench templates chromium integrations deploy-lint models
+APART := ollama vllm redis bubblewrap swebench templates chromium integrations deploy-lint dataframes models
 # a path is always given: without one, syrupy takes the snapshots of what a sample leaves out for unused
 PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
 suite: .venv/.dev
@@ -77,8 +77,10 @@ test-all:
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
 e2e: .venv/.dev
-	@echo '== pytest, real Ollama, real vLLM, Redis, bubblewrap, swebench, openai-harmony, templates, Chromium, linters'
-	@$(BIN)/python tools/stage.py vllm ollama redis bubblewrap swebench o200k templates chromium deploy-lint $(PYTEST)
+	@echo '== pytest, real Ollama, real vLLM, Redis, bubblewrap, swebench, openai-harmony, templates, Chromium, linters,' \
+		'data frames'
+	@$(BIN)/python tools/stage.py vllm ollama redis bubblewrap swebench o200k templates chromium deploy-lint dataframes \
+		$(PYTEST)
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'

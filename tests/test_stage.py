@@ -81,6 +81,19 @@ def test_the_package_of_a_benchmark_is_for_the_tests_of_benchmarks(ran, monkeypa
     assert {path.parent for path in marked if path.name != "test_stage.py"} == {stage.ROOT / stage.EVALUATION}
 
 
+def test_every_example_with_data_frames_is_run(ran, monkeypatch):
+    monkeypatch.setattr(environments, "path_of", lambda name: name)
+    assert stage.main(["dataframes"], []) == 5
+    (command,) = ran
+    assert command[command.index("pytest") :] == [
+        *("pytest", "-o", "testpaths=tests/batch", "-m", "dataframes", *SHARED),
+    ]
+    (e2e,) = re.findall(r"^e2e: (?:.+\n)+", (stage.ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert " dataframes " in e2e
+    pages = [page for page in (stage.ROOT / "docs").rglob("*.md") if any("dataframes" in b.marks for b in blocks(page))]
+    assert [page.name for page in pages] == ["reparse-a-dataset.md"]
+
+
 def test_names_come_before_what_is_for_pytest():
     assert stage.split_arguments(["vllm", "o200k", "-k", "vllm"]) == (["vllm", "o200k"], ["-k", "vllm"])
 

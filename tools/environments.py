@@ -101,13 +101,17 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "swebench": Recipe(("swebench==5.0.2",), takes="0.4 GB"),
     # the Berkeley Function Calling Leaderboard, for `promptools eval bfcl`
     "bfcl": BFCL,
-    # what takes `promptools.batch.reparse_columns` as it is, and cuts tables of rows into columns for it
+    # Ray Data, datasets and Polars, for the examples of docs/tasks/reparse-a-dataset.md
     "dataframes": Recipe(
         (
-            "datasets==5.2.0", "openai==3.54.0", "polars==2.1.0", "pyarrow==26.0.1", "pytest==9.2.0",
-            "ray[data]==2.60.0", *CORE,
+            "datasets==5.2.0",
+            "openai==3.54.0",
+            "polars==2.1.0",
+            "pyarrow==26.0.1",
+            "ray[data]==2.60.0",
+            *CORE,
         ),
-        takes="1 GB",
+        takes="0.7 GB",
     ),
     # the linters of deploy/
     "deploy-lint": DEPLOY_LINT,

@@ -4,7 +4,7 @@
 
 Installs it first (see `environments.py`), then runs the tests with its mark: servers; `redis`, through which proxies
 share their state; `bubblewrap`, of which sandboxes are made; `swebench`, which grades patches; `bfcl`, which asks and
-checks the questions of a benchmark; `o200k`, the vocabulary that the Harmony tests need to compare with openai-harmony;
+checks the questions of a benchmark; `dataframes`, libraries that read replies in columns; `o200k`, the vocabulary that the Harmony tests need to compare with openai-harmony;
 `templates`, chat templates of model families; `chromium`, for the inspector's page; or a real model, such as
 `model-qwen-0.5b`. If one cannot be installed, a line says why and its tests are skipped; with PROMPTOOLS_E2E=required,
 as in CI, that is a failure.
@@ -35,6 +35,8 @@ SANDBOXES = "tests/sandbox tests/toolsets"
 """Tests of sandboxes, and of tools that run commands in them."""
 EVALUATION = "tests/evaluation"
 """Tests of benchmarks."""
+BATCHES = "tests/batch"
+"""Tests of whole files of requests or replies."""
 MODELS = "tests/models"
 """Tests with real models."""
 DEPLOY = "tests/deploy"
@@ -86,6 +88,8 @@ def folder(name: str) -> str:
         return SANDBOXES
     if name in {"swebench", "bfcl"}:
         return EVALUATION
+    if name == "dataframes":
+        return BATCHES
     if name.startswith("model-"):
         return MODELS
     if name == "deploy-lint":
