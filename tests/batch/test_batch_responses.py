@@ -77,7 +77,11 @@ def test_faults_of_the_server(batch, server):
 
 def test_requests_that_cannot_be_served(batch, server, tmp_path):
     server.play("hello")
-    bodies = [{"input": "hi", "background": True}, {"input": "hi", "previous_response_id": "resp_none"}, {"input": "hi"}]
+    bodies = [
+        {"input": "hi", "background": True},
+        {"input": "hi", "previous_response_id": "resp_none"},
+        {"input": "hi"},
+    ]
     status, _, responses = batch(bodies, server.url)
     assert status == 1
     assert [responses[f"r{number}"]["status_code"] for number in range(3)] == [400, 400, 200]

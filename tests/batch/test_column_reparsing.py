@@ -85,7 +85,7 @@ def test_no_rows():
     [
         ({"reply": ["hi"]}, "there is no column 'text'; the columns are reply"),
         ({"text": [1]}, "the column 'text' is int64; it must be a string"),
-        ({"text": ["hi"], "tools": [[{"a": 1}, {"a": "b"}]]}, "the column 'tools' cannot be one of Arrow: .*JSON as a string"),
+        ({"text": ["hi"], "tools": [[{"a": 1}, {"a": "b"}]]}, "the column 'tools' cannot be one of Arrow"),
         ([{"text": "hi"}], "a table of Arrow or a mapping, and no list"),
     ],
 )  # fmt: skip
@@ -126,7 +126,9 @@ def test_the_page_has_the_schemas(heading, schema):
 
 
 @pytest.mark.parametrize(
-    ("heading", "columns"), [("### Requests", REQUEST_COLUMNS), ("### Replies", REPLY_COLUMNS)], ids=["batch", "reparse"]
+    ("heading", "columns"),
+    [("### Requests", REQUEST_COLUMNS), ("### Replies", REPLY_COLUMNS)],
+    ids=["batch", "reparse"],
 )
 def test_the_page_has_the_columns_that_are_read(heading, columns):
     words = {

@@ -23,7 +23,7 @@ EXAMPLES = [
 
 pytestmark = pytest.mark.dataframes
 
-MORE = '''
+MORE = """
 import json
 
 import datasets
@@ -93,7 +93,7 @@ def check_ray():
 
 
 globals()[f"check_{__import__('sys').argv[1]}"]()
-'''
+"""
 
 
 def run(program, folder, *arguments):

@@ -193,7 +193,9 @@ def test_replies_are_read_as_those_of_lines(tmp_path):
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in replies))
     columns = {key: [row[key] for row in replies] for key in ("id", "text")}
     tools = [None if row["tools"] is None else json.dumps(row["tools"]) for row in replies]
-    pq.write_table(pa.table({**columns, "tools": pa.array(tools, pa.string())}), tmp_path / "in.parquet", row_group_size=700)
+    pq.write_table(
+        pa.table({**columns, "tools": pa.array(tools, pa.string())}), tmp_path / "in.parquet", row_group_size=700
+    )
     status = reparse(tmp_path, "in.jsonl", "lines.jsonl", "--workers", "1")
     assert reparse(tmp_path, "in.parquet", "out.jsonl", "--workers", "1") == status
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "lines.jsonl").read_bytes()

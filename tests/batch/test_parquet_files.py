@@ -19,6 +19,7 @@ from promptools.batch.files.batch_files import check_name, exists, read_lines
 from promptools.batch.files.parquet_files import read_column, read_input, write_rows
 from promptools.errors import PromptoolsError, UsageError
 
+DAYS = pa.struct([("at", pa.date32())])
 REQUEST = {"custom_id": ["a"], "url": ["/v1/chat/completions"]}
 
 
@@ -71,7 +72,7 @@ def test_a_null_is_nothing_and_other_columns_are_not_read(tmp_path):
         ({**REQUEST, "body": [[1]]}, "the column 'body' is list<.*>; it must be a struct"),
         ({**REQUEST, "body": ["{}"], "custom_id": [1]}, "the column 'custom_id' is int64; it must be a string"),
         (
-            {**REQUEST, "body": pa.array([{"x": [{"at": 0}]}], pa.struct([("x", pa.list_(pa.struct([("at", pa.date32())])))]))},
+{**REQUEST, "body": pa.array([{"x": [{"at": 0}]}], pa.struct([("x", pa.list_(DAYS))]))},
             r"the column 'body\.x\[\]\.at' is date32\[day\], which JSON does not have; cast it",
         ),
         (
@@ -107,8 +108,8 @@ def test_a_file_that_was_cut_off_or_is_missing(tmp_path):
         read(tmp_path / "in.parquet", REPLY_COLUMNS)
     with pytest.raises(UsageError, match="no such file"):
         read(tmp_path / "missing.parquet")
+    (tmp_path / "in.parquet").write_bytes(whole)
     with pytest.raises(UsageError, match="there is no column 'custom_id'"):
-        (tmp_path / "in.parquet").write_bytes(whole)
         list(read_column(str(tmp_path / "in.parquet"), "custom_id"))
 
 
@@ -141,7 +142,7 @@ def test_an_output_that_breaks_off_does_not_appear(tmp_path):
 
 
 def test_names(monkeypatch):
-    with pytest.raises(UsageError, match="Parquet is compressed inside; name a file that ends in .parquet"):
+    with pytest.raises(UsageError, match=r"Parquet is compressed inside; name a file that ends in \.parquet"):
         check_name("in.parquet.gz")
     with pytest.raises(UsageError, match="has rows and no lines"):
         list(read_lines("in.parquet"))

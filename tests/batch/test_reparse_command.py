@@ -102,7 +102,8 @@ def test_files_that_cannot_be(tmp_path, capsys):
 
 
 def test_tools_as_json_in_a_string(tmp_path):
-    write(tmp_path / "in.jsonl", [{"text": CALL, "tools": tools} for tools in ([TOOL], json.dumps([TOOL]), [], "[]", None, "null")])
+    forms = [[TOOL], json.dumps([TOOL]), [], "[]", None, "null"]
+    write(tmp_path / "in.jsonl", [{"text": CALL, "tools": tools} for tools in forms])
     assert run(tmp_path, "--workers", "1") == 0
     results = read(tmp_path / "out.jsonl")
     assert results[::2] == results[1::2]

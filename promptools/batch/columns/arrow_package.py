@@ -13,4 +13,6 @@ def arrow(module: str = "pyarrow") -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise UsageError(f"columns and Parquet need pyarrow: pip install 'promptools-compat[parquet]' ({error})") from None
+        raise UsageError(
+            f"columns and Parquet need pyarrow: pip install 'promptools-compat[parquet]' ({error})"
+        ) from None

@@ -54,7 +54,10 @@ REPLY_COLUMNS = InputColumns(
 
 
 class RowReader:
-    """Converts the rows of tables of one Arrow schema. Raises `UsageError` if a column is missing or has a wrong type."""
+    """Converts the rows of tables of one Arrow schema.
+
+    Raises `UsageError` if a column is missing or has a wrong type.
+    """
 
     def __init__(self, schema: Any, columns: InputColumns) -> None:
         available = list(schema.names)

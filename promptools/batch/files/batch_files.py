@@ -26,7 +26,9 @@ def check_name(path: str) -> None:
     if is_parquet(path):
         arrow("pyarrow.parquet")
     if any(path.endswith(f"{PARQUET}{end}") for end in COMPRESSED):
-        raise UsageError(f"{without_credentials(path)!r}: Parquet is compressed inside; name a file that ends in {PARQUET}")
+        raise UsageError(
+            f"{without_credentials(path)!r}: Parquet is compressed inside; name a file that ends in {PARQUET}"
+        )
     if _needs_fsspec(path):
         _fsspec(path)
 

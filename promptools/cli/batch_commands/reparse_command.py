@@ -23,8 +23,12 @@ SHOWN_EVERY = 10_000
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("input", metavar="IN", help="replies, JSON Lines or .parquet: text, and tools if there were any")
-    parser.add_argument("output", metavar="OUT", help="file for the results, in the same order; Parquet if it ends in .parquet")
+    parser.add_argument(
+        "input", metavar="IN", help="replies, JSON Lines or .parquet: text, and tools if there were any"
+    )
+    parser.add_argument(
+        "output", metavar="OUT", help="file for the results, in the same order; Parquet if it ends in .parquet"
+    )
     parser.add_argument(
         "--workers", type=at_least(1, "processes"), metavar="N", help="processes (default: one for each core)"
     )
