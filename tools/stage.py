@@ -6,8 +6,8 @@ Installs it first (see `environments.py`), then runs the tests with its mark: se
 share their state; `bubblewrap`, of which sandboxes are made; `swebench`, which grades patches; `bfcl`, which asks and
 checks the questions of a benchmark; `dataframes`, libraries that read replies in columns; `o200k`, the vocabulary that
 the Harmony tests need to compare with openai-harmony; `templates`, chat templates of model families; `chromium`, for
-the inspector's page; or a real model, such as `model-qwen-0.5b`. If one cannot be installed, a line says why and its tests are skipped; with PROMPTOOLS_E2E=required,
-as in CI, that is a failure.
+the inspector's page; or a real model, such as `model-qwen-0.5b`. If one cannot be installed, a line says why and its
+tests are skipped; with PROMPTOOLS_E2E=required, as in CI, that is a failure.
 
 The tests are distributed over several processes, so that some run while a vLLM boots, which takes a minute.
 """

@@ -36,7 +36,8 @@ def write_input(folder, requests):
             file.write(json.dumps(row) + "\n")
         file.write("no JSON\n")
     rows = [json.loads(text) for text in (folder / "in.jsonl").read_text().splitlines()[:-1]]
-    columns = {key: [*(row[key] for row in rows), None] for key in ("custom_id", "url", "body")}
+    columns = {key: [*(row[key] for row in rows), None] for key in ("custom_id", "url")}
+    columns["body"] = [*(json.dumps(row["body"]) for row in rows), None]
     pq.write_table(pa.table(columns), folder / "in.parquet", row_group_size=requests // 2 + 1)
 
 

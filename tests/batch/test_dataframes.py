@@ -113,7 +113,7 @@ def run(program, folder, *arguments):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

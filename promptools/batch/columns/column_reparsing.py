@@ -11,6 +11,7 @@ from promptools.batch.columns.input_columns import REPLY_COLUMNS, InputColumns, 
 from promptools.batch.columns.result_schemas import failed_row, reparsed_row, reparsed_schema
 from promptools.batch.reparsing import INVALID, reparse_reply
 from promptools.errors import UsageError
+from promptools.schema.documents.json_guards import is_object
 
 OPTION_COLUMNS = InputColumns(
     {name: kind for name, kind in REPLY_COLUMNS.kinds.items() if name not in {"id", "custom_id"}},
@@ -100,7 +101,7 @@ def _as_python(values: Any) -> Any:
     if hasattr(values, "tolist"):
         values = values.tolist()
     if isinstance(values, list | tuple):
-        return [_as_python(value) for value in values]
-    if isinstance(values, Mapping):
+        return [_as_python(value) for value in cast("list[Any]", values)]
+    if is_object(values):
         return {key: _as_python(value) for key, value in values.items()}
     return values
