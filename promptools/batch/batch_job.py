@@ -13,6 +13,7 @@ from promptools.batch.files.batch_files import (
     check_name,
     errors_path,
     exists,
+    identity_of,
     is_local,
     is_parquet,
     read_lines,
@@ -165,7 +166,7 @@ def check_paths(source: str, output: str, log: str | None) -> None:
     check_name(source)
     check_name(output)
     names = [source, output, errors_path(output), log or default_log(output)]
-    if len(set(names)) < len(names):
+    if len(set(map(identity_of, names))) < len(names):
         raise UsageError(f"{without_credentials(output)!r}: input, output and log must be different files")
     folder = Path(output).parent
     if is_local(output) and not folder.is_dir():

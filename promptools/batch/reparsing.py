@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
@@ -84,7 +86,8 @@ def reparse(lines: Iterable[tuple[int, bytes]], workers: int, *, as_row: bool = 
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
         try:
             while chunk := list(islice(rest, CHUNK)):
-                waiting.append(pool.submit(_reparse_chunk, chunk, as_row))
+                with _without_interrupts():
+                    waiting.append(pool.submit(_reparse_chunk, chunk, as_row))
                 if len(waiting) > 2 * workers:
                     yield from waiting.popleft().result()
             while waiting:
@@ -92,8 +95,23 @@ def reparse(lines: Iterable[tuple[int, bytes]], workers: int, *, as_row: bool = 
         except BrokenProcessPool:
             raise PromptoolsError("a process that reads replies has ended; run it again with fewer --workers") from None
         finally:
-            for future in waiting:
-                future.cancel()
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _without_interrupts() -> Generator[None, None, None]:
+    """Hold back Ctrl-C, for good in processes that are started meanwhile: the one that started them ends them.
+
+    A process that ended by itself while it starts would leave the pool waiting for it.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:

@@ -2,7 +2,9 @@
 
 import json
 import multiprocessing
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -99,6 +101,13 @@ def test_files_that_cannot_be(tmp_path, capsys):
     assert "no such file" in capsys.readouterr().err
     assert not (tmp_path / "out.jsonl").exists()
     assert main(["reparse", "same", "same"]) == 2
+    (tmp_path / "in.jsonl").write_text('{"text": "hi"}')
+    assert main(["reparse", str(tmp_path / "in.jsonl"), f"{tmp_path}/../{tmp_path.name}/in.jsonl"]) == 2
+    assert "is the input" in capsys.readouterr().err
+    for output, error in ((tmp_path, "is a folder"), (tmp_path / "missing" / "out.jsonl", "no such file or folder")):
+        assert main(["reparse", str(tmp_path / "in.jsonl"), str(output)]) == 2
+        assert error in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 def test_tools_as_json_in_a_string(tmp_path):
@@ -112,7 +121,7 @@ def test_tools_as_json_in_a_string(tmp_path):
 
 
 def test_killed_at_any_time_it_leaves_no_output_and_no_process(tmp_path):
-    write(tmp_path / "in.jsonl", [{"id": number, "text": CALL * 20, "tools": [TOOL]} for number in range(4000)])
+    write(tmp_path / "in.jsonl", [{"id": number, "text": CALL * 20, "tools": [TOOL]} for number in range(1500)])
     for output in ("out.jsonl", "out.parquet"):
         command = [sys.executable, "-m", "promptools", "reparse", "in.jsonl", output, "--workers", "2"]
         process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
@@ -124,8 +133,28 @@ def test_killed_at_any_time_it_leaves_no_output_and_no_process(tmp_path):
         assert not (tmp_path / output).exists()
         assert wait_for(lambda workers=workers: not any(map(is_running, workers)))
     assert main(["reparse", str(tmp_path / "in.jsonl"), str(tmp_path / "out.parquet")]) == 0
-    assert pq.read_table(tmp_path / "out.parquet", columns=["id"])["id"].to_pylist() == list(map(str, range(4000)))
+    assert pq.read_table(tmp_path / "out.parquet", columns=["id"])["id"].to_pylist() == list(map(str, range(1500)))
     assert not (tmp_path / "out.parquet.tmp").exists()
+
+
+@pytest.mark.parametrize("started", [1, 2])
+def test_interrupted(tmp_path, started):
+    """While its processes start, and then while they read."""
+    write(tmp_path / "in.jsonl", [{"text": CALL * 20, "tools": [TOOL]} for _ in range(10_000)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "promptools", "reparse", "in.jsonl", "out.parquet", "--workers", "2"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_for(lambda: len(children(process.pid)) >= started)
+    time.sleep(started - 1)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of its processes
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 def children(process):

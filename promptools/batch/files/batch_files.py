@@ -43,6 +43,11 @@ def is_parquet(path: str) -> bool:
     return path.endswith(PARQUET)
 
 
+def identity_of(path: str) -> str:
+    """Return what two names of one local file have in common."""
+    return str(Path(path).resolve()) if is_local(path) else path
+
+
 def errors_path(path: str) -> str:
     """Return the path of the errors for an output: `out.errors.jsonl` for `out.jsonl`, compressed as it is.
 
@@ -92,6 +97,8 @@ def write_lines(path: str, lines: Iterable[bytes]) -> None:
 def write_file(path: str, write: Callable[[IO[bytes]], None]) -> None:
     """Call `write` with a file of another name, and rename it when it is complete; remove it if it will not be."""
     temporary = f"{path}.tmp"
+    if is_local(path) and Path(path).is_dir():
+        raise UsageError(f"{path!r} is a folder; name a file in it")
     with file_errors(path, "write"):
         try:
             with closing(_open_output(path, temporary)) as file:

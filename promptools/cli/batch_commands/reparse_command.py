@@ -39,13 +39,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the replies; return 1 if a line cannot be read."""
     from promptools.batch.columns.input_columns import REPLY_COLUMNS
     from promptools.batch.columns.result_schemas import reparsed_file_schema
-    from promptools.batch.files.batch_files import check_name, is_parquet, write_lines
+    from promptools.batch.files.batch_files import check_name, identity_of, is_parquet, write_lines
     from promptools.batch.files.parquet_files import read_input, write_rows
     from promptools.batch.reparsing import reparse
 
     check_name(arguments.input)
     check_name(arguments.output)
-    if arguments.input == arguments.output:
+    if identity_of(arguments.input) == identity_of(arguments.output):
         raise UsageError(f"{arguments.input!r} is the input; name another file for the results")
     workers = arguments.workers or getattr(os, "process_cpu_count", os.cpu_count)() or 1
     totals = {"replies": 0, "with_calls": 0, "failed": 0}
