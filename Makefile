@@ -29,6 +29,8 @@ PYTEST ?=
 # Bytecode is kept, whatever the environment says: else each of the tests' many processes compiles all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.venv/.pycache
+# real servers and what else is installed apart, by environment
+E2E := vllm ollama redis bubblewrap swebench mini-swe-agent ray dataframes o200k templates chromium deploy-lint
 # real clients, by the environments that they need
 INTEGRATIONS := frameworks-openai-3 frameworks-openai-2 frameworks-node frameworks-go opencode codex claude-code bfcl
 
@@ -62,7 +64,7 @@ types: .venv/.dev
 # SAMPLE=12: one in twelve of the rows that are read in many ways, and of the examples of the property tests
 SAMPLE ?= 12
 # markers of tests that need what is installed apart
-APART := ollama vllm redis bubblewrap swebench mini-swe-agent ray templates chromium integrations deploy-lint models
+APART := $(filter-out o200k,$(E2E)) integrations models
 # a path is always given: without one, syrupy takes the snapshots of what a sample leaves out for unused
 PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
 suite: .venv/.dev
@@ -77,8 +79,8 @@ test-all:
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
 e2e: .venv/.dev
-	@echo '== pytest, real Ollama, real vLLM, Redis, bubblewrap, swebench, mini-swe-agent, Ray, openai-harmony, templates, Chromium, linters'
-	@$(BIN)/python tools/stage.py vllm ollama redis bubblewrap swebench mini-swe-agent ray o200k templates chromium deploy-lint $(PYTEST)
+	@echo '== pytest, $(E2E)'
+	@$(BIN)/python tools/stage.py $(E2E) $(PYTEST)
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'

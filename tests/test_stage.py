@@ -37,68 +37,43 @@ def test_where_it_is_installed_its_tests_run(ran, monkeypatch):
     ]
 
 
-def test_the_vocabulary_is_for_the_tests_of_harmony(ran, monkeypatch):
-    monkeypatch.setattr(environments, "path_of", lambda name: name)
-    assert stage.main(["o200k"], []) == 5
-    (command,) = ran
-    assert command[command.index("pytest") :] == [
-        *("pytest", "-o", f"testpaths={stage.COMPARING}", "-m", "oracle", *SHARED),
-    ]
-
-
 def test_several_are_played_together_without_those_that_are_not_there(ran, monkeypatch, capsys):
     monkeypatch.setattr(environments, "path_of", lambda name: lacking(name) if name == "vllm" else name)
     assert stage.main(["vllm", "ollama", "o200k"], []) == 5
     (command,) = ran
     assert command[command.index("pytest") :] == [
-        *("pytest", "-o", f"testpaths=tests/e2e {stage.COMPARING}", "-m", "ollama or oracle", *SHARED),
+        *("pytest", "-o", f"testpaths=tests/e2e {stage.FOLDERS[stage.VOCABULARY]}", "-m", "ollama or oracle", *SHARED),
     ]
     assert capsys.readouterr().out.startswith("== SKIPPED: no test ran against a real vllm: no compiler")
 
 
-def test_the_page_is_tested_with_the_proxy(ran, monkeypatch):
+@pytest.mark.parametrize("name", stage.FOLDERS)
+def test_its_folders_have_its_tests(ran, monkeypatch, name):
     monkeypatch.setattr(environments, "path_of", lambda name: name)
-    assert stage.main(["chromium"], []) == 5
+    assert stage.main([name], []) == 5
     (command,) = ran
     assert command[command.index("pytest") :] == [
-        *("pytest", "-o", "testpaths=tests/proxy", "-m", "chromium", *SHARED),
-    ]
-    marked = [path for path in (stage.ROOT / "tests").rglob("test_*.py") if "mark.chromium" in path.read_text("utf-8")]
-    folders = {path.parent for path in marked if path.name != "test_stage.py"}
-    assert folders == {stage.ROOT / stage.PAGES, stage.ROOT / stage.SERVERS}  # the latter in front of a real server
-
-
-def test_the_package_of_a_benchmark_is_for_the_tests_of_benchmarks(ran, monkeypatch):
-    monkeypatch.setattr(environments, "path_of", lambda name: name)
-    assert stage.main(["bfcl"], []) == 5
-    (command,) = ran
-    assert command[command.index("pytest") :] == [
-        *("pytest", "-o", f"testpaths={stage.EVALUATION}", "-m", "bfcl", *SHARED),
-    ]
-    (integrations,) = re.findall(r"^INTEGRATIONS := (.+)$", (stage.ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-    assert "bfcl" in integrations.split()
-    marked = [path for path in (stage.ROOT / "tests").rglob("test_*.py") if "mark.bfcl" in path.read_text("utf-8")]
-    assert {path.parent for path in marked if path.name != "test_stage.py"} == {stage.ROOT / stage.EVALUATION}
-
-
-def test_what_opens_trajectories_is_for_the_tests_of_agents(ran, monkeypatch):
-    monkeypatch.setattr(environments, "path_of", lambda name: name)
-    assert stage.main(["mini-swe-agent"], []) == 5
-    (command,) = ran
-    assert command[command.index("pytest") :] == [
-        *("pytest", "-o", "testpaths=tests/agent", "-m", "mini-swe-agent", *SHARED),
+        *("pytest", "-o", f"testpaths={stage.FOLDERS[name]}", "-m", stage.mark(name), *SHARED),
     ]
 
 
-def test_clusters_are_for_the_tests_of_batches(ran, monkeypatch):
-    monkeypatch.setattr(environments, "path_of", lambda name: name)
-    assert stage.main(["ray"], []) == 5
-    (command,) = ran
-    assert command[command.index("pytest") :] == [
-        *("pytest", "-o", f"testpaths={stage.BATCHES}", "-m", "ray", *SHARED),
-    ]
-    marked = [path for path in (stage.ROOT / "tests").rglob("test_*.py") if "mark.ray" in path.read_text("utf-8")]
-    assert {path.parent for path in marked if path.name != "test_stage.py"} == {stage.ROOT / stage.BATCHES}
+@pytest.mark.parametrize("name", ["bfcl", "chromium", "dataframes", "ray", "redis", "swebench"])
+def test_no_marked_test_is_elsewhere(name):
+    marked = [path for path in (stage.ROOT / "tests").rglob("test_*.py") if f"mark.{name}" in path.read_text("utf-8")]
+    places = [stage.ROOT / place for place in (stage.FOLDERS[name], stage.SERVERS, stage.folder("model-any"))]
+    assert any(path.is_relative_to(places[0]) for path in marked)
+    assert [path for path in marked if not any(path.is_relative_to(place) for place in places)] == []
+
+
+def test_make_names_every_stage():
+    makefile = (stage.ROOT / "Makefile").read_text("utf-8")
+    lists = re.findall(r"^(?:E2E|INTEGRATIONS) := (.+)$", makefile, re.MULTILINE)
+    assert {*stage.FOLDERS} <= {name for names in lists for name in names.split()}
+
+
+def test_every_example_with_data_frames_is_run():
+    pages = [page for page in (stage.ROOT / "docs").rglob("*.md") if any("dataframes" in b.marks for b in blocks(page))]
+    assert [page.name for page in pages] == ["reparse-a-dataset.md"]
 
 
 def test_names_come_before_what_is_for_pytest():
@@ -132,7 +107,7 @@ def test_what_the_system_forbids_is_skipped_even_where_all_is_required(ran, monk
 def test_whatever_compares_with_openai_harmony_is_looked_for():
     tests = stage.ROOT / "tests"
     comparing = [path for path in tests.rglob("test_*.py") if "\nimport oracle\n" in path.read_text("utf-8")]
-    places = [stage.ROOT / each for each in stage.COMPARING.split()]
+    places = [stage.ROOT / place for place in stage.FOLDERS[stage.VOCABULARY].split()]
     assert comparing
     assert [path for path in comparing if not any(path.is_relative_to(place) for place in places)] == []
 

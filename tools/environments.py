@@ -117,6 +117,18 @@ ENVIRONMENTS: dict[str, Recipe] = {
     ),
     # the Berkeley Function Calling Leaderboard, for `promptools eval bfcl`
     "bfcl": BFCL,
+    # Ray Data, datasets and Polars, for the examples of docs/tasks/reparse-a-dataset.md
+    "dataframes": Recipe(
+        (
+            "datasets==5.2.0",
+            "openai==3.54.0",
+            "polars==2.1.0",
+            "pyarrow==26.0.1",
+            "ray[data]==2.60.0",
+            *CORE,
+        ),
+        takes="0.7 GB",
+    ),
     # the linters of deploy/
     "deploy-lint": DEPLOY_LINT,
 }

@@ -2,8 +2,8 @@
 
     python tools/stage.py ollama vllm [ARGUMENTS OF PYTEST]
 
-Installs it first (see `environments.py`), then runs the tests with its mark, in the folders of `FOLDERS`. If one cannot be
-installed, a line says why and its tests are skipped; with PROMPTOOLS_E2E=required, as in CI, that is a failure.
+Installs it first (see `environments.py`), then runs the tests with its mark, in the folders of `FOLDERS`. If one cannot
+be installed, a line says why and its tests are skipped; with PROMPTOOLS_E2E=required, as in CI, that is a failure.
 
 The tests are distributed over several processes, so that some run while a vLLM boots, which takes a minute.
 """
@@ -23,32 +23,26 @@ ROOT = Path(__file__).parents[1]
 VOCABULARY = "o200k"
 SERVERS = "tests/e2e"
 """Tests against servers."""
-COMPARING = "tests/harmony tests/cli tests/test_tool_tokens.py"
-"""Tests that compare with openai-harmony."""
-PROXY = "tests/proxy"
-"""Tests of what proxies share."""
-SANDBOXES = "tests/sandbox tests/toolsets"
-"""Tests of sandboxes, and of tools that run commands in them."""
-EVALUATION = "tests/evaluation"
-"""Tests of benchmarks."""
-TRAJECTORIES = "tests/agent"
-"""Tests of agents, and of the trajectories that they write."""
-BATCHES = "tests/batch"
-"""Tests of batches."""
-MODELS = "tests/models"
-"""Tests with real models."""
-DEPLOY = "tests/deploy"
-"""Tests of the files in deploy/."""
 INTEGRATIONS = "tests/integrations"
 """Tests with real clients and frameworks, marked by the environment that they need."""
 AGENTS = ("opencode", "codex", "claude-code")
 """Environments of coding agents."""
-
-
+FOLDERS = {
+    VOCABULARY: "tests/harmony tests/cli tests/test_tool_tokens.py",
+    "bfcl": "tests/evaluation",
+    "bubblewrap": "tests/sandbox tests/toolsets",
+    "chromium": "tests/proxy",
+    "dataframes": "tests/batch",
+    "deploy-lint": "tests/deploy",
+    "mini-swe-agent": "tests/agent",
+    "ray": "tests/batch",
+    "redis": "tests/proxy",
+    "swebench": "tests/evaluation",
+    **dict.fromkeys(AGENTS, INTEGRATIONS),
+}
+"""Where the tests are that need an environment, unless they are among those against servers."""
 UP_TO_THE_SYSTEM = frozenset({"bubblewrap"})
 """What a machine may forbid whatever is installed: its tests are skipped there, even where all others are required."""
-PAGES = "tests/proxy"
-"""Tests of the proxy, of its page in a browser among them."""
 
 
 def main(names: Sequence[str], arguments: Sequence[str]) -> int:
@@ -76,25 +70,9 @@ def main(names: Sequence[str], arguments: Sequence[str]) -> int:
 
 def folder(name: str) -> str:
     """Return the folders of the tests that need the environment `name`."""
-    if name == VOCABULARY:
-        return COMPARING
-    if name == "chromium":
-        return PAGES
-    if name == "redis":
-        return PROXY
-    if name == "bubblewrap":
-        return SANDBOXES
-    if name in {"swebench", "bfcl"}:
-        return EVALUATION
-    if name == "mini-swe-agent":
-        return TRAJECTORIES
-    if name == "ray":
-        return BATCHES
     if name.startswith("model-"):
-        return MODELS
-    if name == "deploy-lint":
-        return DEPLOY
-    return INTEGRATIONS if name.startswith("frameworks-") or name in AGENTS else SERVERS
+        return "tests/models"
+    return INTEGRATIONS if name.startswith("frameworks-") else FOLDERS.get(name, SERVERS)
 
 
 def mark(name: str) -> str:

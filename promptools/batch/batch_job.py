@@ -8,17 +8,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from promptools.batch.columns.result_schemas import batch_row, batch_schema
 from promptools.batch.files.batch_files import (
     check_name,
     errors_path,
     exists,
+    identity_of,
     is_local,
+    is_parquet,
     read_lines,
     remove,
     write_lines,
 )
 from promptools.batch.files.batch_log import BatchLog
 from promptools.batch.files.input_survey import InputSurvey, custom_id_digests, digest_of, read_requests
+from promptools.batch.files.parquet_files import read_column, write_rows
 from promptools.batch.files.pending_requests import AnswerRequests, PendingRequests
 from promptools.batch.request_answering import BatchAnswer
 from promptools.batch.request_line import LineProblem
@@ -69,15 +73,19 @@ class BatchJob:
         self.survey = survey
         self._settings = {"version": FORMAT_VERSION, "input": survey.digest, "model": model}
         self.totals = BatchTotals(survey.requests, unnamed=survey.unnamed)
+        if survey.not_utf8 and is_parquet(output):
+            raise UsageError(
+                f"{without_credentials(source)!r}, line {survey.not_utf8}: Parquet cannot have this custom_id, which is"
+                " no UTF-8; write JSON Lines"
+            )
 
     def is_complete(self) -> bool:
         """Whether the output is there, from an earlier run; raise `UsageError` if it is another batch's."""
         if self.log.exists() or not exists(self.output):
             return False
         missing = custom_id_digests(self.source)
-        for _, text in read_lines(self.output):
-            with suppress(ValueError, KeyError, TypeError, AttributeError):
-                missing.discard(digest_of(json.loads(text)["custom_id"]))
+        for custom_id in _custom_ids(self.output):
+            missing.discard(digest_of(custom_id))
         if missing:
             raise UsageError(
                 f"{without_credentials(self.output)!r} exists and has no results of {len(missing)} requests of"
@@ -121,7 +129,11 @@ class BatchJob:
             write_lines(self.errors, self._problems(log))
         else:
             remove(self.errors)
-        write_lines(self.output, (_line(answer.result) for answer in log.answers()))
+        results = (answer.result for answer in log.answers())
+        if is_parquet(self.output):
+            write_rows(self.output, map(batch_row, results), batch_schema())
+        else:
+            write_lines(self.output, map(_line, results))
         self.log.unlink()
 
     def _problems(self, log: BatchLog) -> Iterator[bytes]:
@@ -134,6 +146,18 @@ class BatchJob:
                 yield _line(answer.problem.to_dict())
 
 
+def _custom_ids(output: str) -> Iterator[str]:
+    """Yield the `custom_id`s of an output, of whatever else it is a file."""
+    if is_parquet(output):
+        yield from (value for value in read_column(output, "custom_id") if isinstance(value, str))
+        return
+    for _, text in read_lines(output):
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            custom_id = json.loads(text)["custom_id"]
+            if isinstance(custom_id, str):
+                yield custom_id
+
+
 def default_log(output: str) -> str:
     """Return the path of the log for an output: beside it, or in the current folder if it is not local."""
     return f"{output if is_local(output) else output.rstrip('/').rpartition('/')[2]}.part"
@@ -144,7 +168,7 @@ def check_paths(source: str, output: str, log: str | None) -> None:
     check_name(source)
     check_name(output)
     names = [source, output, errors_path(output), log or default_log(output)]
-    if len(set(names)) < len(names):
+    if len(set(map(identity_of, names))) < len(names):
         raise UsageError(f"{without_credentials(output)!r}: input, output and log must be different files")
     folder = Path(output).parent
     if is_local(output) and not folder.is_dir():

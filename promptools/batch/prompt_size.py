@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PromptSize:
-    """Adds up the text of requests: of messages, prompts and inputs, and their tools as JSON.
+    """Adds up the text of requests: of messages, prompts, inputs and instructions, and their tools as JSON.
 
     The unit is tokens of o200k_base if promptools finds that vocabulary, else characters. Markup of the chat template
     is not counted.
@@ -39,9 +39,10 @@ class PromptSize:
 
 
 def _texts(body: dict[str, Any]) -> list[str]:
-    texts = [text for key in ("prompt", "input") for text in _strings(body.get(key))]
-    for message in as_list(body.get("messages")):
-        texts += _content_texts(as_object(message).get("content"))
+    texts = [text for key in ("prompt", "input", "instructions") for text in _strings(body.get(key))]
+    for message in (*as_list(body.get("messages")), *as_list(body.get("input"))):
+        for key in ("content", "arguments", "output"):
+            texts += _content_texts(as_object(message).get(key))
         if calls := as_object(message).get("tool_calls"):
             texts.append(json.dumps(calls, ensure_ascii=False))
     if tools := body.get("tools"):
@@ -56,4 +57,4 @@ def _content_texts(content: Any) -> list[str]:
 
 def _strings(value: Any) -> list[str]:
     values: Sequence[Any] = value if is_array(value) else [value]
-    return [each for each in values if isinstance(each, str)]
+    return [text for text in values if isinstance(text, str)]

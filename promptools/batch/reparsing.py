@@ -4,67 +4,97 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import signal
+import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
+from promptools.batch.columns.input_columns import REPLY_COLUMNS
+from promptools.batch.columns.result_schemas import KEYS, failed_row, key_columns, reparsed_row
+from promptools.batch.files.parquet_files import read_input
 from promptools.engine import parse
 from promptools.errors import PromptoolsError, UsageError, clip
 from promptools.recording.row_reading import describe_reply
 from promptools.schema import Tools
 from promptools.schema.documents.json_guards import is_object
+from promptools.types import Reply
 
 CHUNK = 256
 """Replies that a process gets at once."""
 OPTIONS = ("dialect", "finish_reason", "in_reasoning")
 """Keys of a logged reply that are options of `parse`."""
-COPIED = ("id", "custom_id")
-"""Keys that are copied into the result."""
+INVALID = (PromptoolsError, ValueError, TypeError, RecursionError)
+"""What is raised for a reply that cannot be read."""
 
 
 class ReparsedLine(NamedTuple):
     """The result for one line of a log."""
 
     text: bytes
-    """A line of JSON: what is read of the reply, or an `error`."""
+    """A line of JSON: what is read of the reply, or an `error`; as a row it has all columns."""
     has_calls: bool = False
     failed: bool = False
 
 
-def reparse_line(text: bytes, line: int) -> ReparsedLine:
-    """Read the reply in the line `line` of a log."""
-    copied: dict[str, Any] = {}
+def read_replies(path: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines or rows of a log, each as JSON, and their numbers; raise `UsageError` if it cannot be read."""
+    return read_input(path, REPLY_COLUMNS)
+
+
+def reparse_line(text: bytes, line: int, *, as_row: bool = False) -> ReparsedLine:
+    """Read the reply in the line `line` of a log; the result has the form of a line, or of a row of Parquet."""
+    row: Any = None
     try:
-        row: Any = json.loads(text)
-        if not is_object(row) or not isinstance(row.get("text"), str):
-            raise UsageError("the line is no JSON object with the reply as 'text'")
-        copied = {key: row[key] for key in COPIED if key in row}
-        options: dict[str, Any] = {key: row[key] for key in OPTIONS if row.get(key) is not None}
-        tools = row.get("tools")
-        reply = parse(row["text"], tools and _prepare(json.dumps(tools)), **options)
-        return ReparsedLine(_encode({**copied, **describe_reply(reply)}), has_calls=bool(reply.calls))
-    except (PromptoolsError, ValueError, TypeError, RecursionError) as error:
-        return ReparsedLine(_encode({**copied, "error": {"line": line, "message": clip(str(error))}}), failed=True)
+        row = json.loads(text)
+        if not is_object(row):
+            raise UsageError("the line is no JSON object")
+        reply = reparse_reply(row)
+        result = {**key_columns(row), **reparsed_row(reply)} if as_row else {**_keys(row), **describe_reply(reply)}
+        # what UTF-8 cannot express, a row cannot have
+        encoded = json.dumps(result, ensure_ascii=not as_row).encode() + b"\n"
+        return ReparsedLine(encoded, has_calls=bool(reply.calls))
+    except INVALID as error:
+        copied = row if is_object(row) else {}
+        failed = {"line": line, "message": clip(str(error))}
+        result = {**key_columns(copied), **failed_row(line, error)} if as_row else {**_keys(copied), "error": failed}
+        return ReparsedLine(json.dumps(result).encode() + b"\n", failed=True)
 
 
-def reparse(lines: Iterable[tuple[int, bytes]], workers: int) -> Iterator[ReparsedLine]:
+def reparse_reply(row: Mapping[str, Any]) -> Reply:
+    """Parse the `text` of a logged reply; `tools` may be a list, or its JSON as a string. Raises one of `INVALID`."""
+    text, tools = row.get("text"), row.get("tools")
+    if not isinstance(text, str):
+        raise UsageError(f"'text' is {clip(repr(text), 80)}; it must be the reply, a string")
+    options: dict[str, Any] = {key: row[key] for key in OPTIONS if row.get(key) is not None}
+    if tools is not None and not isinstance(tools, str):
+        tools = json.dumps(tools)
+    # an empty list is not the same as none: no call of such a reply was offered
+    return parse(text, None if tools is None else _prepare(tools), **options)
+
+
+def reparse(lines: Iterable[tuple[int, bytes]], workers: int, *, as_row: bool = False) -> Iterator[ReparsedLine]:
     """Yield the result of each line, in order; `workers` processes read them, or this one if it is 1.
 
     A few chunks for each process are read ahead. Raises `PromptoolsError` if a process ends, as without memory.
     """
     rest = iter(lines)
     if workers == 1:
-        yield from (reparse_line(text, line) for line, text in rest)
+        yield from _reparse_lines(rest, as_row=as_row)
         return
     waiting: deque[Future[list[ReparsedLine]]] = deque()
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
         try:
             while chunk := list(islice(rest, CHUNK)):
-                waiting.append(pool.submit(_reparse_chunk, chunk))
+                with _without_interrupts():
+                    waiting.append(pool.submit(_reparse_chunk, chunk, as_row))
                 if len(waiting) > 2 * workers:
                     yield from waiting.popleft().result()
             while waiting:
@@ -72,18 +102,53 @@ def reparse(lines: Iterable[tuple[int, bytes]], workers: int) -> Iterator[Repars
         except BrokenProcessPool:
             raise PromptoolsError("a process that reads replies has ended; run it again with fewer --workers") from None
         finally:
-            for future in waiting:
-                future.cancel()
+            pool.shutdown(cancel_futures=True)
 
 
-def _reparse_chunk(chunk: list[tuple[int, bytes]]) -> list[ReparsedLine]:
-    return [reparse_line(text, line) for line, text in chunk]
+@contextmanager
+def _without_interrupts() -> Generator[None, None, None]:
+    """Hold back Ctrl-C, for good in processes that are started meanwhile: the one that started them ends them.
+
+    A process that ended by itself while it starts would leave the pool waiting for it.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _encode(value: dict[str, Any]) -> bytes:
-    return json.dumps(value).encode() + b"\n"
+def _end_with_parent() -> None:
+    """End this process when its parent ends; one that is killed tells its children nothing, and they would wait."""
+
+    def watch() -> None:
+        if parent := multiprocessing.parent_process():
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _reparse_chunk(chunk: list[tuple[int, bytes]], as_row: bool) -> list[ReparsedLine]:
+    return list(_reparse_lines(chunk, as_row=as_row))
+
+
+def _reparse_lines(lines: Iterable[tuple[int, bytes]], *, as_row: bool) -> Iterator[ReparsedLine]:
+    return (reparse_line(text, line, as_row=as_row) for line, text in lines)
+
+
+def _keys(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: row[key] for key in KEYS if key in row}
 
 
 @lru_cache(maxsize=64)
-def _prepare(tools: str) -> Tools:
-    return Tools(json.loads(tools))
+def _prepare(text: str) -> Tools | None:
+    """Return the tools of a JSON text, None for `null`."""
+    try:
+        tools = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"'tools' is no JSON: {error}") from None
+    return None if tools is None else Tools(tools)

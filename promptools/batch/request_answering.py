@@ -58,7 +58,9 @@ class BatchAnswer:
     def usage(self) -> tuple[int, int]:
         """The tokens of the prompt and of the completion, as the server reports them."""
         usage = as_object(as_object(as_object(self.result.get("response")).get("body")).get("usage"))
-        prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        # the Responses API has names of its own
+        prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
+        completion = usage.get("completion_tokens", usage.get("output_tokens"))
         return prompt if isinstance(prompt, int) else 0, completion if isinstance(completion, int) else 0
 
 

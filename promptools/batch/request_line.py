@@ -1,4 +1,4 @@
-"""One line of a batch file: the request in it, or what is wrong with it."""
+"""One line or row of a batch file: the request in it, or what is wrong with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from promptools.errors import clip
 from promptools.schema.documents.json_guards import is_object
 
-ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/embeddings")
 """The values of `url` that are accepted."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -19,7 +19,7 @@ class BatchRequest:
     """A request of a batch file."""
 
     line: int
-    """Its line, from 1."""
+    """Its line, from 1, or its row of a Parquet file."""
     custom_id: str
     url: str
     """One of `ENDPOINTS`."""
@@ -53,9 +53,9 @@ class LineProblem:
 
 
 def read_request(text: bytes, line: int) -> BatchRequest | LineProblem:
-    """Parse the line `line` of a batch file."""
+    """Parse the line `line` of a batch file; `body` may be an object, or its JSON as a string."""
     try:
-        value: Any = json.loads(text.removeprefix(BYTE_ORDER_MARK))
+        value: Any = _load(text.removeprefix(BYTE_ORDER_MARK))
     except (ValueError, RecursionError) as error:
         return _invalid(line, None, f"the line is no JSON: {clip(str(error))}", "write one JSON object in each line")
     if not is_object(value):
@@ -65,6 +65,11 @@ def read_request(text: bytes, line: int) -> BatchRequest | LineProblem:
         return _invalid(
             line, None, f"'custom_id' is {clip(repr(custom_id), 80)}", "write a text that no other line has"
         )
+    if isinstance(value.get("body"), str):
+        try:
+            value["body"] = _load(value["body"])
+        except (ValueError, RecursionError) as error:
+            return _invalid(line, custom_id, f"'body' is no JSON: {clip(str(error))}", "write a JSON object")
     if wrong := _check_keys(value):
         return _invalid(line, custom_id, *wrong)
     return BatchRequest(line, custom_id, value["url"], value["body"])
@@ -85,6 +90,15 @@ def _check_keys(value: dict[str, Any]) -> tuple[str, str] | None:
     if model is not None and not isinstance(model, str):
         return f"'model' is {clip(repr(model), 80)}", "write the name of a model, or none and --model"
     return None
+
+
+def _load(text: str | bytes) -> Any:
+    """Parse JSON without the numbers that only Python's has: no server gets them."""
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _invalid(line: int, custom_id: str | None, message: str, advice: str) -> LineProblem:

@@ -213,7 +213,8 @@ class Server(ThreadingHTTPServer):
         """Print nothing."""
 
 
-def test_a_server_that_goes_away_is_waited_for(batch, tmp_path):
+@pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.exhaustive)])
+def test_a_server_that_goes_away_is_waited_for(batch, tmp_path, seconds):
     Handler.answered = 0
     first = Server(0)
     port = first.server_address[1]
@@ -223,7 +224,7 @@ def test_a_server_that_goes_away_is_waited_for(batch, tmp_path):
     def restart():
         first.stop.wait(60)
         first.end()
-        back.wait(2)  # nothing listens meanwhile
+        back.wait(seconds)  # nothing listens meanwhile
         later.append(Server(port))
 
     thread = threading.Thread(target=restart)
@@ -309,7 +310,8 @@ def test_the_model_of_all_requests(batch, server):
         (["in.jsonl", "in.jsonl"], "must be different files"),
         (["in.jsonl", "."], "'.' is a folder"),
         (["empty.jsonl", "out.jsonl"], "'empty.jsonl' has no requests"),
-        (["in.parquet", "out.jsonl"], "Parquet is not supported yet"),
+        (["missing.parquet", "out.jsonl"], "cannot read 'missing.parquet': no such file"),
+        (["in.jsonl", "out.parquet.gz"], "Parquet is compressed inside"),
         (["in.jsonl", "out.jsonl", "--log", "in.jsonl"], "must be different files"),
     ],
 )

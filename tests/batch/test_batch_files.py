@@ -30,7 +30,7 @@ def test_compressed_files(tmp_path, end):
     path = str(tmp_path / f"out.jsonl{end}")
     write_lines(path, [b"one\n", b"two\n"])
     assert list(read_lines(path)) == [(1, b"one"), (2, b"two")]
-    assert [each.name for each in tmp_path.iterdir()] == [f"out.jsonl{end}"]
+    assert [path.name for path in tmp_path.iterdir()] == [f"out.jsonl{end}"]
     if end == ".gz":
         with gzip.open(path) as file:
             assert file.read() == b"one\ntwo\n"
@@ -62,6 +62,7 @@ def test_an_output_that_breaks_off_does_not_appear(tmp_path):
         with pytest.raises(PromptoolsError, match=r"cannot write .*: No space left on device"):
             write_lines(path, lines())
         assert not exists(path)
+        assert not exists(f"{path}.tmp")
 
 
 @pytest.mark.parametrize(
@@ -84,11 +85,6 @@ def test_what_cannot_be_read(tmp_path, path, error):
     assert "secret" not in str(raised.value)
 
 
-def test_parquet_is_refused():
-    with pytest.raises(UsageError, match="Parquet is not supported yet"):
-        check_name("in.parquet")
-
-
 def test_without_fsspec(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
     (tmp_path / "in.jsonl").write_bytes(b"one\n")
@@ -106,6 +102,7 @@ def test_without_fsspec(tmp_path, monkeypatch):
         ("out.jsonl", "out.errors.jsonl"),
         ("a/out.jsonl.gz", "a/out.errors.jsonl.gz"),
         ("out", "out.errors.jsonl"),
+        ("a/out.parquet", "a/out.errors.jsonl"),
         ("s3://b/out.json", "s3://b/out.errors.jsonl"),
     ],
 )

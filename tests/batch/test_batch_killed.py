@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from upstream import running
 
@@ -21,6 +23,7 @@ TOOL = {"type": "function", "function": {"name": "count", "parameters": {"type":
 
 
 def write_input(folder, requests):
+    """Write the requests as JSON Lines, and as Parquet in two row groups."""
     with (folder / "in.jsonl").open("w") as file:
         for number in range(requests):
             body = {
@@ -32,10 +35,14 @@ def write_input(folder, requests):
             row = {"custom_id": f"r{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
             file.write(json.dumps(row) + "\n")
         file.write("no JSON\n")
+    rows = [json.loads(text) for text in (folder / "in.jsonl").read_text().splitlines()[:-1]]
+    columns = {key: [*(row[key] for row in rows), None] for key in ("custom_id", "url")}
+    columns["body"] = [*(json.dumps(row["body"]) for row in rows), None]
+    pq.write_table(pa.table(columns), folder / "in.parquet", row_group_size=requests // 2 + 1)
 
 
-def start(folder, base_url):
-    command = [sys.executable, "-m", "promptools", "batch", "in.jsonl", "out.jsonl", "--base-url", base_url]
+def start(folder, base_url, source="in.jsonl", output="out.jsonl"):
+    command = [sys.executable, "-m", "promptools", "batch", source, output, "--base-url", base_url]
     return subprocess.Popen(
         [*command, "--no-detect", "--concurrency", str(CONCURRENCY)],
         cwd=folder,
@@ -45,15 +52,15 @@ def start(folder, base_url):
     )
 
 
-def kill_again_and_again(folder, base_url, requests, seed):
+def kill_again_and_again(folder, base_url, requests, seed, end="jsonl"):
     """Kill the run at random sizes of its log, and then let it end; return the number of kills before the end."""
     chance = random.Random(seed)
-    log = folder / "out.jsonl.part"
+    log = folder / f"out.{end}.part"
     marks = sorted(chance.random() * 0.9 for _ in range(KILLS))
     kills = size_at_end = 0
     line_size = None
     for mark in [*marks, None]:
-        process = start(folder, base_url)
+        process = start(folder, base_url, f"in.{end}", f"out.{end}")
         give_up = time.monotonic() + 120
         while mark is not None and process.poll() is None:
             assert time.monotonic() < give_up
@@ -70,30 +77,41 @@ def kill_again_and_again(folder, base_url, requests, seed):
         if process.returncode != -signal.SIGKILL:
             assert process.returncode == 1, err  # for the line that is no JSON
             size_at_end += 1
-            assert f"{requests} results in out.jsonl" in out or "has all results already" in err
+            assert f"{requests} results in out.{end}" in out or "has all results already" in err
     assert size_at_end >= 1
     return kills
 
 
-def check_output(folder, requests):
-    results = [json.loads(text) for text in (folder / "out.jsonl").read_bytes().splitlines()]
+def check_output(folder, requests, end="jsonl"):
+    if end == "parquet":
+        results = pq.read_table(folder / "out.parquet").to_pylist()
+    else:
+        results = [json.loads(text) for text in (folder / "out.jsonl").read_bytes().splitlines()]
     assert sorted(row["custom_id"] for row in results) == sorted(f"r{number}" for number in range(requests))
     assert {row["response"]["status_code"] for row in results} == {200}
     (error,) = [json.loads(text) for text in (folder / "out.errors.jsonl").read_text().splitlines()]
     assert (error["line"], error["custom_id"]) == (requests + 1, None)
-    assert sorted(os.listdir(folder)) == ["in.jsonl", "out.errors.jsonl", "out.jsonl"]  # noqa: PTH208 - names
+    names = ["in.jsonl", "in.parquet", "out.errors.jsonl", f"out.{end}"]
+    assert sorted(os.listdir(folder)) == names  # noqa: PTH208 - names
     return results
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
-def test_killed_ten_times_on_a_scripted_server(tmp_path, seed):
+@pytest.mark.parametrize(
+    ("seed", "end"),
+    [
+        (1, "jsonl"),
+        pytest.param(2, "jsonl", marks=pytest.mark.exhaustive),
+        pytest.param(4, "parquet", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_killed_ten_times_on_a_scripted_server(tmp_path, seed, end):
     requests = 800
     write_input(tmp_path, requests)
     with running() as server:
         server.play(HttpAnswer(pieces=(json.dumps(completion("x" * 300)).encode(),), before=0.002))
-        kills = kill_again_and_again(tmp_path, server.url, requests, seed)
+        kills = kill_again_and_again(tmp_path, server.url, requests, seed, end)
         sent = len(server.seen)
-    check_output(tmp_path, requests)
+    check_output(tmp_path, requests, end)
     assert kills == KILLS
     # what was under way at a kill is sent again, and nothing else
     assert requests <= sent <= requests + kills * CONCURRENCY
@@ -112,7 +130,7 @@ def test_killed_ten_times_on_a_real_llamacpp(tmp_path_factory, tmp_path):
     assert kills == KILLS
     for row in check_output(tmp_path, requests):
         message = row["response"]["body"]["choices"][0]["message"]
-        names = [each["function"]["name"] for each in message.get("tool_calls") or []]
+        names = [call["function"]["name"] for call in message.get("tool_calls") or []]
         assert names == (["count"] if int(row["custom_id"][1:]) % 2 else [])
 
 

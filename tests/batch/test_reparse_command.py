@@ -2,7 +2,16 @@
 
 import json
 import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from casebook import ROWS_FOLDERS, rows, tools_of
 
@@ -68,7 +77,9 @@ def test_several_processes_write_the_same_bytes_as_one(tmp_path):
     ("line", "message"),
     [
         ("{", "Expecting property name"),
-        ('{"text": 7}', "no JSON object with the reply as 'text'"),
+        ("[1]", "the line is no JSON object"),
+        ('{"text": 7}', "'text' is 7; it must be the reply, a string"),
+        ('{"text": "hi", "tools": "["}', "'tools' is no JSON: "),
         ('{"text": "hi", "tools": 5}', ""),
         ('{"text": "hi", "tools": [{"name": 5}]}', ""),
         ('{"text": "hi", "dialect": "none"}', "none"),
@@ -90,6 +101,85 @@ def test_files_that_cannot_be(tmp_path, capsys):
     assert "no such file" in capsys.readouterr().err
     assert not (tmp_path / "out.jsonl").exists()
     assert main(["reparse", "same", "same"]) == 2
+    (tmp_path / "in.jsonl").write_text('{"text": "hi"}')
+    assert main(["reparse", str(tmp_path / "in.jsonl"), f"{tmp_path}/../{tmp_path.name}/in.jsonl"]) == 2
+    assert "is the input" in capsys.readouterr().err
+    for output, error in ((tmp_path, "is a folder"), (tmp_path / "missing" / "out.jsonl", "no such file or folder")):
+        assert main(["reparse", str(tmp_path / "in.jsonl"), str(output)]) == 2
+        assert error in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_tools_as_json_in_a_string(tmp_path):
+    forms = [[TOOL], json.dumps([TOOL]), [], "[]", None, "null"]
+    write(tmp_path / "in.jsonl", [{"text": CALL, "tools": tools} for tools in forms])
+    assert run(tmp_path, "--workers", "1") == 0
+    results = read(tmp_path / "out.jsonl")
+    assert results[::2] == results[1::2]
+    assert results[0]["calls"][0]["arguments"] == {"days": 3}
+    assert results[4]["calls"][0]["arguments"] == {"days": "3"}
+
+
+def test_killed_at_any_time_it_leaves_no_output_and_no_process(tmp_path):
+    write(tmp_path / "in.jsonl", [{"id": number, "text": CALL * 20, "tools": [TOOL]} for number in range(1500)])
+    for output in ("out.jsonl", "out.parquet"):
+        command = [sys.executable, "-m", "promptools", "reparse", "in.jsonl", output, "--workers", "2"]
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        workers = wait_for(lambda process=process: len(children(process.pid)) >= 2 and children(process.pid))
+        time.sleep(random.Random(output).random())
+        assert process.poll() is None
+        process.kill()
+        process.wait()
+        assert not (tmp_path / output).exists()
+        assert wait_for(lambda workers=workers: not any(map(is_running, workers)))
+    assert main(["reparse", str(tmp_path / "in.jsonl"), str(tmp_path / "out.parquet")]) == 0
+    assert pq.read_table(tmp_path / "out.parquet", columns=["id"])["id"].to_pylist() == list(map(str, range(1500)))
+    assert not (tmp_path / "out.parquet.tmp").exists()
+
+
+@pytest.mark.parametrize("started", [1, 2])
+def test_interrupted(tmp_path, started):
+    """While its processes start, and then while they read."""
+    write(tmp_path / "in.jsonl", [{"text": CALL * 20, "tools": [TOOL]} for _ in range(10_000)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "promptools", "reparse", "in.jsonl", "out.parquet", "--workers", "2"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_for(lambda: len(children(process.pid)) >= started)
+    time.sleep(started - 1)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of its processes
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def children(process):
+    """The processes that a process of this machine has started to read replies."""
+    started = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = (folder / "stat").read_text().rpartition(") ")[2].split()[1]
+            if int(parent) == process and b"spawn_main" in (folder / "cmdline").read_bytes():
+                started.append(int(folder.name))
+    return started
+
+
+def is_running(process):
+    with suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    return False
+
+
+def wait_for(condition):
+    give_up = time.monotonic() + 60
+    while not (result := condition()):
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+    return result
 
 
 def test_no_more_lines_are_read_than_the_processes_need(tmp_path):

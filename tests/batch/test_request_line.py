@@ -9,10 +9,15 @@ from promptools.batch.request_line import BatchRequest, LineProblem, read_reques
 VALID = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "messages": []}}
 
 
-@pytest.mark.parametrize("url", ["/v1/chat/completions", "/v1/completions", "/v1/embeddings"])
+@pytest.mark.parametrize("url", ["/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/embeddings"])
 def test_requests(url):
     request = read_request(json.dumps({**VALID, "url": url}).encode(), 3)
     assert request == BatchRequest(3, "a", url, VALID["body"])
+
+
+def test_a_body_that_is_json_as_a_string():
+    line = json.dumps({**VALID, "body": json.dumps({"model": "m", "stop": None})})
+    assert read_request(line.encode(), 3) == BatchRequest(3, "a", VALID["url"], {"model": "m", "stop": None})
 
 
 def test_a_byte_order_mark_and_no_method():
@@ -31,9 +36,14 @@ def test_a_byte_order_mark_and_no_method():
         ({**VALID, "custom_id": ""}, None, "'custom_id' is ''"),
         ({**VALID, "custom_id": 7}, None, "'custom_id' is 7"),
         ({**VALID, "method": "GET"}, "a", "'method' is 'GET'"),
-        ({**VALID, "url": "/v1/responses"}, "a", "'url' is '/v1/responses'"),
+        ({**VALID, "url": "/v1/files"}, "a", "'url' is '/v1/files'"),
         ({**VALID, "url": ["/v1/embeddings"]}, "a", "'url' is ["),
         ({**VALID, "body": None}, "a", "'body' is None"),
+        ({**VALID, "body": "{"}, "a", "'body' is no JSON: Expecting property name"),
+        ({**VALID, "body": "[1]"}, "a", "'body' is [1]"),
+        ({**VALID, "body": "[" * 100_000}, "a", "'body' is no JSON"),
+        ({**VALID, "body": {"temperature": float("nan")}}, None, "no JSON: NaN is no number"),
+        ({**VALID, "body": '{"temperature": -Infinity}'}, "a", "'body' is no JSON: -Infinity is no number"),
         ({**VALID, "body": {"stream": True}}, "a", "'stream' is set"),
         ({**VALID, "body": {"model": 1}}, "a", "'model' is 1"),
     ],

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
+from promptools.batch.columns.arrow_package import arrow
 from promptools.errors import PromptoolsError, UsageError, without_credentials
 
 MAX_LINE = 64 * 2**20
 """Maximum number of bytes of a line."""
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 """Ends of file names that need fsspec."""
-LINES_ENDINGS = (".jsonl", ".ndjson", ".json")
+PARQUET = ".parquet"
+ENDINGS = (".jsonl", ".ndjson", ".json", PARQUET)
+"""Ends of the names of outputs that their files of errors do not have."""
 
 
 def check_name(path: str) -> None:
-    """Raise `UsageError` if the name of a file says that its format cannot be read or written, or needs fsspec."""
-    if path.endswith(".parquet"):
-        raise UsageError(f"{path!r}: Parquet is not supported yet; convert the file to JSON Lines")
+    """Raise `UsageError` if a file cannot be read or written for its name, or for a package that is not installed."""
+    if is_parquet(path):
+        arrow("pyarrow.parquet")
+    if any(path.endswith(f"{PARQUET}{end}") for end in COMPRESSED):
+        raise UsageError(
+            f"{without_credentials(path)!r}: Parquet is compressed inside; name a file that ends in {PARQUET}"
+        )
     if _needs_fsspec(path):
         _fsspec(path)
 
@@ -31,11 +38,24 @@ def is_local(path: str) -> bool:
     return "://" not in path
 
 
+def is_parquet(path: str) -> bool:
+    """Whether a file is Parquet, by its name."""
+    return path.endswith(PARQUET)
+
+
+def identity_of(path: str) -> str:
+    """Return what two names of one local file have in common."""
+    return str(Path(path).resolve()) if is_local(path) else path
+
+
 def errors_path(path: str) -> str:
-    """Return the path of the errors for an output: `out.errors.jsonl` for `out.jsonl`, compressed as it is."""
+    """Return the path of the errors for an output: `out.errors.jsonl` for `out.jsonl`, compressed as it is.
+
+    Errors are JSON Lines for every output.
+    """
     compression = next((end for end in COMPRESSED if path.endswith(end)), "")
     root = path.removesuffix(compression)
-    ending = next((end for end in LINES_ENDINGS if root.endswith(end)), "")
+    ending = next((end for end in ENDINGS if root.endswith(end)), "")
     return f"{root.removesuffix(ending)}.errors.jsonl{compression}"
 
 
@@ -43,7 +63,7 @@ def exists(path: str) -> bool:
     """Whether there is such a file."""
     if is_local(path):
         return Path(path).exists()
-    with _errors_of(path, "read"):
+    with file_errors(path, "read"):
         filesystem, inner = _fsspec(path).core.url_to_fs(path)
         return bool(filesystem.exists(inner))
 
@@ -53,8 +73,10 @@ def read_lines(path: str) -> Iterator[tuple[int, bytes]]:
 
     A line longer than `MAX_LINE` is cut off. Raises `UsageError` if the file cannot be read.
     """
+    if is_parquet(path):
+        raise UsageError(f"{without_credentials(path)!r} has rows and no lines")
     number = 0
-    with _errors_of(path, "read"), closing(_open_input(path)) as file:
+    with file_errors(path, "read"), closing(open_input(path)) as file:
         while line := file.readline(MAX_LINE):
             number += 1
             rest = line
@@ -69,19 +91,29 @@ def write_lines(path: str, lines: Iterable[bytes]) -> None:
 
     Raises `PromptoolsError` if it cannot be written, as with a full disk.
     """
+    write_file(path, lambda file: file.writelines(lines))
+
+
+def write_file(path: str, write: Callable[[IO[bytes]], None]) -> None:
+    """Call `write` with a file of another name, and rename it when it is complete; remove it if it will not be."""
     temporary = f"{path}.tmp"
-    with _errors_of(path, "write"):
-        if is_local(path):
+    if is_local(path) and Path(path).is_dir():
+        raise UsageError(f"{path!r} is a folder; name a file in it")
+    with file_errors(path, "write"):
+        try:
             with closing(_open_output(path, temporary)) as file:
-                file.writelines(lines)
-            with Path(temporary).open("rb") as written:
-                os.fsync(written.fileno())
-            Path(temporary).replace(path)
-            return
-        filesystem, inner = _fsspec(path).core.url_to_fs(path)
-        with closing(_open_output(path, temporary)) as file:
-            file.writelines(lines)
-        filesystem.mv(f"{inner}.tmp", inner)
+                write(file)
+            if is_local(path):
+                with Path(temporary).open("rb") as written:
+                    os.fsync(written.fileno())
+                Path(temporary).replace(path)
+            else:
+                filesystem, inner = _fsspec(path).core.url_to_fs(path)
+                filesystem.mv(f"{inner}.tmp", inner)
+        except BaseException:
+            with suppress(Exception):  # what went wrong before is the error
+                remove(temporary)
+            raise
 
 
 def remove(path: str) -> None:
@@ -89,12 +121,13 @@ def remove(path: str) -> None:
     if is_local(path):
         Path(path).unlink(missing_ok=True)
     elif exists(path):
-        with _errors_of(path, "write"):
+        with file_errors(path, "write"):
             filesystem, inner = _fsspec(path).core.url_to_fs(path)
             filesystem.rm(inner)
 
 
-def _open_input(path: str) -> IO[bytes]:
+def open_input(path: str) -> IO[bytes]:
+    """Open a file, decompressed as its end says; raise `UsageError` if it is a folder or a pipe."""
     if is_local(path):
         if Path(path).exists() and not Path(path).is_file():
             raise UsageError(f"{path!r} is no regular file: name one, since it is read more than once")
@@ -127,7 +160,7 @@ def _fsspec(path: str) -> Any:
 
 
 @contextmanager
-def _errors_of(path: str, action: str) -> Generator[None, None, None]:
+def file_errors(path: str, action: str) -> Generator[None, None, None]:
     """Raise a clear error for what is wrong with a file; each file system of fsspec raises errors of its own."""
     try:
         yield

@@ -128,9 +128,9 @@ class BatchLog:
             raise UsageError(f"{str(self.path)!r} is no log of a batch; choose another --log")
         while at > 0:
             begin = max(0, at - 65536)
-            found = self._read_at(begin, at - begin).rfind(b"\n")
-            if found >= 0:
-                at = begin + found + 1
+            end = self._read_at(begin, at - begin).rfind(b"\n")
+            if end >= 0:
+                at = begin + end + 1
                 break
             at = begin
         if at < size:

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
 
-from promptools.batch.files.batch_files import MAX_LINE, read_lines
+from promptools.batch.columns.input_columns import REQUEST_COLUMNS
+from promptools.batch.columns.result_schemas import escape_surrogates
+from promptools.batch.files.batch_files import MAX_LINE
+from promptools.batch.files.parquet_files import read_input
 from promptools.batch.request_line import BatchRequest, LineProblem, read_request
 from promptools.errors import UsageError, clip
 
@@ -26,6 +29,8 @@ class InputSurvey:
     without_model: int = 0
     urls: Counter[str] = field(default_factory=Counter[str])
     models: Counter[str] = field(default_factory=Counter[str])
+    not_utf8: int = 0
+    """The first line whose `custom_id` UTF-8 cannot express, and so Parquet cannot have."""
     digest: str = ""
     """A digest of all lines."""
 
@@ -39,7 +44,7 @@ def survey_input(path: str, measure: Callable[[BatchRequest], None] | None = Non
     survey = InputSurvey()
     whole = blake2b(digest_size=16)
     seen: set[bytes] = set()
-    for number, text in read_lines(path):
+    for number, text in read_input(path, REQUEST_COLUMNS):
         whole.update(b"%d " % number)
         whole.update(text)
         request = _read_line(number, text)
@@ -48,18 +53,20 @@ def survey_input(path: str, measure: Callable[[BatchRequest], None] | None = Non
             if key in seen:
                 _raise_duplicate(path, request.custom_id, number)
             seen.add(key)
+            if not survey.not_utf8 and escape_surrogates(request.custom_id) != request.custom_id:
+                survey.not_utf8 = number
         _count(survey, request)
         if measure and isinstance(request, BatchRequest):
             measure(request)
     if not survey.requests and not survey.invalid:
-        raise UsageError(f"{path!r} has no requests; write one JSON object in each line")
+        raise UsageError(f"{path!r} has no requests; write one in each line or row")
     survey.digest = whole.hexdigest()
     return survey
 
 
 def read_requests(path: str) -> Iterator[BatchRequest | LineProblem]:
-    """Yield what is in each line of a batch file."""
-    return (_read_line(number, text) for number, text in read_lines(path))
+    """Yield what is in each line, or each row, of a batch file."""
+    return (_read_line(number, text) for number, text in read_input(path, REQUEST_COLUMNS))
 
 
 def _read_line(number: int, text: bytes) -> BatchRequest | LineProblem:
@@ -83,7 +90,7 @@ def _count(survey: InputSurvey, request: BatchRequest | LineProblem) -> None:
 
 
 def _raise_duplicate(path: str, custom_id: str, line: int) -> None:
-    first = next(islice((each.line for each in read_requests(path) if each.custom_id == custom_id), 1))
+    first = next(islice((request.line for request in read_requests(path) if request.custom_id == custom_id), 1))
     raise UsageError(
         f"{path!r} has the custom_id {clip(custom_id)!r} in lines {first} and {line}; each request needs its own"
     )

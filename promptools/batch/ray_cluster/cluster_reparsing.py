@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from promptools.batch.files.batch_files import is_local, read_lines
+from promptools.batch.files.batch_files import is_local
 from promptools.batch.ray_cluster.chunk_stream import (
     ChunkOperation,
     ChunkSource,
@@ -15,30 +15,30 @@ from promptools.batch.ray_cluster.chunk_stream import (
     path_for_tasks,
     stream_chunks,
 )
-from promptools.batch.reparsing import CHUNK, ReparsedLine, reparse_line
+from promptools.batch.reparsing import CHUNK, ReparsedLine, read_replies, reparse_line
 
 
 @dataclass(frozen=True, slots=True)
 class LogLines:
-    """The lines of a file and their numbers, read anew at each iteration."""
+    """The lines or rows of a file and their numbers, read anew at each iteration."""
 
     path: str
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Yield the lines."""
-        return read_lines(self.path)
+        return read_replies(self.path)
 
 
-def reparse_on_cluster(ray: Any, path: str) -> Iterator[ReparsedLine]:
+def reparse_on_cluster(ray: Any, path: str, *, as_row: bool = False) -> Iterator[ReparsedLine]:
     """Yield the result of each line of the file, in order; each task takes one processor of the cluster.
 
     A local file is read on the node of this process.
     """
     source = ChunkSource(LogLines(path_for_tasks(path)), CHUNK, on_this_node=is_local(path))
-    operation = ChunkOperation(_reparse_block, {"num_cpus": 1}, in_order=True)
+    operation = ChunkOperation(_reparse_block, {"num_cpus": 1, "fn_args": (as_row,)}, in_order=True)
     for results in stream_chunks(ray, source, operation):
         yield from results
 
 
-def _reparse_block(block: Any) -> Any:
-    return encode_chunk([reparse_line(text, line) for line, text in decode_chunk(block)])
+def _reparse_block(block: Any, as_row: bool) -> Any:
+    return encode_chunk([reparse_line(text, line, as_row=as_row) for line, text in decode_chunk(block)])

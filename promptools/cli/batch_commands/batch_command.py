@@ -29,7 +29,7 @@ MAX_SHOWN_MODELS = 5
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("input", metavar="IN", help="requests: custom_id, method, url and body in each line")
+    parser.add_argument("input", metavar="IN", help="requests, JSON Lines or .parquet: custom_id, method, url and body")
     parser.add_argument("output", metavar="OUT", help="file for the results; failures are in OUT's .errors.jsonl, too")
     add_endpoint(parser, about_model="model to ask, in place of those in the requests")
     parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")

@@ -1,8 +1,9 @@
-"""Read logged replies again, many at once: calls, content, reasoning and fixes of each, as JSON Lines."""
+"""Read logged replies again, many at once: calls, content, reasoning and fixes of each."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -23,8 +24,12 @@ SHOWN_EVERY = 10_000
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("input", metavar="IN", help="replies, JSON Lines: text, and tools if there were any, in each")
-    parser.add_argument("output", metavar="OUT", help="file for the results, a line for each reply, in the same order")
+    parser.add_argument(
+        "input", metavar="IN", help="replies, JSON Lines or .parquet: text, and tools if there were any"
+    )
+    parser.add_argument(
+        "output", metavar="OUT", help="file for the results, in the same order; Parquet if it ends in .parquet"
+    )
     parser.add_argument(
         "--workers", type=at_least(1, "processes"), metavar="N", help="processes (default: one for each core)"
     )
@@ -34,11 +39,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the replies; return 1 if a line cannot be read."""
-    from promptools.batch.files.batch_files import check_name, write_lines
+    from promptools.batch.columns.result_schemas import reparsed_file_schema
+    from promptools.batch.files.batch_files import check_name, identity_of, is_parquet, write_lines
+    from promptools.batch.files.parquet_files import write_rows
 
     check_name(arguments.input)
     check_name(arguments.output)
-    if arguments.input == arguments.output:
+    if identity_of(arguments.input) == identity_of(arguments.output):
         raise UsageError(f"{arguments.input!r} is the input; name another file for the results")
     if arguments.ray is not None and arguments.workers:
         raise UsageError("--workers is for this machine; with --ray, each processor of the cluster reads")
@@ -54,8 +61,12 @@ def run(arguments: argparse.Namespace) -> int:
                     show("replies", totals["replies"], totals["replies"])
                 yield result.text
 
-        with _results(arguments) as results:
-            write_lines(arguments.output, counted(results))
+        as_row = is_parquet(arguments.output)
+        with _results(arguments, as_row=as_row) as results:
+            if as_row:
+                write_rows(arguments.output, map(json.loads, counted(results)), reparsed_file_schema())
+            else:
+                write_lines(arguments.output, counted(results))
     if arguments.json:
         print_json(totals)
     else:
@@ -67,17 +78,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _results(arguments: argparse.Namespace) -> Generator[Iterator[ReparsedLine], None, None]:
+def _results(arguments: argparse.Namespace, *, as_row: bool) -> Generator[Iterator[ReparsedLine], None, None]:
     """Yield the results in the order of the input, of processes here or on a cluster."""
-    from promptools.batch.files.batch_files import read_lines
-    from promptools.batch.reparsing import reparse
+    from promptools.batch.reparsing import read_replies, reparse
 
     if arguments.ray is None:
         workers = arguments.workers or getattr(os, "process_cpu_count", os.cpu_count)() or 1
-        yield reparse(read_lines(arguments.input), workers)
+        yield reparse(read_replies(arguments.input), workers, as_row=as_row)
         return
     from promptools.batch.ray_cluster.cluster_reparsing import reparse_on_cluster
     from promptools.batch.ray_cluster.ray_session import ray_session
 
     with ray_session(arguments.ray) as ray:
-        yield reparse_on_cluster(ray, arguments.input)
+        yield reparse_on_cluster(ray, arguments.input, as_row=as_row)
