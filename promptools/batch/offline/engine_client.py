@@ -61,9 +61,7 @@ class Engine:
 
     def _check_running(self, cause: Exception | None) -> None:
         if (failure := self._app.failure) is not None:
-            raise UpstreamError(
-                f"vLLM's engine has ended: {clip(failure)}; what it printed has the cause"
-            ) from cause
+            raise UpstreamError(f"vLLM's engine has ended: {clip(failure)}; what it printed has the cause") from cause
 
 
 @asynccontextmanager
@@ -81,8 +79,8 @@ async def open_engine(settings: EngineSettings) -> AsyncGenerator[Engine, None]:
         http = library.module.AsyncClient(
             transport=engine_transport_class(library)(app.app, library), trust_env=False, timeout=None
         )
-        async with _make_client(settings, http) as client:
-            client, target = _settle_modes(client, app)
+        async with _make_client(settings, http) as undecided:
+            client, target = _settle_modes(undecided, app)
             answerer = RequestAnswerer(client, model=app.model)
             yield Engine(client, round(app.max_requests * (1 + QUEUED_SHARE)), target, app, answerer)
 

@@ -2,17 +2,18 @@
 
 vLLM has three interfaces for inference without a server. `LLM.generate` is synchronous and takes its requests in
 batches: second rounds, such as corrections, would wait for the longest reply of the first. `AsyncLLM.generate` batches
-continuously, but knows prompts and `SamplingParams` only: what a request's fields mean, its templates, limits and errors
-would be written here a second time, and differ. The third, which is used here, is the application that `vllm serve` puts
-before a socket and `vllm run-batch` before a file, on an `AsyncLLM`. So requests mean what they mean to the server, whose
-behaviour the package knows by measurements, and no parameter is translated.
+continuously, but knows prompts and `SamplingParams` only: fields of requests, templates, limits and errors would be
+implemented here a second time. The third, which is used here, is the application that `vllm serve` puts on a socket,
+around an `AsyncLLM`; `vllm run-batch` is made of the same functions. So a request means what it means to the server,
+which the package knows by measurements, and no parameter is translated or lost.
 
-The functions that make it are not in vLLM's list of stable interfaces. They have had the same names and arguments in all
-releases from 0.28 to 0.32, between which they moved to `launchers`; tests run with both.
+vLLM does not list these functions among its stable interfaces. In 0.28 and 0.32 they have the same names and arguments,
+though they moved in between; tests run with both.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -26,6 +27,7 @@ from typing import Any
 from promptools.batch.offline.engine_settings import EngineSettings
 from promptools.errors import UpstreamError, UsageError, clip
 from promptools.profiles.tables import suggest
+from promptools.schema.documents.json_guards import is_array
 
 _ENTRY = ("vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.openai.api_server")
 _STATE = ("vllm.entrypoints.launchers.api_server.app_state", "vllm.entrypoints.openai.api_server")
@@ -37,7 +39,7 @@ _DEFAULTS: Mapping[str, Any] = {"disable_log_stats": True}
 _OWN = frozenset({"model", "api_key", "tool_server", "headless"})
 """Arguments that are decided elsewhere."""
 _ENVIRONMENT = {"VLLM_LOGGING_STREAM": "ext://sys.stderr", "VLLM_LOGGING_LEVEL": "WARNING"}
-"""Settings of vLLM, unless the environment has them: stdout is for results, and stderr has a display of the progress."""
+"""Settings of vLLM, unless the environment has them: stdout is for results, and stderr shows the progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +105,12 @@ async def _make_app(engine: Any, arguments: Any) -> VllmApp:
     app = _function("build_app", _APP)(arguments, tasks, engine.model_config)
     await _function("init_app_state", _STATE)(engine, app.state, arguments, tasks)
     app.state.server = SimpleNamespace(should_exit=False)  # what vLLM tells to stop once the engine has ended
-    names = arguments.served_model_name or [arguments.model]
+    names: Any = arguments.served_model_name or arguments.model
     return VllmApp(
         app=app,
         engine=engine,
         version=str(import_module("vllm").__version__),
-        model=names[0] if isinstance(names, list) else names,
+        model=names[0] if is_array(names) else names,
         chat_template=_chat_template(engine, arguments.chat_template),
         parses_calls=bool(arguments.enable_auto_tool_choice and arguments.tool_call_parser),
     )
@@ -167,15 +169,12 @@ def _command_line(name: str, value: Any) -> list[str]:
     option = name.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{option}" if value else f"--no-{option}"]
-    if isinstance(value, list):
-        items: list[Any] = value
-        return [f"--{option}", *(_word(item) for item in items)]
+    if is_array(value):
+        return [f"--{option}", *map(_word, value)]
     return [f"--{option}={_word(value)}"]
 
 
 def _word(value: Any) -> str:
-    import json
-
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -186,13 +185,13 @@ def _refuse(message: str) -> None:
 def _function(name: str, modules: tuple[str, ...]) -> Any:
     """Return a function of vLLM from the first module that has it."""
     for module in modules:
-        if find_module(module) and (function := getattr(import_module(module), name, None)) is not None:
+        if _has_module(module) and (function := getattr(import_module(module), name, None)) is not None:
             return function
     version = getattr(import_module("vllm"), "__version__", "of unknown version")
-    raise UsageError(f"vLLM {version} has no {name} where 0.28 to 0.32 have it; install one of these")
+    raise UsageError(f"vLLM {version} has no {name} where 0.28 and 0.32 have it; install one of them")
 
 
-def find_module(name: str) -> bool:
+def _has_module(name: str) -> bool:
     """Whether a module exists; its packages are imported."""
     try:
         return find_spec(name) is not None

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools.cli.batch_commands.batch_progress import follow_batch
+from promptools.cli.batch_commands.engine_arguments import add_engine, read_settings, start_engine
 from promptools.cli.progress_bar import show_progress
 from promptools.cli.server_commands.chat_command import connect, connect_async, default_model
 from promptools.cli.shared_arguments import add_endpoint, add_json, at_least, seconds
@@ -20,9 +21,12 @@ from promptools.types import ModeName
 
 if TYPE_CHECKING:
     from promptools.batch.batch_job import BatchJob
+    from promptools.batch.offline.engine_settings import EngineSettings
     from promptools.batch.prompt_size import PromptSize
 
 NAME = "batch"
+CONCURRENCY = 32
+TIMEOUT = 600.0
 CONNECT_SECONDS = 10.0
 """Maximum number of seconds until a connection is made."""
 MAX_SHOWN_MODELS = 5
@@ -33,12 +37,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="IN", help="requests: custom_id, method, url and body in each line")
     parser.add_argument("output", metavar="OUT", help="file for the results; failures are in OUT's .errors.jsonl, too")
     add_endpoint(parser, about_model="model to ask, in place of those in the requests")
+    add_engine(parser)
     parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
     parser.add_argument(
-        "--concurrency", type=at_least(1, "requests"), metavar="N", default=32, help="requests at once at most (32)"
+        "--concurrency",
+        type=at_least(1, "requests"),
+        metavar="N",
+        help="requests at once at most (32; what an engine takes)",
     )
     parser.add_argument(
-        "--timeout", type=seconds, metavar="S", default=600.0, help="seconds that an answer may take (600)"
+        "--timeout", type=seconds, metavar="S", help="seconds that an answer may take (600; of an engine any number)"
     )
     parser.add_argument(
         "--patience", type=seconds, metavar="S", default=600.0, help="seconds to wait for a server that is away (600)"
@@ -61,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     from promptools.batch.request_pool import require_tenacity
 
     require_tenacity()
+    settings = read_settings(arguments)
     check_paths(arguments.input, arguments.output, arguments.log)
     size = PromptSize() if arguments.dry_run else None
     survey = survey_input(arguments.input, size.add if size else None)
@@ -73,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     started = monotonic()
     try:
         with _quiet_log():
-            asyncio.run(_run(arguments, job))
+            asyncio.run(_run_on_engine(arguments, settings, job) if settings else _run(arguments, job))
     except KeyboardInterrupt:
         print_progress(f"interrupted; {job.totals.done} results are in {job.log}: the same command goes on")
         raise
@@ -99,12 +108,24 @@ async def _run(arguments: argparse.Namespace, job: BatchJob) -> None:
                 default = default_model(client)
         except openai.APIError as error:
             raise UpstreamError(f"cannot find out the model of {job.survey.without_model} requests: {error}") from error
-    limit = AdaptiveLimit(arguments.concurrency)
-    timeout = openai.Timeout(arguments.timeout, connect=min(arguments.timeout, CONNECT_SECONDS))
+    limit = AdaptiveLimit(arguments.concurrency or CONCURRENCY)
+    seconds = arguments.timeout or TIMEOUT
+    timeout = openai.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
     async with connect_async(arguments, timeout=timeout, max_retries=0, mode=arguments.mode) as client:
         answerer = RequestAnswerer(client, model=arguments.model, default_model=default)
         pool = RequestPool(answerer.answer, limit, patience=arguments.patience)
         with show_progress(arguments.model or "requests") as show:
+            await job.run(pool, follow_batch(show, limit))
+
+
+async def _run_on_engine(arguments: argparse.Namespace, settings: EngineSettings, job: BatchJob) -> None:
+    from promptools.batch.adaptive_limit import FixedLimit
+    from promptools.batch.request_pool import RequestPool
+
+    async with start_engine(settings) as engine:
+        limit = FixedLimit(arguments.concurrency or engine.concurrency)
+        pool = RequestPool(engine.answer, limit, patience=arguments.patience)
+        with show_progress(arguments.model) as show:
             await job.run(pool, follow_batch(show, limit))
 
 
@@ -137,8 +158,11 @@ def _report(arguments: argparse.Namespace, job: BatchJob, seconds: float) -> Non
 def _describe(arguments: argparse.Namespace, job: BatchJob, size: PromptSize) -> int:
     """Print what would be sent; return 1 if a line is invalid."""
     survey = job.survey
-    with connect(arguments) as client:
-        server = without_credentials(str(client.base_url))
+    if arguments.engine:
+        server = f"none: {arguments.engine} in this process"
+    else:
+        with connect(arguments) as client:
+            server = without_credentials(str(client.base_url))
     described: dict[str, Any] = {
         "server": server,
         "requests": survey.urls.total(),
