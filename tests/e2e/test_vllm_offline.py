@@ -4,15 +4,14 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from recipes.vllm import OLD_VERSION, VERSION
+from recipes.vllm import OLD_VERSION
 from rig.vllm_batch import make_rig
 from rig_vllm import Boot
-from scenes import FENCED_CALL, HARMONY_CALL, HERMES_CALL, THOUGHT, WEATHER
+from scenes import HARMONY_CALL, HERMES_CALL, THOUGHT, WEATHER
 
 from promptools.lab.script import ScriptedReply
 
@@ -65,6 +64,12 @@ def attempts(result):
     return [(attempt["mode"], attempt["outcome"]) for attempt in body(result)["promptools"]["attempts"]]
 
 
+def error(result):
+    """Return the status, the message and the field of an error in a result."""
+    told = result["response"]["body"]["error"]
+    return result["response"]["status_code"], told["message"], told.get("param")
+
+
 def test_gpt_oss(tmp_path):
     lines = [
         ScriptedReply("Weather in Paris?", THOUGHT + HARMONY_CALL),
@@ -81,7 +86,119 @@ def test_gpt_oss(tmp_path):
     ])  # fmt: skip
     status, out, err = run(rig, "--json")
     assert status == 0, err
+    assert (json.loads(out)["requests"], json.loads(out)["failed"]) == (4, 0)  # nothing of vLLM's is on stdout
+    assert "modes for tools: harmony, prompt" in err
     results = rig.read()
-    print(json.dumps(results, indent=1)); print(out, err)
-    assert calls(results["call"]) == [("get_weather", '{"city": "Paris"}')]
-    assert attempts(results["call"]) == [("harmony", "answered")]
+    for name, tried in {"call": ["answered"], "corrected": ["unknown_tool", "answered"]}.items():
+        assert calls(results[name]) == [("get_weather", '{"city": "Paris"}')]
+        assert attempts(results[name]) == [("harmony", outcome) for outcome in tried]
+    for name in ("answer", "plain"):
+        (choice,) = body(results[name])["choices"]
+        assert (choice["message"]["content"], choice["finish_reason"]) == ("It is windy.", "stop")
+
+
+MANY = 40
+HERMES = [
+    ScriptedReply("Weather in Paris?", HERMES_CALL),
+    ScriptedReply("Number in Paris?", HERMES_CALL.replace('"Paris"', "[1, 2]")),
+    ScriptedReply("Number in Paris?", HERMES_CALL, setting=AGAIN),
+    ScriptedReply("Say little", "It is windy."),
+    ScriptedReply("Say JSON", '{"wind": 3}'),
+    *(ScriptedReply(f"Weather of City{at}?", HERMES_CALL.replace("Paris", f"City{at}")) for at in range(MANY)),
+]
+SCHEMA = {"type": "object", "properties": {"wind": {"type": "integer"}}, "required": ["wind"]}
+CONTEXT = 4096
+
+
+def session_of(process):
+    """Return the processes of a session that are alive."""
+    alive = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, session = file.read_text().rpartition(")")[2].split()[:4]
+            if int(session) == process.pid and state not in "ZX":
+                alive.append(int(file.parent.name))
+    return alive
+
+
+def wait_for_results(rig, process, number):
+    log = rig.folder / "out.jsonl.part"
+    until = time.monotonic() + SECONDS
+    while not log.exists() or log.read_bytes().count(b'"custom_id"') < number:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def check_many(results):
+    for at in range(MANY):
+        if (result := results.get(f"city{at}")) is not None:
+            assert calls(result) == [("get_weather", json.dumps({"city": f"City{at}"}))]
+
+
+def test_hermes_killed_and_run_again(tmp_path):
+    rig = make_rig(HERMES, installed=Boot("hermes").installed(), template="hermes", folder=tmp_path)
+    many = [with_tool(f"city{at}", f"Weather of City{at}?") for at in range(MANY)]
+    native = row("native", "Say little", tools=[WEATHER], promptools={"mode": "native"})
+    form = {"type": "json_schema", "json_schema": {"name": "wind", "schema": SCHEMA}}
+    embedding = {"custom_id": "embedding", "url": "/v1/embeddings", "body": {"input": "x"}}
+    completion = {"custom_id": "raw text", "url": "/v1/completions", "body": {"prompt": "Say little", "max_tokens": 99}}
+    rig.write([
+        *many,
+        with_tool("raw", "Weather in Paris?", model="another"),
+        row("prompt", "Weather in Paris?", tools=[WEATHER], promptools={"mode": "prompt", "trace": True}),
+        with_tool("corrected", "Number in Paris?"),
+        with_tool("cut", "Weather in Paris?", max_tokens=20),
+        row("plain", "Say little", logprobs=True, stop=["wind"], seed=1),
+        row("two", "Say little", n=2, temperature=0.5),
+        row("form", "Say JSON", response_format=form),
+        row("too long", "x" * CONTEXT),
+        row("too long for tools", "x" * CONTEXT, tools=[WEATHER]),
+        row("too hot", "Say little", temperature=-1),
+        row("unknown", "Say little", guided_json=SCHEMA, user="me"),
+        native,
+        completion,
+        embedding,
+    ])  # fmt: skip
+    with started(rig, "--json", context=CONTEXT) as process:
+        wait_for_results(rig, process, 5)
+        process.kill()
+        process.wait()
+        until = time.monotonic() + 30
+        while session_of(process):
+            assert time.monotonic() < until, "the engine outlives its process"
+            time.sleep(0.1)
+    before = (tmp_path / "out.jsonl.part").read_bytes().count(b'"custom_id"')
+    assert 5 <= before < MANY
+
+    status, out, err = run(rig, "--json", context=CONTEXT)
+    print(out, err)
+    results = rig.read()
+    for k in results:
+        if not k.startswith("city"):
+            print(k, json.dumps(results[k]))
+    assert status == 1, err  # some requests are wrong
+    assert "modes for tools: raw, prompt" in err
+    assert before - 1 <= json.loads(out)["earlier"] <= before
+    assert len(results) == MANY + 14
+    check_many(results)
+
+
+def test_an_older_vllm_whose_engine_is_killed(tmp_path):
+    rig = make_rig(
+        HERMES, installed=Boot("hermes", version=OLD_VERSION).installed(), template="hermes", folder=tmp_path
+    )
+    rig.write([with_tool(f"city{at}", f"Weather of City{at}?") for at in range(MANY)])
+    with started(rig) as process:
+        wait_for_results(rig, process, 5)
+        for child in session_of(process):
+            if child != process.pid:
+                os.kill(child, signal.SIGKILL)
+        out, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1
+    print(out, err)
+    assert "vLLM's engine has ended" in err
+    assert "the same command goes on" in err
+    assert not (tmp_path / "out.jsonl").exists()
+    log = [json.loads(line) for line in (tmp_path / "out.jsonl.part").read_text().splitlines()]
+    print(log[:2])

