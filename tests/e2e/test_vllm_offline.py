@@ -19,8 +19,8 @@ pytestmark = pytest.mark.vllm
 
 SECONDS = 600
 """For a boot on a busy machine."""
-AGAIN = "so nothing was done"
-"""A phrase of what a model is told about a call that cannot be used."""
+UNKNOWN, MISFIT = "so nothing was done", "its arguments do not fit"
+"""Phrases of what a model is told about a call of an unknown tool, and one that does not fit the schema."""
 FINAL = "<|channel|>final<|message|>"
 
 
@@ -64,17 +64,11 @@ def attempts(result):
     return [(attempt["mode"], attempt["outcome"]) for attempt in body(result)["promptools"]["attempts"]]
 
 
-def error(result):
-    """Return the status, the message and the field of an error in a result."""
-    told = result["response"]["body"]["error"]
-    return result["response"]["status_code"], told["message"], told.get("param")
-
-
 def test_gpt_oss(tmp_path):
     lines = [
         ScriptedReply("Weather in Paris?", THOUGHT + HARMONY_CALL),
         ScriptedReply("Unknown in Paris?", THOUGHT + HARMONY_CALL.replace("get_weather", "look_up")),
-        ScriptedReply("Unknown in Paris?", THOUGHT + HARMONY_CALL, setting=AGAIN),
+        ScriptedReply("Unknown in Paris?", THOUGHT + HARMONY_CALL, setting=UNKNOWN),
         ScriptedReply("Say little", f"{FINAL}It is windy.<|return|>"),
     ]
     rig = make_rig(lines, installed=Boot("harmony").installed(), template="harmony", folder=tmp_path)
@@ -101,7 +95,7 @@ MANY = 40
 HERMES = [
     ScriptedReply("Weather in Paris?", HERMES_CALL),
     ScriptedReply("Number in Paris?", HERMES_CALL.replace('"Paris"', "[1, 2]")),
-    ScriptedReply("Number in Paris?", HERMES_CALL, setting=AGAIN),
+    ScriptedReply("Number in Paris?", HERMES_CALL, setting=MISFIT),
     ScriptedReply("Say little", "It is windy."),
     ScriptedReply("Say JSON", '{"wind": 3}'),
     *(ScriptedReply(f"Weather of City{at}?", HERMES_CALL.replace("Paris", f"City{at}")) for at in range(MANY)),
@@ -172,16 +166,54 @@ def test_hermes_killed_and_run_again(tmp_path):
     assert 5 <= before < MANY
 
     status, out, err = run(rig, "--json", context=CONTEXT)
-    print(out, err)
-    results = rig.read()
-    for k in results:
-        if not k.startswith("city"):
-            print(k, json.dumps(results[k]))
     assert status == 1, err  # some requests are wrong
     assert "modes for tools: raw, prompt" in err
-    assert before - 1 <= json.loads(out)["earlier"] <= before
+    earlier = json.loads(out)["earlier"]
+    assert before - 1 <= earlier <= before
+    results = rig.read()
     assert len(results) == MANY + 14
     check_many(results)
+    paris = [("get_weather", '{"city": "Paris"}')]
+    for name, tried in {
+        "raw": [("raw", "answered")],
+        "prompt": [("prompt", "answered")],
+        "corrected": [("raw", "malformed"), ("raw", "answered")],
+    }.items():
+        assert (calls(results[name]), attempts(results[name])) == (paris, tried)
+    check_parameters(results)
+    check_errors(results, rig.read("out.errors.jsonl"))
+
+
+def check_parameters(results):
+    """Check that what requests asked for was honored."""
+    (cut,) = body(results["cut"])["choices"]
+    assert (cut["finish_reason"], attempts(results["cut"])) == ("length", [("raw", "truncated")])
+    assert HERMES_CALL.startswith(cut["message"]["content"])
+    (plain,) = body(results["plain"])["choices"]
+    assert (plain["message"]["content"], plain["finish_reason"], plain["stop_reason"]) == ("It is ", "stop", "wind")
+    assert "".join(token["token"] for token in plain["logprobs"]["content"]) == "It is wind"
+    assert [choice["message"]["content"] for choice in body(results["two"])["choices"]] == ["It is windy."] * 2
+    assert [choice["text"] for choice in body(results["raw text"])["choices"]] == ["It is windy."]
+    (form,) = body(results["form"])["choices"]
+    assert json.loads(form["message"]["content"]) == {"wind": 3}
+
+
+def check_errors(results, problems):
+    """Check what wrong requests got, in the results and in the file of errors."""
+    wrong = {
+        "too long": (400, f"the prompt has at least {CONTEXT + 1} tokens, and the context holds {CONTEXT}"),
+        "too long for tools": (400, f"and the context holds {CONTEXT}"),
+        "too hot": (400, "temperature must be non-negative, got -1.0"),
+        "unknown": (400, "this engine does not know 'guided_json', and would ignore it; remove it"),
+        "native": (400, "requires --enable-auto-tool-choice and --tool-call-parser to be set"),
+        "embedding": (404, "HTTP 404"),
+    }
+    assert {name: problem["status_code"] for name, problem in problems.items()} == {
+        name: status for name, (status, _) in wrong.items()
+    }
+    for name, (status, message) in wrong.items():
+        assert message in problems[name]["message"]
+        assert results[name]["response"]["status_code"] == status
 
 
 def test_an_older_vllm_whose_engine_is_killed(tmp_path):
@@ -195,10 +227,11 @@ def test_an_older_vllm_whose_engine_is_killed(tmp_path):
             if child != process.pid:
                 os.kill(child, signal.SIGKILL)
         out, err = process.communicate(timeout=SECONDS)
-    assert process.returncode == 1
-    print(out, err)
+    assert process.returncode == 1, out
     assert "vLLM's engine has ended" in err
     assert "the same command goes on" in err
     assert not (tmp_path / "out.jsonl").exists()
-    log = [json.loads(line) for line in (tmp_path / "out.jsonl.part").read_text().splitlines()]
-    print(log[:2])
+    lines = (tmp_path / "out.jsonl.part").read_text(encoding="utf-8").splitlines()
+    results = [json.loads(line)["result"] for line in lines[1:]]
+    assert 5 <= len(results) < MANY
+    check_many({result["custom_id"]: result for result in results})

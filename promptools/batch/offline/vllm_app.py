@@ -24,6 +24,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from promptools.batch.offline.engine_guard import guard_engine
 from promptools.batch.offline.engine_settings import EngineSettings
 from promptools.errors import UpstreamError, UsageError, clip
 from promptools.profiles.tables import suggest
@@ -92,6 +93,7 @@ async def open_vllm(settings: EngineSettings) -> AsyncGenerator[VllmApp, None]:
         try:
             running = await stack.enter_async_context(_function("build_async_engine_client", _ENTRY)(arguments))
             opened = await _make_app(running, arguments)
+            stack.enter_context(guard_engine())
         except Exception as error:
             raise UpstreamError(
                 f"vLLM does not start with {settings.model!r}: {clip(str(error), 600)}; what it printed has the cause"
