@@ -4,11 +4,12 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from recipes.vllm import OLD_VERSION
+from recipes.vllm import OLD_VERSION, VERSION
 from rig.vllm_batch import make_rig
 from rig_vllm import Boot
 from scenes import HARMONY_CALL, HERMES_CALL, THOUGHT, WEATHER
@@ -235,3 +236,45 @@ def test_an_older_vllm_whose_engine_is_killed(tmp_path):
     results = [json.loads(line)["result"] for line in lines[1:]]
     assert 5 <= len(results) < MANY
     check_many({result["custom_id"]: result for result in results})
+
+
+REFUSED = [
+    ({"max_modellen": 1}, "no argument 'max_modellen'; did you mean 'max_model_len'?"),
+    ({"port": 8000}, "no argument 'port'"),
+    ({"api_key": ["secret"]}, "no argument 'api_key'"),
+    ({"max_model_len": "long"}, "argument --max-model-len"),
+    ({"enable_auto_tool_choice": True}, "--enable-auto-tool-choice requires --tool-call-parser"),
+]
+CODE = """
+import json, sys
+from promptools.batch.offline.engine_settings import EngineSettings
+from promptools.batch.offline.vllm_app import parse_arguments
+from promptools.errors import UsageError
+
+for arguments in json.load(sys.stdin):
+    try:
+        print(json.dumps(parse_arguments(EngineSettings("m", arguments)).max_model_len))
+    except UsageError as error:
+        print(json.dumps(str(error)))
+"""
+
+
+@pytest.mark.parametrize("version", [VERSION, OLD_VERSION])
+def test_wrong_arguments_of_the_engine(tmp_path, version):
+    rig = make_rig([], installed=Boot("hermes", version=version).installed(), template="hermes", folder=tmp_path)
+    given = [*(arguments for arguments, _ in REFUSED), {"max_model_len": "2k", "enforce_eager": False}]
+    ran = subprocess.run(
+        [str(rig.installed.python), "-c", CODE],
+        env=rig.environment(),
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert ran.returncode == 0, ran.stderr
+    *errors, limit = map(json.loads, ran.stdout.splitlines())
+    assert limit == 2000
+    for error, (_, message) in zip(errors, REFUSED, strict=True):
+        assert message in error
+        assert "secret" not in error

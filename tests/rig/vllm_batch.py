@@ -53,18 +53,22 @@ class BatchRig:
         }
         command = [str(self.installed.python), "-m", "scripted.boot", "promptools", "batch", "in.jsonl", "out.jsonl"]
         command += ["--engine", "vllm", "--model", str(self.model), "--engine-args", json.dumps(engine), *options]
-        environment = isolated_environment(self.installed, self.folder / "lines.json")
-        paths = [environment["PYTHONPATH"], str(CHECKOUT), str(self.folder / "packages")]
         return subprocess.Popen(
             command,
             cwd=self.folder,
-            env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
+            env=self.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables of a process in which promptools and vLLM can be imported."""
+        environment = isolated_environment(self.installed, self.folder / "lines.json")
+        paths = [environment["PYTHONPATH"], str(CHECKOUT), str(self.folder / "packages")]
+        return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
 
     def write(self, rows: Iterable[dict[str, Any]]) -> None:
         """Write the input."""

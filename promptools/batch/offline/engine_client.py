@@ -36,8 +36,8 @@ NO_PARSER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
-    """An engine that answers batch requests."""
+class OfflineEngine:
+    """An engine of this process that answers batch requests."""
 
     client: AsyncOpenAI
     """The client before the engine; it is of no use once the engine is closed."""
@@ -61,11 +61,11 @@ class Engine:
 
     def _check_running(self, cause: Exception | None) -> None:
         if (failure := self._app.failure) is not None:
-            raise UpstreamError(f"vLLM's engine has ended: {clip(failure)}; what it printed has the cause") from cause
+            raise UpstreamError(f"vLLM's engine has ended: {clip(failure)}") from cause
 
 
 @asynccontextmanager
-async def open_engine(settings: EngineSettings) -> AsyncGenerator[Engine, None]:
+async def open_engine(settings: EngineSettings) -> AsyncGenerator[OfflineEngine, None]:
     """Load the model, yield the engine with a client before it, and end the engine.
 
     Loading takes seconds to minutes. Without a parser of vLLM's own (`enable_auto_tool_choice` and `tool_call_parser`
@@ -82,7 +82,7 @@ async def open_engine(settings: EngineSettings) -> AsyncGenerator[Engine, None]:
         async with _make_client(settings, http) as undecided:
             client, target = _settle_modes(undecided, app)
             answerer = RequestAnswerer(client, model=app.model)
-            yield Engine(client, round(app.max_requests * (1 + QUEUED_SHARE)), target, app, answerer)
+            yield OfflineEngine(client, round(app.max_requests * (1 + QUEUED_SHARE)), target, app, answerer)
 
 
 def _names_parser(settings: EngineSettings) -> bool:
@@ -107,7 +107,7 @@ def _make_client(settings: EngineSettings, http: Any) -> AsyncOpenAI:
 def _settle_modes(client: AsyncOpenAI, app: VllmApp) -> tuple[AsyncOpenAI, Target]:
     """Record what is known about the engine's model, and leave out native mode if vLLM does not parse calls."""
     session = client.promptools
-    seen = describe_engine(app)
+    seen = _describe_model(app)
     session.context.detection_cache.put(server_root(BASE_URL), app.model, seen, VLLM)
     target = session.resolve_target(app.model, base_url=BASE_URL, provider=VLLM, detection=seen)
     if app.parses_calls or "native" not in target.profile.modes:
@@ -120,7 +120,7 @@ def _settle_modes(client: AsyncOpenAI, app: VllmApp) -> tuple[AsyncOpenAI, Targe
     return client, client.promptools.resolve_target(app.model, base_url=BASE_URL, provider=VLLM, detection=seen)
 
 
-def describe_engine(app: VllmApp) -> ServerInfo:
+def _describe_model(app: VllmApp) -> ServerInfo:
     """Return what detection would find out about a server, from the model itself."""
     template = app.chat_template
     described = ModelDescription(

@@ -26,7 +26,7 @@ from typing import Any
 
 from promptools.batch.offline.engine_guard import guard_engine
 from promptools.batch.offline.engine_settings import EngineSettings
-from promptools.errors import UpstreamError, UsageError, clip
+from promptools.errors import PromptoolsError, UpstreamError, UsageError, clip
 from promptools.profiles.tables import suggest
 from promptools.schema.documents.json_guards import is_array
 
@@ -94,6 +94,8 @@ async def open_vllm(settings: EngineSettings) -> AsyncGenerator[VllmApp, None]:
             running = await stack.enter_async_context(_function("build_async_engine_client", _ENTRY)(arguments))
             opened = await _make_app(running, arguments)
             stack.enter_context(guard_engine())
+        except PromptoolsError:
+            raise
         except Exception as error:
             raise UpstreamError(
                 f"vLLM does not start with {settings.model!r}: {clip(str(error), 600)}; what it printed has the cause"
@@ -103,6 +105,12 @@ async def open_vllm(settings: EngineSettings) -> AsyncGenerator[VllmApp, None]:
 
 async def _make_app(engine: Any, arguments: Any) -> VllmApp:
     """Make the application of an engine, as vLLM does before it listens."""
+    if arguments.tool_parser_plugin:
+        import_module("vllm.tool_parsers").ToolParserManager.import_tool_parser(arguments.tool_parser_plugin)
+    if arguments.reasoning_parser_plugin:
+        import_module("vllm.reasoning").ReasoningParserManager.import_reasoning_parser(
+            arguments.reasoning_parser_plugin
+        )
     tasks = await engine.get_supported_tasks()
     app = _function("build_app", _APP)(arguments, tasks, engine.model_config)
     await _function("init_app_state", _STATE)(engine, app.state, arguments, tasks)

@@ -12,7 +12,7 @@ from promptools.cli.terminal_output import print_progress
 from promptools.errors import UsageError
 
 if TYPE_CHECKING:
-    from promptools.batch.offline.engine_client import Engine
+    from promptools.batch.offline.engine_client import OfflineEngine
     from promptools.batch.offline.engine_settings import EngineSettings
 
 ENGINES = ("vllm",)
@@ -52,7 +52,7 @@ def read_settings(arguments: argparse.Namespace) -> EngineSettings | None:
 
 
 @asynccontextmanager
-async def start_engine(settings: EngineSettings) -> AsyncGenerator[Engine, None]:
+async def start_engine(settings: EngineSettings) -> AsyncGenerator[OfflineEngine, None]:
     """Start an engine and end it, with lines about the progress."""
     from promptools.batch.offline.engine_client import open_engine
 
