@@ -89,6 +89,17 @@ class AdaptiveLimit:
                 free -= 1
 
 
+class FixedLimit(AdaptiveLimit):
+    """A bound that stays `most`: an engine in this process queues what it cannot compute yet, and is best kept full."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = monotonic) -> None:
+        super().__init__(most, clock)
+        self.bound = float(most)
+
+    def _halve(self) -> None:
+        """Do nothing: the time of a token grows with the number of requests, and is no sign of too many."""
+
+
 class _Round:
     """Compares what a token takes in each round of answers with what it took before.
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from promptools.batch import adaptive_limit
-from promptools.batch.adaptive_limit import ROUND, START, AdaptiveLimit
+from promptools.batch.adaptive_limit import ROUND, START, AdaptiveLimit, FixedLimit
 
 
 class Clock:
@@ -126,3 +126,19 @@ def test_no_more_are_under_way_than_the_bound_and_all_get_their_turn():
         return most, done, limit.in_flight
 
     assert asyncio.run(run()) == (3, 500, 0)
+
+
+def test_a_fixed_limit_stays_and_pauses_all_the_same(clock):
+    limit = FixedLimit(64, clock)
+    answer(limit, clock, times=ROUND)
+    answer(limit, clock, seconds=100.0, times=64)
+    limit.pushed_back(clock.now, 5.0)
+    assert (limit.bound, limit.most) == (64, 64)
+
+    async def send():
+        async with limit.slot() as sent_at:
+            return sent_at
+
+    now = clock.now
+    limit.in_flight = 0
+    assert asyncio.run(send()) == now + 5.0

@@ -9,7 +9,8 @@ import pytest
 from promptools.batch.batch_job import BatchJob
 from promptools.batch.files.input_survey import survey_input
 from promptools.batch.files.pending_requests import PendingRequests
-from promptools.batch.ray_cluster.actor_settings import ActorSettings
+from promptools.batch.offline.engine_settings import EngineSettings
+from promptools.batch.ray_cluster.actor_settings import EngineActorSettings, ServerActorSettings
 from promptools.batch.ray_cluster.cluster_answering import chunk_plan
 from promptools.batch.request_answering import BatchAnswer
 from promptools.cli import main
@@ -61,7 +62,7 @@ def test_settings_of_an_actor_are_those_of_this_process(tmp_path, monkeypatch):
     path.write_text('[providers.gpu]\nbase_url = ["http://a:1/v1", "http://b:1/v1"]\napi_key_env = "KEY_OF_GPU"\n')
     monkeypatch.setenv("KEY_OF_GPU", KEY)
     with OpenAI(config=load_config(path), provider="gpu", detect=False) as client:
-        settings = ActorSettings.of_client(
+        settings = ServerActorSettings.of_client(
             client, mode=None, model="m", default_model=None, timeout=60.0, patience=5.0, concurrency=8
         )
     assert KEY not in repr(settings)
@@ -69,10 +70,50 @@ def test_settings_of_an_actor_are_those_of_this_process(tmp_path, monkeypatch):
     monkeypatch.delenv("KEY_OF_GPU")
     path.unlink()
     arrived = pickle.loads(pickle.dumps(settings))
-    there = arrived.open_client()
+    there = arrived.make_client()
     assert (str(there.base_url), there.api_key, there.max_retries) == ("http://a:1/v1/", KEY, 0)
     assert there.promptools.provider == "gpu"
     assert there.promptools.config.providers["gpu"].replicas == ("http://b:1/v1",)
+
+
+class Cluster:
+    """A cluster as Ray describes it: a dead node, and live ones with these resources."""
+
+    def __init__(self, *nodes):
+        self._nodes = nodes
+
+    def nodes(self):
+        return [
+            {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}},
+            *({"Alive": True, "Resources": own} for own in self._nodes),
+        ]
+
+    def cluster_resources(self):
+        return {"GPU": sum(own.get("GPU", 0) for own in self._nodes)}
+
+
+GPUS = Cluster({"CPU": 8.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 3.0}, {"CPU": 4.0})
+CPUS = Cluster({"CPU": 2.0}, {"CPU": 0.5}, {})
+
+
+@pytest.mark.parametrize(
+    ("cluster", "arguments", "actors", "resources"),
+    [
+        (GPUS, {}, 7, {"num_cpus": 1, "num_gpus": 1}),
+        (GPUS, {"tensor_parallel_size": 2}, 3, {"num_cpus": 1, "num_gpus": 2}),
+        (GPUS, {"tensor_parallel_size": 4, "pipeline_parallel_size": 2}, 1, {"num_cpus": 1, "num_gpus": 8}),
+        (CPUS, {"tensor_parallel_size": 2}, 1, {"num_cpus": 1}),
+    ],
+)
+def test_an_engine_has_its_gpus(cluster, arguments, actors, resources):
+    settings = EngineActorSettings(EngineSettings("m", arguments), 5.0, None)
+    assert (settings.default_actors(cluster), settings.resources(cluster)) == (actors, resources)
+
+
+def test_what_an_actor_has_under_way(tmp_path):
+    assert EngineActorSettings(EngineSettings("m"), 5.0, None).share(4) == 384
+    assert EngineActorSettings(EngineSettings("m", {"max_num_seqs": 8}), 5.0, None).share(4) == 12
+    assert EngineActorSettings(EngineSettings("m"), 5.0, 100).share(4) == 25
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 3, 8, 30, 64, 1000])

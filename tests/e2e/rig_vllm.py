@@ -190,11 +190,11 @@ class Progress:
 _told_by_boots: deque[str] = deque()
 
 
-_NAMED = re.compile(rf"(?:{'|'.join(sorted(BOOTS, key=len, reverse=True))}|test_vllm_faults)\b")
+_NAMED = re.compile(rf"(?:{'|'.join(sorted(BOOTS, key=len, reverse=True))}|test_vllm_faults|test_vllm_offline)\b")
 
 
 def server_of(test: str) -> str | None:
-    """Return the vLLM that a test asks: its id holds the name. The tests of faults have one of their own."""
+    """Return the vLLM that a test asks: its id holds the name. The tests of faults and of batches have their own."""
     found = _NAMED.search(test)
     return found[0] if found else None
 

@@ -97,8 +97,8 @@ def serve(
     # vLLM 0.28 has it in bfloat16 only
     dtype = "bfloat16" if installed.version.startswith("0.28.") else "float32"
     command = [
-        *(str(installed.python), "-m", "scripted.boot"),
-        *("--model", str(_model(template, installed, report)), "--served-model-name", name),
+        *(str(installed.python), "-m", "scripted.boot", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(make_model(template, installed, report)), "--served-model-name", name),
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--enforce-eager", "--dtype", dtype, "--max-num-seqs", str(slots), "--max-model-len", str(context)),
         *("--max-num-batched-tokens", "4096", "--logits-processors", "scripted.words:Words"),
@@ -122,7 +122,7 @@ def serve(
         lambda printed: f"http://127.0.0.1:{port}" if "Application startup complete" in printed else None,
         health="/health",
         seconds=_BOOT_SECONDS,
-        environment=_environment(installed, script),
+        environment=isolated_environment(installed, script),
     )
     report(f"{label}: up after {time.monotonic() - began:.0f} s")
     session = re.search(r"guard: running (\d+)", server.log.read_text(encoding="utf-8", errors="replace"))
@@ -137,7 +137,7 @@ def write_script(lines: Iterable[ScriptedReply], path: Path) -> None:
     unfinished.replace(path)
 
 
-def _environment(installed: VllmInstallation, script: Path) -> dict[str, str]:
+def isolated_environment(installed: VllmInstallation, script: Path) -> dict[str, str]:
     """Return an environment for vLLM on the CPU that isolates it: no downloads, no telemetry, no user settings."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
     # without its bytecode cache vLLM spends half of its boot compiling
@@ -161,7 +161,7 @@ def _environment(installed: VllmInstallation, script: Path) -> dict[str, str]:
     return {**inherited, **settings}
 
 
-def _model(template: VllmTemplate, installed: VllmInstallation, report: Callable[[str], None]) -> Path:
+def make_model(template: VllmTemplate, installed: VllmInstallation, report: Callable[[str], None]) -> Path:
     """Return the folder of the model for a template; it is created atomically if it is missing."""
     kind = "gptoss" if template == "harmony" else "llama"
     source = [(PLUGIN_FOLDER / "scripted" / "models.py").read_bytes()]

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any, get_args
 
-from promptools.cli.batch_commands.batch_progress import follow_batch
-from promptools.cli.progress_bar import show_progress
-from promptools.cli.server_commands.chat_command import connect, connect_async, default_model
+from promptools.cli.batch_commands.batch_run import CONCURRENCY, TIMEOUT, check_ray, run_job
+from promptools.cli.batch_commands.engine_arguments import add_engine, read_settings
+from promptools.cli.server_commands.chat_command import connect
 from promptools.cli.shared_arguments import add_endpoint, add_json, add_ray, at_least, seconds
 from promptools.cli.terminal_output import print_json, print_progress, print_styled, print_table
-from promptools.errors import PromptoolsError, UpstreamError, UsageError, without_credentials
+from promptools.errors import PromptoolsError, without_credentials
 from promptools.types import ModeName
 
 if TYPE_CHECKING:
     from promptools.batch.batch_job import BatchJob
-    from promptools.batch.files.pending_requests import PendingRequests
     from promptools.batch.prompt_size import PromptSize
-    from promptools.batch.request_answering import BatchAnswer
+
 NAME = "batch"
 MAX_SHOWN_MODELS = 5
 
@@ -32,12 +30,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="IN", help="requests, JSON Lines or .parquet: custom_id, method, url and body")
     parser.add_argument("output", metavar="OUT", help="file for the results; failures are in OUT's .errors.jsonl, too")
     add_endpoint(parser, about_model="model to ask, in place of those in the requests")
+    add_engine(parser)
     parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
     parser.add_argument(
-        "--concurrency", type=at_least(1, "requests"), metavar="N", default=32, help="requests at once at most (32)"
+        "--concurrency",
+        type=at_least(1, "requests"),
+        metavar="N",
+        help=f"requests at once at most ({CONCURRENCY}; what an engine takes)",
     )
     parser.add_argument(
-        "--timeout", type=seconds, metavar="S", default=600.0, help="seconds that an answer may take (600)"
+        "--timeout",
+        type=seconds,
+        metavar="S",
+        help=f"seconds that an answer may take ({TIMEOUT:g}; of an engine any number)",
     )
     parser.add_argument(
         "--patience", type=seconds, metavar="S", default=600.0, help="seconds to wait for a server that is away (600)"
@@ -64,7 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     from promptools.batch.request_pool import require_tenacity
 
     require_tenacity()
-    _check_ray(arguments)
+    check_ray(arguments)
+    engine = read_settings(arguments)
     check_paths(arguments.input, arguments.output, arguments.log)
     size = PromptSize() if arguments.dry_run else None
     survey = survey_input(arguments.input, size.add if size else None)
@@ -77,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     started = monotonic()
     try:
         with _quiet_log():
-            _run(arguments, job)
+            run_job(arguments, job, engine)
     except KeyboardInterrupt:
         print_progress(f"interrupted; {job.totals.done} results are in {job.log}: the same command goes on")
         raise
@@ -87,75 +93,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise
     _report(arguments, job, monotonic() - started)
     return int(bool(job.totals.failed or job.totals.unnamed))
-
-
-def _run(arguments: argparse.Namespace, job: BatchJob) -> None:
-    default = _default_model(arguments, job) if job.survey.without_model and not arguments.model else None
-    if arguments.ray is None:
-        _run_here(arguments, job, default)
-    else:
-        _run_on_cluster(arguments, job, default)
-
-
-def _default_model(arguments: argparse.Namespace, job: BatchJob) -> str:
-    import openai
-
-    try:
-        with connect(arguments) as client:
-            return default_model(client)
-    except openai.APIError as error:
-        raise UpstreamError(f"cannot find out the model of {job.survey.without_model} requests: {error}") from error
-
-
-def _run_here(arguments: argparse.Namespace, job: BatchJob, default: str | None) -> None:
-    from promptools.batch.adaptive_limit import AdaptiveLimit
-    from promptools.batch.request_pool import RequestPool
-    from promptools.batch.request_servers import RequestServers, answer_timeout
-
-    limit = AdaptiveLimit(arguments.concurrency)
-    timeout = answer_timeout(arguments.timeout)
-
-    async def answer(pending: PendingRequests, record: Callable[[BatchAnswer], None]) -> None:
-        async with connect_async(arguments, timeout=timeout, max_retries=0, mode=arguments.mode) as client:
-            servers = RequestServers(client, model=arguments.model, default_model=default)
-            await RequestPool(servers.answer, limit, patience=arguments.patience).run(iter(pending), record)
-
-    with show_progress(arguments.model or "requests") as show:
-        follow = follow_batch(show, lambda: f"{limit.in_flight} at once")
-        job.run(lambda pending, record: asyncio.run(answer(pending, record)), follow)
-
-
-def _run_on_cluster(arguments: argparse.Namespace, job: BatchJob, default: str | None) -> None:
-    from promptools.batch.ray_cluster.actor_settings import ActorSettings
-    from promptools.batch.ray_cluster.cluster_answering import ClusterAnswering
-    from promptools.batch.ray_cluster.ray_session import ray_session
-
-    with connect(arguments) as client:
-        settings = ActorSettings.of_client(
-            client,
-            mode=arguments.mode,
-            model=arguments.model,
-            default_model=default,
-            timeout=arguments.timeout,
-            patience=arguments.patience,
-            concurrency=arguments.concurrency,
-        )
-    with ray_session(arguments.ray) as ray, show_progress(arguments.model or "requests") as show:
-        answering = ClusterAnswering(ray, settings, arguments.actors)
-        job.run(answering, follow_batch(show, lambda: f"{answering.actors} actors"))
-
-
-def _check_ray(arguments: argparse.Namespace) -> None:
-    """Raise `UsageError` if the run cannot be on a cluster as the arguments say."""
-    if arguments.ray is None:
-        if arguments.actors:
-            raise UsageError("--actors is for --ray; use --concurrency alone, or add --ray")
-        return
-    if arguments.api_key or (arguments.base_url and without_credentials(arguments.base_url) != arguments.base_url):
-        raise UsageError(
-            "Ray shows the command line of a run to all users of the cluster: set the key in OPENAI_API_KEY or the"
-            " provider's api_key_env, in place of --api-key or a user in --base-url"
-        )
 
 
 def _report(arguments: argparse.Namespace, job: BatchJob, seconds: float) -> None:
@@ -187,8 +124,11 @@ def _report(arguments: argparse.Namespace, job: BatchJob, seconds: float) -> Non
 def _describe(arguments: argparse.Namespace, job: BatchJob, size: PromptSize) -> int:
     """Print what would be sent; return 1 if a line is invalid."""
     survey = job.survey
-    with connect(arguments) as client:
-        server = without_credentials(str(client.base_url))
+    if arguments.engine:
+        server = f"none: {arguments.engine} {'in this process' if arguments.ray is None else 'on Ray'}"
+    else:
+        with connect(arguments) as client:
+            server = without_credentials(str(client.base_url))
     described: dict[str, Any] = {
         "server": server,
         "requests": survey.urls.total(),

@@ -1,0 +1,51 @@
+"""Ends the engine's processes if ours is killed: `python engine_guard.py PID ...`, with a pipe as standard input.
+
+vLLM's engine runs in a process of its own, which waits for requests for ever once the process that started it has been
+killed, and keeps the memory of its GPU. The next run of the batch would find none. The guard waits until the other end
+of its standard input is closed, as it is when a process ends in any way, and kills the engine if it is still there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import subprocess
+import sys
+from collections.abc import Generator, Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def guard_engine() -> Generator[None, None, None]:
+    """Have the child processes that multiprocessing has started ended with this process.
+
+    A process that is forked later must not outlive this one: it would inherit the pipe.
+    """
+    pids = [str(child.pid) for child in multiprocessing.active_children()]
+    command = [sys.executable, "-P", str(Path(__file__).resolve()), *pids]
+    # a session of its own: Ctrl-C is for us, and the guard goes on until we have ended
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:  # noqa: S603 our own file
+        try:
+            yield
+        finally:
+            assert guard.stdin is not None, "it is a pipe"
+            guard.stdin.close()
+
+
+def wait_and_kill(pids: Iterable[int]) -> None:
+    """Wait until standard input ends, and kill the processes `pids`, unless their ids are others' by then."""
+    psutil: Any = import_module("psutil")
+    processes: list[Any] = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            processes.append(psutil.Process(pid))
+    sys.stdin.buffer.read()
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+if __name__ == "__main__":
+    wait_and_kill(map(int, sys.argv[1:]))
