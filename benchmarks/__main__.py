@@ -1,4 +1,4 @@
-"""Run the benchmarks: `make bench`, or in the environment `bench`, `python -m benchmarks [NAME ...] [--json]`."""
+"""Run the benchmarks: `make bench`, or in the environment `bench`, `python -m benchmarks [NAME ...]`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import platform
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from benchmarks.table import Table
 
@@ -38,6 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones: {', '.join(GROUPS)} (default: all)")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
+    parser.add_argument("--charts", type=Path, metavar="DIR", help="write the charts there are, as NAME.svg")
     asked = parser.parse_args()
     unknown = [name for name in asked.names if name not in GROUPS]
     if unknown:
@@ -49,6 +51,9 @@ def main() -> None:
         tables.append(table)
         if not asked.json:
             print(table.text(), flush=True)
+        if asked.charts and table.chart:
+            asked.charts.mkdir(parents=True, exist_ok=True)
+            (asked.charts / f"{table.name}.svg").write_text(table.chart, encoding="utf-8")
     missed = [f"{table.name}: {row.case}" for table in tables for row in table.rows if row.verdict == "MISSED"]
     judged = sum(1 for table in tables for row in table.rows if row.verdict)
     if asked.json:

@@ -103,7 +103,9 @@ class Load:
 
 def proxy() -> tuple[Table, ...]:
     """Measure all proxies."""
-    return _tables(*_measure())
+    stub, floor, ours, litellm = _measure()
+    peers = [peer for peer in (litellm, floor, ours) if isinstance(peer, Peer)]
+    return (Table("proxy", *_rows(stub, floor, ours, litellm), _draw(peers)),)
 
 
 def _measure() -> tuple[Peer, Peer, Peer, Peer | str]:
@@ -170,7 +172,8 @@ def _memory(load: Load, peer: Peer) -> None:
     peer.best["resident, after"] = peer.resident()
 
 
-def _tables(stub: Peer, floor: Peer, ours: Peer, litellm: Peer | str) -> tuple[Table, ...]:
+def _rows(stub: Peer, floor: Peer, ours: Peer, litellm: Peer | str) -> tuple[str, list[Row]]:
+    """Return the title of the table, and its rows."""
     direct = stub.best["p50"]
     rows = [_compared("p50, one at a time: added", floor, ours, "p50", LATENCY, less=direct)]
     rows += [_rate(concurrency, floor, ours, litellm) for concurrency in CONCURRENCIES[1:]]
@@ -197,7 +200,7 @@ def _tables(stub: Peer, floor: Peer, ours: Peer, litellm: Peer | str) -> tuple[T
             FLAT,
         )
     )
-    return (Table("proxy", f"The proxy, before a server whose own p50 is {seconds(direct)}", rows),)
+    return f"The proxy, before a server whose own p50 is {seconds(direct)}", rows
 
 
 def _compared(
@@ -292,16 +295,3 @@ def _draw(peers: list[Peer]) -> str:
     """Return the chart of the throughput."""
     lines = {peer.name: [(0, 0), *((count, peer.best[f"rate {count}"]) for count in CONCURRENCIES)] for peer in peers}
     return chart("Requests through a proxy", "requests at a time", "requests a second", lines)
-
-
-def main() -> None:
-    """Print the table, and write the chart."""
-    stub, floor, ours, litellm = _measure()
-    for table in _tables(stub, floor, ours, litellm):
-        print(table.text())
-    peers = [peer for peer in (litellm, floor, ours) if isinstance(peer, Peer)]
-    Path(sys.argv[1]).write_text(_draw(peers), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -46,6 +46,8 @@ class Table:
     name: str
     title: str
     rows: Sequence[Row]
+    chart: str = ""
+    """The same as an SVG file, where there is one."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "title": self.title, "rows": [row.to_dict() for row in self.rows]}

@@ -212,7 +212,7 @@ def test_a_stream_that_takes_too_long_ends_with_an_error(server):
     pieces = sse(chunk({"content": "a word, and "}), chunk({"content": "b"}), between=lambda: stall.wait(20))
     server.play(pieces)
     body = {**ASK, "stream": True, "tools": [{"type": "function", "function": {"name": "f"}}]}
-    with serving(proxy(server, attempt_timeout=0.2)) as port:
+    with serving(proxy(server, attempt_timeout=2)) as port:
         answer = httpx.post(f"http://127.0.0.1:{port}{CHAT}", json=body, timeout=20)
         stall.set()
     assert answer.status_code == 200
