@@ -146,6 +146,14 @@ def test_the_prompts_of_failed_attempts_are_not_counted(server, streamed):
     assert (done.content, len(done.messages[2]["content"])) == ("Done.", len(read("file1")))
 
 
+def test_the_tools_of_a_short_conversation_do_not_count_as_its_characters(server):
+    """The first prompt is almost all tools: 330 tokens for two dozen characters of conversation."""
+    first = ModelReply(None, calls=[("read", {"path": "abcde"})], usage={"prompt_tokens": 330, "completion_tokens": 9})
+    done, events = run(server, first, "Done.", compaction=Compaction(context=16384))
+    assert events == []
+    assert done.messages[3]["content"] == "abcde " * 1000
+
+
 @pytest.mark.parametrize("off", [False, True])
 def test_an_overflow_that_cannot_be_helped_ends_the_run(server, off):
     options = {"compaction": False} if off else {"compaction": Compaction(keep_turns=1, summarise=False)}

@@ -15,11 +15,17 @@ if TYPE_CHECKING:
 
 AskSummary: TypeAlias = Callable[[list[dict[str, Any]]], Generator[Any, Any, str]]
 """Requests a summary with these messages; returns it, or an empty text if there is none."""
+MOST_TOKENS = 1.0
+"""Tokens of a character, at most: text in most scripts has fewer."""
 STAGES: tuple[CompactionStage, ...] = ("reasoning", "results", "summary", "latest results")
 
 
 class Compactor:
-    """Makes a conversation shorter. `tokens` per character are known from the last prompt that the server counted."""
+    """Makes a conversation shorter. How many tokens it has is known from the last prompt that the server counted.
+
+    What was added since then, or removed, counts by its characters. That prompt also holds the tools, and the template:
+    in a short conversation they are most of it, so a character never counts as more than `MOST_TOKENS`.
+    """
 
     def __init__(
         self,
@@ -33,7 +39,8 @@ class Compactor:
         self._detected = detected
         self._conversation = conversation
         self._ask_summary = ask_summary
-        self._tokens_per_character: float | None = None
+        self._counted: tuple[int, int] | None = None
+        """The tokens of the last prompt, and the characters of its conversation."""
 
     @property
     def context(self) -> int | None:
@@ -41,9 +48,9 @@ class Compactor:
         return self._known_context or (self._detected.size if self._detected else None)
 
     def learn(self, prompt_tokens: int | None, characters: int, context: int | None = None) -> None:
-        """Learn how many tokens a prompt of so many characters has, and how many the context."""
+        """Learn how many tokens the prompt of a conversation of so many characters has, and how many the context."""
         if prompt_tokens and characters:
-            self._tokens_per_character = prompt_tokens / characters
+            self._counted = prompt_tokens, characters
         self._known_context = context or self._known_context
 
     @property
@@ -86,14 +93,21 @@ class Compactor:
         if not self.settings.summarise or all(plan.is_summary(messages[at]) for at in old):
             return messages, task
         room = plan.size(messages) // 2
-        if self.context and self._tokens_per_character:
+        if self.context and self._counted:
             room = int(self.context * self.settings.threshold / self._tokens_per_character / 2)
         summary = yield from self._ask_summary(plan.summary_request(messages, task, old, room))
         return plan.with_summary(messages, task, old, summary) if summary else (messages, task)
 
     def _fits(self) -> bool | None:
         """Whether the conversation is expected to fit; None if nothing is known."""
-        if self.context is None or self._tokens_per_character is None:
+        if self.context is None or self._counted is None:
             return None
-        tokens = plan.size(self._conversation.messages) * self._tokens_per_character
-        return tokens <= self.context * self.settings.threshold
+        tokens, characters = self._counted
+        added = plan.size(self._conversation.messages) - characters
+        return tokens + added * self._tokens_per_character <= self.context * self.settings.threshold
+
+    @property
+    def _tokens_per_character(self) -> float:
+        assert self._counted is not None
+        tokens, characters = self._counted
+        return min(tokens / characters, MOST_TOKENS)

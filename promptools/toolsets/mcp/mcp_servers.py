@@ -180,7 +180,7 @@ async def _call_tool(client: Client, name: str, arguments: dict[str, Any], timeo
 
 def _is_timeout(error: Exception) -> bool:
     """Whether the time was up: for us, or for the client, which also waits that long for a response."""
-    from mcp_types import REQUEST_TIMEOUT
+    from mcp.types import REQUEST_TIMEOUT
 
     return isinstance(error, TimeoutError) or getattr(error, "code", None) == REQUEST_TIMEOUT
 
