@@ -1,6 +1,7 @@
 """Requests to a server: the share of its throughput that `promptools batch` reaches, and what a request costs the client.
 
-The bare client (`bare_client.py`) and `promptools batch` send the same requests, as many at once, in turns. Beside the
+The bare client (`bare_client.py`) and `promptools batch` (`batch_client.py`) send the same requests, as many at once, in
+turns; both begin when they have imported all that they need. Beside the
 throughput, which other work on the machine changes from one run to the next, the use of the server's slots is compared:
 the seconds for which it computed, as it says itself in each response, over those that its slots had.
 """
@@ -27,8 +28,8 @@ from benchmarks.timing import seconds
 
 ROUNDS = 5
 REQUESTS = 40
-TOKENS = 48
-CONCURRENCIES = (SLOTS, 2 * SLOTS)
+TOKENS = 16
+CONCURRENCIES = (2 * SLOTS,)
 CEILING_REQUESTS = 3000
 CEILING_CONCURRENCY = 32
 SHARE = Target("at least", 0.95, ">= 0.95 of the bare client's")
@@ -110,8 +111,8 @@ def _sdk(folder: Path, url: str, concurrency: int, source: str = "in.jsonl") -> 
 def _ours(folder: Path, url: str, concurrency: int, source: str = "in.jsonl") -> Outcome:
     output = folder / "ours.jsonl"
     output.unlink(missing_ok=True)
-    command = [*MODULE, "promptools", "batch", str(folder / source), str(output), "--base-url", url, "--json"]
-    return _outcome([*command, "--concurrency", str(concurrency), "--no-detect"], output, folder / source)
+    command = [*MODULE, "benchmarks.batches.batch_client", str(folder / source), str(output), url, str(concurrency)]
+    return _outcome(command, output, folder / source)
 
 
 def _outcome(command: list[str], output: Path, source: Path) -> Outcome:
