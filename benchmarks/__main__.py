@@ -31,6 +31,7 @@ GROUPS = {
     "raw_mode": "raw_mode",
     "proxy": "proxy",
     "batch": "batch",
+    "scale": "scale.measuring",
 }
 """Benchmarks and their modules, in the order in which they run."""
 

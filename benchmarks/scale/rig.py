@@ -123,8 +123,8 @@ def proxy(upstream: int, *, redis_url: str = "") -> Iterator[ProxyProcess]:
 
 
 @contextlib.contextmanager
-def redis_server() -> Iterator[tuple[str, Any, psutil.Process] | str]:
-    """Run Redis; yield its URL, a client and its process, or the reason why there is none."""
+def redis_server() -> Iterator[tuple[str, Any] | str]:
+    """Run Redis; yield its URL and a client, or the reason why there is none."""
     sys.path.insert(0, str(ROOT / "tools"))
     import environments
     from recipes.recipe import CannotMakeError
@@ -142,7 +142,7 @@ def redis_server() -> Iterator[tuple[str, Any, psutil.Process] | str]:
         try:
             client: Any = redis.Redis(port=port)
             _wait_until_up(client)
-            yield f"redis://127.0.0.1:{port}/0", client, psutil.Process(process.pid)
+            yield f"redis://127.0.0.1:{port}/0", client
         finally:
             process.terminate()
 
