@@ -1,4 +1,4 @@
-"""A real server with a scripted model or a small real one, in a process of its own: `python -m benchmarks.servers NAME`.
+"""A real server with a scripted or a small real model, in a process of its own: `python -m benchmarks.servers NAME`.
 
 Prints `up URL MODEL` and serves until standard input closes; or prints `missing WHY` and ends. It runs with the
 project's own Python, which has the dependencies of `promptools.lab`; the environment of the benchmarks does not.

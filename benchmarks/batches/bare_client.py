@@ -42,7 +42,7 @@ class BareSender:
 
 
 def sdk_sender(url: str) -> Send:
-    """Return the sending of the openai SDK, as `promptools batch` calls it: a body as it is, a response that is not read."""
+    """Return a sender that uses the openai SDK as `promptools batch` does: body and response stay as they are."""
     import httpx2
     import openai
 

@@ -130,7 +130,7 @@ def _text(number: int) -> str:
 
 
 def _ray_python() -> tuple[str, str]:
-    """Return the Python that runs everything, that of the environment `ray` if it is there, and why Ray does not run."""
+    """Return the Python of all runs, that of the environment `ray` if it is there, and why Ray does not run."""
     sys.path.insert(0, str(ROOT / "tools"))
     import environments
 
@@ -141,5 +141,3 @@ def _ray_python() -> tuple[str, str]:
         [python, "-m", "promptools", "reparse", "--help"], capture_output=True, text=True, cwd=ROOT, check=True
     )
     return (python, "") if "--ray" in shown.stdout else (sys.executable, "`promptools reparse` has no option --ray")
-
-

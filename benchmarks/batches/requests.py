@@ -1,9 +1,9 @@
-"""Requests to a server: the share of its throughput that `promptools batch` reaches, and what a request costs the client.
+"""Requests to a server: the share of its throughput that `promptools batch` reaches, and what a request costs a client.
 
-The bare client (`bare_client.py`) and `promptools batch` (`batch_client.py`) send the same requests, as many at once, in
-turns; both begin when they have imported all that they need. Beside the
-throughput, which other work on the machine changes from one run to the next, the use of the server's slots is compared:
-the seconds for which it computed, as it says itself in each response, over those that its slots had.
+The bare client (`bare_client.py`) and `promptools batch` (`batch_client.py`) take turns with the same requests, as many
+at once; both begin when they have imported all that they need. Besides the throughput, which other work on the machine
+changes from one run to the next, the use of the server's slots is compared: the seconds for which it computed, as it
+reports itself in each response, over those that its slots had.
 """
 
 from __future__ import annotations

@@ -55,15 +55,13 @@ def compare(figures: Figures, kind: str = "chat") -> Table:
             real = Measured(*(statistics.median(getattr(run, name) for run in runs) for name in Measured.__slots__))
             outcome = simulate(load, 1, seconds=60)
             memory = float(outcome.most_open.max()) * cost.memory
-            rows.append(_row(share, load, real, float(outcome.used[0]), outcome.chunk_delays, outcome.request_delays,
+            rows.append(_row(load, real, float(outcome.used[0]), outcome.chunk_delays, outcome.request_delays,
                              memory))  # fmt: skip
     title = f"One worker, {kind}: measured / simulated (added by the proxy)"
     return Table("scale_comparison", title, rows)
 
 
-def _row(
-    share: float, load: Workload, real: Measured, used: float, late: np.ndarray, requests: np.ndarray, memory: float
-) -> Row:
+def _row(load: Workload, real: Measured, used: float, late: np.ndarray, requests: np.ndarray, memory: float) -> Row:
     p50, p99, r50, r99 = (float(np.percentile(each, q)) for each in (late, requests) for q in (50, 99))
     shown = {
         "utilisation": f"{real.used:.3f} / {used:.3f}",

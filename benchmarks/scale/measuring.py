@@ -18,7 +18,16 @@ import numpy as np
 
 from benchmarks import samples
 from benchmarks.scale.figures import FILE, Figures, RedisUse, StreamCost
-from benchmarks.scale.rig import BOUNDED_KEY, KEY, LIMITED_KEY, ProxyProcess, Streams, paced_streams, proxy, redis_server
+from benchmarks.scale.rig import (
+    BOUNDED_KEY,
+    KEY,
+    LIMITED_KEY,
+    ProxyProcess,
+    Streams,
+    paced_streams,
+    proxy,
+    redis_server,
+)
 from benchmarks.table import Row, Table
 from benchmarks.timing import seconds
 
@@ -107,9 +116,7 @@ def _memory(streams: Streams, kind: str) -> tuple[list[float], float]:
             streams.run(job(kind, worker.port, chunks=2, gap=GAP, streams=10, spread=0.5))
             idle, files = worker.resident(), worker.descriptors()
             sizes = sizes or [idle]
-            streams.begin(
-                job(kind, worker.port, chunks=OPEN_CHUNKS, gap=OPEN_GAP, streams=count, spread=OPEN_SPREAD)
-            )
+            streams.begin(job(kind, worker.port, chunks=OPEN_CHUNKS, gap=OPEN_GAP, streams=count, spread=OPEN_SPREAD))
             time.sleep(OPEN_SPREAD + 2)
             sizes.append(worker.resident())
             descriptors = (worker.descriptors() - files) / count
@@ -133,7 +140,7 @@ def _redis(streams: Streams) -> tuple[dict[str, RedisUse], float, float, float]:
     """Return what requests ask of Redis, an idle worker's calls in a second, and a call's cost for Redis and worker."""
     with redis_server() as started:
         if isinstance(started, str):
-            raise RuntimeError(f"Redis {started}")
+            raise SystemExit(f"Redis {started}")
         url, client = started
         with proxy(streams.port, redis_url=url) as one, proxy(streams.port, redis_url=url) as other:
             kinds = _kinds(one, other)

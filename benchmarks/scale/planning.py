@@ -18,8 +18,6 @@ from benchmarks.scale.simulation import Balancer, Outcome, Workload, redis_delay
 SIMULATED = 4
 """Workers that are simulated at most."""
 REDIS_BUSY = 0.6
-EPHEMERAL_PORTS = 28_232
-"""Connections from one address to one other, by Linux' default range of ports (32768 to 60999)."""
 
 
 @dataclass(frozen=True, slots=True)

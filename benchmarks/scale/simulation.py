@@ -2,8 +2,8 @@
 
 A worker is one event loop on one core: it does one thing at a time, in the order in which things arrive. So it is a
 queue with one server and first come, first served. The time at which a job is done follows from those before it
-(Lindley's recursion), which is one pass of numpy over all jobs of a worker: a simulation with events, as with SimPy, has
-the same result a hundred times more slowly. Redis is one more such queue.
+(Lindley's recursion), which is one pass of numpy over all jobs of a worker. A simulation of events, as with SimPy,
+would compute the same times one by one. Redis is one more such queue.
 
 Streams arrive at random (Poisson), independent of how the workers are doing, and the server writes their chunks at its
 own pace. What is not in it: the network, the server, the garbage collector, other work on the machine, a client that
@@ -64,9 +64,7 @@ class Outcome:
     chunk_delays: Times
 
 
-def simulate(
-    load: Workload, workers: int, *, seconds: float, balancer: Balancer = "random", seed: int = 0
-) -> Outcome:
+def simulate(load: Workload, workers: int, *, seconds: float, balancer: Balancer = "random", seed: int = 0) -> Outcome:
     """Simulate so many seconds after as many streams are open as there are on average."""
     rng = np.random.default_rng(seed)
     warm = load.chunks * load.gap * (1 + JITTER)
