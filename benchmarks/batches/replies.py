@@ -43,7 +43,7 @@ def reparse_table(sizes: Sequence[int]) -> Table:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     ways = [Way("1 process", ("--workers", "1")), Way(f"{cores} processes", ("--workers", str(cores)))]
     if not missing:
-        ways.append(Way(f"Ray, {cores} cores", ("--ray", "--workers", str(cores))))
+        ways.append(Way(f"Ray, {cores} cores", ("--ray", "local")))
     with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
         folder = Path(scratch)
         runs = {(way.name, size): _runs(python, way, folder, size) for size in [1, *sizes] for way in ways}

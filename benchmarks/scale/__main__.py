@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=400, help="chunks of a stream (400)")
     parser.add_argument("--gap", type=float, default=0.05, help="seconds between two chunks (0.05)")
     parser.add_argument("--redis-calls", type=float, default=0.0, help="calls of Redis of a request (0)")
+    parser.add_argument("--bounded", action="store_true", help="keys with a limit on requests in progress")
     parser.add_argument("--used", type=float, default=0.6, help="utilisation of a worker (0.6)")
     parser.add_argument("--late", type=float, default=20.0, help="delay of a chunk, 99th percentile, in ms (20)")
     parser.add_argument("--workers", type=int, default=8, help="workers of a replica (8)")
@@ -45,8 +46,8 @@ def main() -> None:
         return
     target = Target(asked.used, asked.late / 1e3, asked.workers)
     plans = [
-        plan(figures, asked.kind, streams, target, chunks=asked.chunks, gap=asked.gap, redis_calls=asked.redis_calls,
-             balancer=asked.balancer)
+        plan(figures, asked.kind, streams, target, chunks=asked.chunks, gap=asked.gap, balancer=asked.balancer,
+             redis_calls=asked.redis_calls, bounded=asked.bounded)
         for streams in asked.streams
     ]  # fmt: skip
     title = f"{asked.kind}, {asked.chunks} chunks, one each {asked.gap:g} s, balancer: {asked.balancer}"

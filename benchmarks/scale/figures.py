@@ -48,6 +48,10 @@ class Figures:
     """Seconds of Redis' processor time for a command that the proxy sends."""
     call_cost: float
     """Seconds of the worker's processor time for such a command."""
+    lease: float
+    """Seconds of Redis' processor time to renew a lease, each second, of a request in progress with a bounded key."""
+    stored: float
+    """Bytes of Redis' memory for a stored response of one sentence."""
 
     def save(self, path: Path = FILE) -> None:
         """Write the figures."""

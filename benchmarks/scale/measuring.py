@@ -30,6 +30,7 @@ from benchmarks.scale.rig import (
 )
 from benchmarks.table import Row, Table
 from benchmarks.timing import seconds
+from promptools.proxy.shared_state.shared_limits import _RENEW as RENEW_SCRIPT
 
 ROUNDS = 5
 STREAMS = 64
@@ -38,6 +39,7 @@ GAP = 0.02
 OPEN_STREAMS = (100, 500, 1000)
 OPEN_SPREAD, OPEN_GAP, OPEN_CHUNKS = 6.0, 1.0, 12
 REDIS_REQUESTS = 300
+LEASES = 500
 COST_REQUESTS = 1500
 IDLE_SECONDS = 5.0
 MESSAGES = [{"role": "user", "content": "What is the weather in Longyearbyen?"}]
@@ -70,17 +72,19 @@ def measure_figures() -> tuple[Figures, dict[str, list[float]]]:
         costs = {kind: _costs(streams, kind) for kind in KINDS}
         memory = {kind: _memory(streams, kind) for kind in KINDS}
         slopes = {kind: _slope(sizes) for kind, (sizes, _) in memory.items()}
-        redis, idle, call, call_cost = _redis(streams)
+        redis = _redis(streams)
     figures = Figures(
         machine=f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
         f"{platform.python_version()}, load {os.getloadavg()[0]:.1f} at the end",
         streams={kind: StreamCost(*costs[kind], slopes[kind]) for kind in KINDS},
         base_memory=memory["chat"][0][0],
         descriptors=memory["chat"][1],
-        redis=redis,
-        idle_calls=idle,
-        call=call,
-        call_cost=call_cost,
+        redis=redis.uses,
+        idle_calls=redis.idle,
+        call=redis.call,
+        call_cost=redis.call_cost,
+        lease=redis.lease,
+        stored=redis.stored,
     )
     return figures, {kind: sizes for kind, (sizes, _) in memory.items()}
 
@@ -136,8 +140,20 @@ class _Counted:
     commands: int
 
 
-def _redis(streams: Streams) -> tuple[dict[str, RedisUse], float, float, float]:
-    """Return what requests ask of Redis, an idle worker's calls in a second, and a call's cost for Redis and worker."""
+@dataclass(frozen=True, slots=True)
+class _RedisFigures:
+    """The figures of `Figures` that Redis is needed for."""
+
+    uses: dict[str, RedisUse]
+    idle: float
+    call: float
+    call_cost: float
+    lease: float
+    stored: float
+
+
+def _redis(streams: Streams) -> _RedisFigures:
+    """Measure what requests and idle workers ask of Redis, and what that costs Redis and the worker."""
     with redis_server() as started:
         if isinstance(started, str):
             raise SystemExit(f"Redis {started}")
@@ -152,7 +168,8 @@ def _redis(streams: Streams) -> tuple[dict[str, RedisUse], float, float, float]:
             idle_commands = (_counts(client).commands - begin.commands) / (time.monotonic() - at) / 2
             uses = {kind: _uses(client, ask, 2 * idle, 2 * idle_commands) for kind, ask in kinds.items()}
             call, call_cost = _call_costs(client, one)
-    return uses, idle, call, call_cost
+            stored = _stored_bytes(client, one)
+        return _RedisFigures(uses, idle, call, call_cost, _lease_cost(client), stored)
 
 
 def _kinds(one: ProxyProcess, other: ProxyProcess) -> dict[str, Callable[[], object]]:
@@ -202,6 +219,25 @@ def _call_costs(client: Any, worker: ProxyProcess) -> tuple[float, float]:
     return min(calls), max(0.0, min(costs[LIMITED_KEY]) - min(costs[KEY]))
 
 
+def _stored_bytes(client: Any, worker: ProxyProcess) -> float:
+    """Return Redis' memory for a stored response."""
+    begin = client.info("memory")["used_memory"]
+    for _ in range(COST_REQUESTS):
+        worker.ask(RESPONSES_PATH, RESPONSES, KEY)
+    return (client.info("memory")["used_memory"] - begin) / COST_REQUESTS
+
+
+def _lease_cost(client: Any) -> float:
+    """Return Redis' processor time to renew a lease: by the proxy's script, as many at once as a worker has streams."""
+    renew = client.register_script(RENEW_SCRIPT)
+    leases = [f"{number:032x}" for number in range(LEASES)]
+    renew(["promptools:{limits}:slots:benchmark"] * LEASES, leases)
+    begin = _spent(client)
+    for _ in range(REDIS_REQUESTS):
+        renew(["promptools:{limits}:slots:benchmark"] * LEASES, leases)
+    return (_spent(client) - begin) / (REDIS_REQUESTS * LEASES)
+
+
 def _spent(client: Any) -> float:
     """Return Redis' processor time so far, in seconds; the system's own is in hundredths."""
     used = client.info("cpu")
@@ -230,6 +266,8 @@ def _tables(figures: Figures, memory: dict[str, list[float]]) -> tuple[Table, ..
     redis += [
         Row("an idle worker, in a second", {"calls of a request": f"{figures.idle_calls:.2f}"}),
         Row("processor time of a call, of Redis", {"calls of a request": seconds(figures.call)}),
+        Row("processor time of a renewed lease, of Redis", {"calls of a request": seconds(figures.lease)}),
+        Row("memory of a stored response, of Redis", {"calls of a request": f"{figures.stored / 1e3:.1f} KB"}),
         Row("processor time of a call, of the worker", {"calls of a request": seconds(figures.call_cost)}),
     ]
     return (

@@ -68,10 +68,14 @@ def plan(
     chunks: int,
     gap: float,
     redis_calls: float,
+    bounded: bool = False,
     balancer: Balancer = "random",
     seconds: float = 20.0,
 ) -> Plan:
-    """Return what so many streams need, that are open at the same time."""
+    """Return what so many streams need, that are open at the same time.
+
+    Each request makes `redis_calls` calls of Redis; of a `bounded` key, its lease is renewed each second, too.
+    """
     cost = figures.streams[kind]
     request = cost.request + redis_calls * figures.call_cost
     load = Workload(streams / (chunks * gap), chunks, gap, request, cost.chunk)
@@ -83,7 +87,8 @@ def plan(
             break
         workers = math.ceil(workers * 1.1)
     calls = load.rate * redis_calls + workers * figures.idle_calls
-    instances = max(1, math.ceil(calls * figures.call / REDIS_BUSY))
+    redis_used = calls * figures.call + bounded * load.open_streams * figures.lease
+    instances = max(1, math.ceil(redis_used / REDIS_BUSY))
     of_replica = min(workers, target.workers_of_replica)
     most = int(outcome.most_open.max())
     return Plan(
@@ -96,7 +101,7 @@ def plan(
         replica_descriptors=of_replica * most * figures.descriptors,
         most_open=most,
         redis_calls=calls,
-        redis_used=calls * figures.call,
+        redis_used=redis_used,
         redis_late_p99=float(np.percentile(redis_delays(calls / instances, figures.call), 99)),
         redis_instances=instances,
     )  # fmt: skip
