@@ -34,6 +34,8 @@ class Measured:
     """One run of the real proxy, or the median of several."""
 
     used: float
+    stream_cost: float
+    """Seconds of processor time of a stream, of the whole run: other work changes it little."""
     late_p50: float
     late_p99: float
     forwarded_p50: float
@@ -65,7 +67,8 @@ def _row(load: Workload, real: Measured, used: float, late: np.ndarray, requests
     p50, p99, r50, r99 = (float(np.percentile(each, q)) for each in (late, requests) for q in (50, 99))
     shown = {
         "utilisation": f"{real.used:.3f} / {used:.3f}",
-        "error": f"{used / real.used - 1:+.0%}",
+        "time of a stream, ms": f"{real.stream_cost * 1e3:.2f} / {load.demand / load.rate * 1e3:.2f}",
+        "error": f"{load.demand / load.rate / real.stream_cost - 1:+.0%}",
         "chunk p50, ms": f"{real.late_p50 * 1e3:.2f} / {p50 * 1e3:.2f}",
         "chunk p99, ms": f"{real.late_p99 * 1e3:.2f} / {p99 * 1e3:.2f}",
         "request p50, ms": f"{real.forwarded_p50 * 1e3:.2f} / {r50 * 1e3:.2f}",
@@ -73,7 +76,13 @@ def _row(load: Workload, real: Measured, used: float, late: np.ndarray, requests
         "memory, MB": f"{real.grown / MB:.1f} / {memory / MB:.1f}",
         "machine busy": f"{real.machine:.0%}",
     }
-    figures = {"used": real.used, "simulated_used": used, "late_p99": real.late_p99, "simulated_late_p99": p99}
+    figures = {
+        "used": real.used,
+        "simulated_used": used,
+        "stream_s": real.stream_cost,
+        "late_p99": real.late_p99,
+        "simulated_late_p99": p99,
+    }
     return Row(f"{load.rate:.0f} streams a second, {load.open_streams:.0f} open", shown, measured=figures)
 
 
@@ -84,12 +93,14 @@ def _run(streams: Streams, kind: str, load: Workload, number: int) -> Measured:
     direct = streams.run(job("chat", streams.port, **paced))
     with proxy(streams.port) as worker:
         streams.run(job(kind, worker.port, chunks=4, gap=GAP, streams=20, spread=1))
-        idle = worker.resident()
+        idle, before = worker.resident(), worker.spent()
         streams.begin(job(kind, worker.port, **paced))
         used, machine, most = _watch(worker)
         through = streams.end()
+        cost = (worker.spent() - before) / through["streams"]
     return Measured(
         used=used,
+        stream_cost=cost,
         **{name: through[name] - direct[name] for name in ("late_p50", "late_p99", "forwarded_p50", "forwarded_p99")},
         grown=most - idle,
         machine=machine,
