@@ -12,8 +12,9 @@ import time
 
 from promptools.batch.adaptive_limit import AdaptiveLimit
 from promptools.batch.batch_job import BatchJob
-from promptools.batch.files.input_survey import survey_input
+from promptools.batch.files.input_survey import read_requests, survey_input
 from promptools.batch.request_answering import RequestAnswerer
+from promptools.batch.request_line import BatchRequest
 from promptools.batch.request_pool import RequestPool
 from promptools.client import AsyncOpenAI
 from promptools.profiles import Config
@@ -24,7 +25,11 @@ async def run(source: str, output: str, url: str, concurrency: int) -> float:
     job = BatchJob(source, output, survey_input(source, None), model=None, log=None)
     options = {"base_url": url, "api_key": "none", "max_retries": 0, "detect": False, "config": Config()}
     async with AsyncOpenAI(**options) as client:
-        pool = RequestPool(RequestAnswerer(client).answer, AdaptiveLimit(concurrency), patience=60)
+        answerer = RequestAnswerer(client)
+        first = next(read_requests(source))
+        assert isinstance(first, BatchRequest)
+        await answerer.answer(first)  # imports what is imported at the first request
+        pool = RequestPool(answerer.answer, AdaptiveLimit(concurrency), patience=60)
         began = time.perf_counter()
         await job.run(pool, lambda _: None)
         return time.perf_counter() - began
