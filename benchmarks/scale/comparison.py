@@ -64,7 +64,7 @@ def compare(figures: Figures, kind: str = "chat") -> Table:
 
 
 def _row(load: Workload, real: Measured, used: float, late: np.ndarray, requests: np.ndarray, memory: float) -> Row:
-    p50, p99, r50, r99 = (float(np.percentile(each, q)) for each in (late, requests) for q in (50, 99))
+    p50, p99, r50, r99 = (float(np.percentile(delays, q)) for delays in (late, requests) for q in (50, 99))
     shown = {
         "utilisation": f"{real.used:.3f} / {used:.3f}",
         "time of a stream, ms": f"{real.stream_cost * 1e3:.2f} / {load.demand / load.rate * 1e3:.2f}",

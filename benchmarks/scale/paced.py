@@ -216,8 +216,8 @@ async def _stream(port: int, request: bytes, seen: Seen, idle: list[PacedClient]
 def _quantiles(name: str, values: list[int]) -> dict[str, float]:
     """Return the mean, the median and the 99th percentile, in seconds."""
     cuts = statistics.quantiles(values, n=100) if len(values) > 1 else list(itertools.repeat(values[0], 99))
-    found = {"mean": statistics.fmean(values), "p50": cuts[49], "p99": cuts[98]}
-    return {f"{name}_{key}": value / 1e9 for key, value in found.items()}
+    levels = {"mean": statistics.fmean(values), "p50": cuts[49], "p99": cuts[98]}
+    return {f"{name}_{key}": value / 1e9 for key, value in levels.items()}
 
 
 async def main() -> None:
