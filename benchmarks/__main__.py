@@ -31,6 +31,8 @@ GROUPS = {
     "real": "real",
     "raw_mode": "raw_mode",
     "proxy": "proxy",
+    "batch": "batch",
+    "scale": "scale.measuring",
 }
 """Benchmarks and their modules, in the order in which they run."""
 
@@ -40,6 +42,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones: {', '.join(GROUPS)} (default: all)")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
     parser.add_argument("--charts", type=Path, metavar="DIR", help="write the charts there are, as NAME.svg")
+    parser.add_argument("--replies", nargs="+", type=int, metavar="N", default=[],
+                        help="sizes of the files of `batch`, smallest first (default: 10000 100000)")  # fmt: skip
     asked = parser.parse_args()
     unknown = [name for name in asked.names if name not in GROUPS]
     if unknown:
@@ -47,7 +51,7 @@ def main() -> None:
     if importlib.util.find_spec("baml_py") is None:
         parser.exit(2, "The other libraries are not in this environment: run `make bench`, which makes one for them.\n")
     tables: list[Table] = []
-    for table in _tables(asked.names or list(GROUPS)):
+    for table in _tables(asked.names or list(GROUPS), {"batch": asked.replies}):
         tables.append(table)
         if not asked.json:
             print(table.text(), flush=True)
@@ -68,10 +72,11 @@ def main() -> None:
         print(f"  missed  {case}")
 
 
-def _tables(names: list[str]) -> Iterator[Table]:
+def _tables(names: list[str], sizes: dict[str, list[int]]) -> Iterator[Table]:
     for name in names:
         print(f"... {name}", end="\r", file=sys.stderr, flush=True)
-        made = getattr(importlib.import_module(f"benchmarks.{GROUPS[name]}"), name)()
+        benchmark = getattr(importlib.import_module(f"benchmarks.{GROUPS[name]}"), name)
+        made = benchmark(*([sizes[name]] if name in sizes else []))
         yield from made if isinstance(made, tuple) else (made,)
 
 

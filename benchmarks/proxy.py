@@ -260,7 +260,7 @@ def _litellm(url: str) -> Iterator[Peer | str]:
         config = Path(folder) / "config.yaml"
         parameters = {"model": "openai/stub", "api_base": f"{url}/v1", "api_key": "none"}
         config.write_text(json.dumps({"model_list": [{"model_name": "stub", "litellm_params": parameters}]}))
-        port = _free_port()
+        port = free_port()
         command = [str(Path(python).parent / "litellm"), "--config", str(config), "--port", str(port)]
         settings = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
         settings |= {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
@@ -286,7 +286,7 @@ def _listening(process: subprocess.Popen[bytes], port: int) -> Peer | None:
     return None
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 

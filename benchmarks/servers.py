@@ -1,4 +1,4 @@
-"""A real server with a scripted model, in a process of its own: `python -m benchmarks.servers NAME`.
+"""A real server with a scripted or a small real model, in a process of its own: `python -m benchmarks.servers NAME`.
 
 Prints `up URL MODEL` and serves until standard input closes; or prints `missing WHY` and ends. It runs with the
 project's own Python, which has the dependencies of `promptools.lab`; the environment of the benchmarks does not.
@@ -17,6 +17,8 @@ from promptools.lab.server_process import Server
 ROOT = Path(__file__).parents[1]
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Longyearbyen"}}\n</tool_call>'
 FENCED = '```json\n{"tool": "get_weather", "arguments": {"city": "Longyearbyen"}}\n```'
+SLOTS = 4
+"""Requests that the server with a real model answers at once, with one thread: the client has a core of its own."""
 ASK, SHORT, LONG = "What is the weather in Longyearbyen?", "Say a little.", "Say a lot."
 
 
@@ -47,7 +49,11 @@ def running(name: str) -> Iterator[Server | str]:
             case "llama.cpp" if llamacpp_server.can_serve():
                 with llamacpp_server.serve(lines, folder=folder) as server:
                     yield server
-            case "llama.cpp":
+            case "llama.cpp with SmolLM2" if llamacpp_server.can_serve():
+                model = Path(environments.path_of("model-smollm2"))
+                with llamacpp_server.serve_file(model, folder=folder, slots=SLOTS, context=1024, threads=1) as server:
+                    yield server
+            case "llama.cpp" | "llama.cpp with SmolLM2":
                 yield "xllamacpp is not installed in .venv: pip install 'promptools-compat[demo]'"
             case _ if not environments.is_made(name.lower()):
                 yield f"`make e2e-{name.lower()}` installs it"

@@ -20,7 +20,8 @@ def server():
 
 
 @contextmanager
-def serve(server):
+def serve(server, prepare=lambda: None):
+    """Run the proxy; `prepare` is called in its process first."""
     command = [sys.executable, "-m", "promptools", "serve", "--port", "0", "--base-url", server.url]
     with subprocess.Popen(
         command,
@@ -28,7 +29,7 @@ def serve(server):
         stderr=subprocess.PIPE,
         text=True,
         # a shell's background job ignores interrupts, and so would its children
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 takes no lock
+        preexec_fn=lambda: (signal.signal(signal.SIGINT, signal.SIG_DFL), prepare()),  # noqa: PLW1509 takes no lock
     ) as process:
         yield process, next(line.split()[1] for line in process.stdout if line.startswith("listening "))
         process.terminate()
@@ -49,6 +50,18 @@ def test_the_servers_own_headers_are_the_only_ones(server, proxy, path):
     assert [value.partition("/")[0] for value in answer.headers.get_list("server")] == ["BaseHTTP"]
     assert len(answer.headers.get_list("date")) == 1
     assert answer.headers.get_list("access-control-allow-origin") == ["https://a.example"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limits of another process are read by Linux' prlimit")
+def test_it_may_open_as_many_files_as_the_system_allows(server):
+    """Each stream has two connections, and 1024 is the usual limit: too few for one worker."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with serve(server, lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (min(64, most), most))) as (process, url):
+        with installed_library().module.Client(timeout=10) as http:
+            assert http.get(url.removesuffix("/v1") + "/healthz").status_code == 200  # it serves: the limit is set
+        assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (most, most)
 
 
 def test_an_interrupted_stream_ends_the_proxy_without_a_traceback(server):

@@ -235,9 +235,10 @@ def _keys(arguments: argparse.Namespace) -> list[str | ApiKey]:
 
 
 def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False, drain_seconds: float = 30.0) -> None:
-    from promptools.cli.serving.http_server import ProxyServer
+    from promptools.cli.serving.http_server import ProxyServer, raise_descriptor_limit
 
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    raise_descriptor_limit()
     if verbose:
         logging.getLogger("promptools").setLevel(logging.INFO)
     gc.freeze()  # what has been loaded stays: no collection looks at it again

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import signal
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,21 @@ class ProxyServer(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             drain.cancel()
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process have as many open files as the system allows it: each stream has two connections.
+
+    The usual default of 1024 is less than one worker serves, and is kept for programs that use `select`.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if now != most:
+        with suppress(ValueError, OSError):  # macOS names no limit, and refuses that as a value
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _http_protocol() -> Any:

@@ -1,0 +1,120 @@
+"""The real proxy, one worker, and the simulation under the same load: how far the simulation is off.
+
+The load is a share of what the figures say that a worker can do. The delay of a chunk is what it takes through the
+proxy, less what it takes from the same server to the same clients without a proxy, each at the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import psutil
+
+from benchmarks.scale.figures import Figures
+from benchmarks.scale.measuring import job
+from benchmarks.scale.rig import ProxyProcess, Streams, paced_streams, proxy
+from benchmarks.scale.simulation import Workload, simulate
+from benchmarks.table import Row, Table
+
+LOADS = (0.1, 0.25, 0.4, 0.55, 0.7)
+"""Utilisations of the worker that the figures predict."""
+CHUNKS, GAP = 60, 0.05
+SECONDS = 9.0
+"""Streams arrive for so long; the window is what is left after the first ones have ended."""
+ROUNDS = 3
+MB = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run of the real proxy, or the median of several."""
+
+    used: float
+    stream_cost: float
+    """Seconds of processor time of a stream, of the whole run: other work changes it little."""
+    late_p50: float
+    late_p99: float
+    forwarded_p50: float
+    forwarded_p99: float
+    grown: float
+    """Bytes of resident memory at most, over those without streams."""
+    machine: float
+    """Share of the machine's cores that was busy, with all other work."""
+
+
+def compare(figures: Figures, kind: str = "chat") -> Table:
+    """Return both side by side, at each load."""
+    cost = figures.streams[kind]
+    rows: list[Row] = []
+    with paced_streams() as streams:
+        for share in LOADS:
+            load = Workload(share / (cost.request + CHUNKS * cost.chunk), CHUNKS, GAP, cost.request, cost.chunk)
+            runs = [_run(streams, kind, load, number) for number in range(ROUNDS)]
+            real = Measured(*(statistics.median(getattr(run, name) for run in runs) for name in Measured.__slots__))
+            outcome = simulate(load, 1, seconds=60)
+            memory = float(outcome.most_open.max()) * cost.memory
+            rows.append(_row(load, real, float(outcome.used[0]), outcome.chunk_delays, outcome.request_delays,
+                             memory))  # fmt: skip
+    title = f"One worker, {kind}: measured / simulated (added by the proxy)"
+    return Table("scale_comparison", title, rows)
+
+
+def _row(load: Workload, real: Measured, used: float, late: np.ndarray, requests: np.ndarray, memory: float) -> Row:
+    p50, p99, r50, r99 = (float(np.percentile(delays, q)) for delays in (late, requests) for q in (50, 99))
+    shown = {
+        "utilisation": f"{real.used:.3f} / {used:.3f}",
+        "time of a stream, ms": f"{real.stream_cost * 1e3:.2f} / {load.demand / load.rate * 1e3:.2f}",
+        "error": f"{load.demand / load.rate / real.stream_cost - 1:+.0%}",
+        "chunk p50, ms": f"{real.late_p50 * 1e3:.2f} / {p50 * 1e3:.2f}",
+        "chunk p99, ms": f"{real.late_p99 * 1e3:.2f} / {p99 * 1e3:.2f}",
+        "request p50, ms": f"{real.forwarded_p50 * 1e3:.2f} / {r50 * 1e3:.2f}",
+        "request p99, ms": f"{real.forwarded_p99 * 1e3:.2f} / {r99 * 1e3:.2f}",
+        "memory, MB": f"{real.grown / MB:.1f} / {memory / MB:.1f}",
+        "machine busy": f"{real.machine:.0%}",
+    }
+    figures = {
+        "used": real.used,
+        "simulated_used": used,
+        "stream_s": real.stream_cost,
+        "late_p99": real.late_p99,
+        "simulated_late_p99": p99,
+    }
+    return Row(f"{load.rate:.0f} streams a second, {load.open_streams:.0f} open", shown, measured=figures)
+
+
+def _run(streams: Streams, kind: str, load: Workload, number: int) -> Measured:
+    """Run the load without the proxy, then with it."""
+    print(f"... comparison, {load.rate:.0f} streams/s, round {number + 1} ", end="\r", file=sys.stderr, flush=True)
+    paced = {"chunks": CHUNKS, "gap": GAP, "rate": load.rate, "seconds": SECONDS}
+    direct = streams.run(job("chat", streams.port, **paced))
+    with proxy(streams.port) as worker:
+        streams.run(job(kind, worker.port, chunks=4, gap=GAP, streams=20, spread=1))
+        idle, before = worker.resident(), worker.spent()
+        streams.begin(job(kind, worker.port, **paced))
+        used, machine, most = _watch(worker)
+        through = streams.end()
+        cost = (worker.spent() - before) / through["streams"]
+    return Measured(
+        used=used,
+        stream_cost=cost,
+        **{name: through[name] - direct[name] for name in ("late_p50", "late_p99", "forwarded_p50", "forwarded_p99")},
+        grown=most - idle,
+        machine=machine,
+    )
+
+
+def _watch(worker: ProxyProcess) -> tuple[float, float, float]:
+    """Return the share of a core that the worker used, the machine's use, and the most memory, in the window."""
+    time.sleep(CHUNKS * GAP * 1.5)
+    begin, at = worker.spent(), time.monotonic()
+    psutil.cpu_percent()
+    most = worker.resident()
+    while time.monotonic() < at + SECONDS - CHUNKS * GAP * 1.5:
+        time.sleep(0.2)
+        most = max(most, worker.resident())
+    used = (worker.spent() - begin) / (time.monotonic() - at)
+    return used, psutil.cpu_percent() / 100, most
