@@ -9,7 +9,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 NO_ORACLE = "NO ORACLE"
@@ -24,6 +24,10 @@ vars(re)["_MAXCACHE"] = 1 << 16
 
 vars(providers)["_get_local_constants"] = providers.Constants
 """Hypothesis draws from the constants of whichever modules are loaded: with `derandomize`, too, runs would differ."""
+
+
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")  # nothing that the clock or chance decides: `make fuzz` is for that
 
 
 @pytest.hookimpl(optionalhook=True)
