@@ -56,10 +56,11 @@ def reparsed_dtype() -> Any:
 
 
 def _polars() -> Any:
+    """Return Polars; raise `UsageError` if it is not installed."""
     try:
         return import_module("polars")
     except ImportError:
-        raise UsageError("Polars is not installed: pip install polars") from None
+        raise UsageError("Polars is not installed: pip install 'promptools-compat[polars]'") from None
 
 
 def _reparse_table(table: Any) -> Any:
