@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from promptools.batch.columns.input_columns import REPLY_COLUMNS
-from promptools.batch.columns.result_schemas import KEYS, failed_row, key_columns, reparsed_row
+from promptools.batch.columns.result_schemas import KEYS, encode_row, failed_row, key_columns, reparsed_row
 from promptools.batch.files.parquet_files import read_input
 from promptools.engine import parse
 from promptools.errors import PromptoolsError, UsageError, clip
@@ -56,10 +56,11 @@ def reparse_line(text: bytes, line: int, *, as_row: bool = False) -> ReparsedLin
         if not is_object(row):
             raise UsageError("the line is no JSON object")
         reply = reparse_reply(row)
-        result = {**key_columns(row), **reparsed_row(reply)} if as_row else {**_keys(row), **describe_reply(reply)}
-        # what UTF-8 cannot express, a row cannot have
-        encoded = json.dumps(result, ensure_ascii=not as_row).encode() + b"\n"
-        return ReparsedLine(encoded, has_calls=bool(reply.calls))
+        if as_row:
+            encoded = encode_row({**key_columns(row), **reparsed_row(reply)})
+        else:
+            encoded = json.dumps({**_keys(row), **describe_reply(reply)}).encode()
+        return ReparsedLine(encoded + b"\n", has_calls=bool(reply.calls))
     except INVALID as error:
         copied = row if is_object(row) else {}
         failed = {"line": line, "message": clip(str(error))}

@@ -75,6 +75,20 @@ def test_a_reply_that_cannot_be_read_and_a_column_that_is_there():
     assert second["error"]["message"] == "'text' is None; it must be the reply, a string"
 
 
+def test_half_of_a_surrogate_pair_from_json():
+    """In arguments it is an escape; where it cannot be one, as in the path of a fix, one row is lost and no other."""
+    call = """<tool_call>{"name": "get_weather", "arguments": {'x': '\\ud800'}}</tool_call>"""
+    odd = '<tool_call>{"name": "odd", "arguments": {"\\ud800": "3"}}</tool_call>'
+    tools = json.dumps(
+        [{"name": "odd", "parameters": {"type": "object", "properties": {"\ud800": {"type": "integer"}}}}]
+    )
+    first, second = reparse_columns({"text": [call, odd], "tools": [None, tools]}).to_pylist()
+    assert json.loads(first["calls"][0]["arguments"]) == {"x": "\ud800"}
+    assert first["error"] is None
+    assert (second["calls"], second["error"]["line"]) == ([], 2)
+    assert "surrogates not allowed" in second["error"]["message"]
+
+
 def test_no_rows():
     assert reparse_columns(pa.table({"text": pa.array([], pa.string())})).num_rows == 0
     assert reparse_columns({"text": []}).schema.field("calls") == reparsed_schema().field("calls")

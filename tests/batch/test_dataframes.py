@@ -18,7 +18,7 @@ BLOCKS = blocks(PAGE)
 EXAMPLES = [
     pytest.param(example, output.text, id=example.text.split()[1])
     for example, output in zip(BLOCKS, [*BLOCKS[1:], Block((), "", 0)], strict=True)
-    if example.marks == ("python", "dataframes")
+    if example.marks == ("python", "dataframes") and output.marks == ("text", "printed")
 ]
 
 pytestmark = pytest.mark.dataframes
@@ -122,6 +122,7 @@ def run(program, folder, *arguments):
 
 def test_there_is_one_for_each():
     assert {param.id for param in EXAMPLES} == {"ray", "datasets", "polars"}
+    assert len(EXAMPLES) == sum("dataframes" in block.marks for block in BLOCKS)
 
 
 @pytest.mark.parametrize(("example", "output"), EXAMPLES)

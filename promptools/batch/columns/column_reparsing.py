@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from promptools.batch.columns.arrow_package import arrow
 from promptools.batch.columns.input_columns import REPLY_COLUMNS, InputColumns, RowReader
-from promptools.batch.columns.result_schemas import failed_row, reparsed_row, reparsed_schema
+from promptools.batch.columns.result_schemas import encode_row, failed_row, reparsed_row, reparsed_schema
 from promptools.batch.reparsing import INVALID, reparse_reply
 from promptools.errors import UsageError
 from promptools.schema.documents.json_guards import is_object
@@ -56,10 +56,11 @@ def reparsed_dtype() -> Any:
 
 
 def _polars() -> Any:
+    """Return Polars; raise `UsageError` if it is not installed."""
     try:
         return import_module("polars")
     except ImportError:
-        raise UsageError("Polars is not installed: pip install polars") from None
+        raise UsageError("Polars is not installed: pip install 'promptools-compat[polars]'") from None
 
 
 def _reparse_table(table: Any) -> Any:
@@ -67,7 +68,9 @@ def _reparse_table(table: Any) -> Any:
     rows: list[dict[str, Any]] = []
     for line, row in enumerate(RowReader(table.schema, OPTION_COLUMNS).read(table), 1):
         try:
-            rows.append(reparsed_row(reparse_reply(row)))
+            result = reparsed_row(reparse_reply(row))
+            encode_row(result)  # one row that Arrow cannot have would cost all of them
+            rows.append(result)
         except INVALID as error:
             rows.append(failed_row(line, error))
     return arrow().RecordBatch.from_pylist(rows, reparsed_schema())

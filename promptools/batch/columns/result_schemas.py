@@ -68,7 +68,7 @@ def reparsed_row(reply: Reply) -> dict[str, Any]:
         "calls": [
             {
                 "name": call.name,
-                "arguments": call.arguments_json,
+                "arguments": escape_surrogates(call.arguments_json),  # which are escapes of JSON
                 "dialect": call.dialect,
                 "fixes": _fix_rows(call.fixes),
             }
@@ -88,8 +88,14 @@ def reparsed_row(reply: Reply) -> dict[str, Any]:
 def failed_row(line: int, error: Exception) -> dict[str, Any]:
     """Return the row of a reply that cannot be read."""
     message = escape_surrogates(clip(str(error)))
-    return {**dict.fromkeys(("content", "reasoning")), "calls": [], "malformed": [], "fixes": [],
-            "error": {"line": line, "message": message}}  # fmt: skip
+    return {
+        "calls": [],
+        "malformed": [],
+        "content": None,
+        "reasoning": None,
+        "fixes": [],
+        "error": {"line": line, "message": message},
+    }
 
 
 def key_columns(row: Mapping[str, Any]) -> dict[str, str]:
@@ -98,6 +104,11 @@ def key_columns(row: Mapping[str, Any]) -> dict[str, str]:
     return {
         key: escape_surrogates(value) if isinstance(value, str) else json.dumps(value) for key, value in values.items()
     }
+
+
+def encode_row(row: Mapping[str, Any]) -> bytes:
+    """Return a row as JSON; raise `UnicodeEncodeError` for a text that UTF-8, and so Arrow, cannot express."""
+    return json.dumps(row, ensure_ascii=False).encode()
 
 
 def escape_surrogates(text: str) -> str:

@@ -16,13 +16,13 @@ from promptools.errors import UsageError, without_credentials
 READ_BYTES = 4 * 2**20
 """Bytes of rows that are decoded at once, by the average of their row group."""
 MAX_ROWS = 4096
-"""Maximum number of rows that are decoded, or converted for writing, at once."""
+"""Maximum number of rows that are decoded at once."""
 BUFFER_BYTES = 2**20
 """Bytes of each column that are read at once from the file."""
 GROUP_BYTES = 16 * 2**20
 """Bytes of rows after which a row group is written."""
 CONVERTED_ROWS = 256
-"""Rows that are converted at once: those of a few long replies are not kept as Python objects for long."""
+"""Rows that are converted for writing at once. Until then they are Python objects, which are far larger."""
 
 
 def read_input(path: str, columns: InputColumns) -> Iterator[tuple[int, bytes]]:
@@ -90,7 +90,7 @@ def _batch_size(group: Any) -> int:
 
 
 def _row_groups(rows: Iterable[Mapping[str, Any]], schema: Any) -> Iterator[Any]:
-    """Yield tables of `GROUP_BYTES` and more, but no fewer than one of all rows."""
+    """Yield tables of at least `GROUP_BYTES`, except for the last one."""
     pa = arrow()
     rest = iter(rows)
     ready: list[Any] = []
