@@ -15,7 +15,7 @@ pytestmark = pytest.mark.models
 MODEL = "qwen-0.5b"
 CATEGORY = "simple_python"
 COUNT = 2
-"""Few: on one core that is free, both runs take half a minute, most of which the package takes to load."""
+"""Few: both runs take some 40 s of one core, most of which the package takes to load."""
 
 
 @pytest.fixture(scope="module")
