@@ -114,7 +114,8 @@ def test_an_engine_has_its_gpus(cluster, arguments, actors, resources):
 def test_what_an_actor_has_under_way(tmp_path):
     assert EngineActorSettings(EngineSettings("m"), 5.0, None).share(4) == 384
     assert EngineActorSettings(EngineSettings("m", {"max_num_seqs": 8}), 5.0, None).share(4) == 12
-    assert EngineActorSettings(EngineSettings("m", {"max_num_seqs": 8, "data_parallel_size": 2}), 5.0, None).share(4) == 24
+    doubled = EngineSettings("m", {"max_num_seqs": 8, "data_parallel_size": 2})
+    assert EngineActorSettings(doubled, 5.0, None).share(4) == 24
     assert EngineActorSettings(EngineSettings("m"), 5.0, 100).share(4) == 25
 
 
