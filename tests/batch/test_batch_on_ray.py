@@ -214,7 +214,7 @@ def test_a_node_that_dies(ray_python, nodes, folder, servers, monkeypatch):
         process.kill()
         process.communicate()
         nodes.add()
-    assert f"{requests} results in out.jsonl" in out
+    assert out.startswith(f"{requests} results in out.jsonl")  # Ray prints elsewhere that actors have died
     answers = contents(folder / "out.jsonl")
     assert answers == {f"r{number}": f"echo number {number}" for number in range(requests)}
     # what was under way in the actors of the node is sent again: 4 requests and 1 chunk of results for each

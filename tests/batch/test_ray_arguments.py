@@ -1,5 +1,6 @@
 """What `--ray` needs and refuses, what goes to the actors, and what the job makes of their results; without Ray."""
 
+import asyncio
 import json
 import pickle
 from importlib.util import find_spec
@@ -11,11 +12,11 @@ from promptools.batch.files.input_survey import survey_input
 from promptools.batch.files.pending_requests import PendingRequests
 from promptools.batch.offline.engine_settings import EngineSettings
 from promptools.batch.ray_cluster.actor_settings import EngineActorSettings, ServerActorSettings
-from promptools.batch.ray_cluster.cluster_answering import chunk_plan
+from promptools.batch.ray_cluster.cluster_answering import AnsweringActor, chunk_plan
 from promptools.batch.request_answering import BatchAnswer
 from promptools.cli import main
 from promptools.client import OpenAI
-from promptools.errors import PromptoolsError
+from promptools.errors import PromptoolsError, UsageError
 from promptools.profiles import load_config
 
 KEY = "sk-4711"
@@ -113,7 +114,29 @@ def test_an_engine_has_its_gpus(cluster, arguments, actors, resources):
 def test_what_an_actor_has_under_way(tmp_path):
     assert EngineActorSettings(EngineSettings("m"), 5.0, None).share(4) == 384
     assert EngineActorSettings(EngineSettings("m", {"max_num_seqs": 8}), 5.0, None).share(4) == 12
+    doubled = EngineSettings("m", {"max_num_seqs": 8, "data_parallel_size": 2})
+    assert EngineActorSettings(doubled, 5.0, None).share(4) == 24
     assert EngineActorSettings(EngineSettings("m"), 5.0, 100).share(4) == 25
+
+
+@pytest.mark.parametrize("value", ["two", 0, 1.5, None])
+def test_a_number_of_gpus_that_is_none(value):
+    settings = EngineActorSettings(EngineSettings("m", {"tensor_parallel_size": value}), 5.0, None)
+    with pytest.raises(UsageError, match="'tensor_parallel_size' must be a whole number from 1 up, got "):
+        settings.default_actors(GPUS)
+
+
+def test_all_chunks_of_an_actor_have_the_error_of_its_engine():
+    """Here no vLLM is installed."""
+    actor = AnsweringActor(EngineActorSettings(EngineSettings("m"), 5.0, None), 1)
+
+    async def open_often():
+        return await asyncio.gather(*(actor._open() for _ in range(3)), return_exceptions=True)
+
+    first, *others = asyncio.run(open_often())
+    assert isinstance(first, UsageError)
+    assert "the engine needs vLLM" in str(first)
+    assert others == [first, first]
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 3, 8, 30, 64, 1000])

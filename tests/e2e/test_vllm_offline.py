@@ -1,4 +1,7 @@
-"""`promptools batch --engine vllm`: a real engine of vLLM in the process of the command, on scripted models."""
+"""`promptools batch --engine vllm`: a real engine of vLLM, on scripted models.
+
+It is in the process of the command, or in an actor of a Ray cluster.
+"""
 
 import contextlib
 import json
@@ -8,7 +11,9 @@ import subprocess
 import time
 from pathlib import Path
 
+import environments
 import pytest
+from recipes.recipe import CannotMakeError
 from recipes.vllm import OLD_VERSION, VERSION
 from rig.vllm_batch import make_rig
 from rig_vllm import Boot
@@ -103,6 +108,15 @@ HERMES = [
 ]
 SCHEMA = {"type": "object", "properties": {"wind": {"type": "integer"}}, "required": ["wind"]}
 CONTEXT = 4096
+WRONG = {
+    "too long": (400, f"the prompt has at least {CONTEXT + 1} tokens, and the context holds {CONTEXT}"),
+    "too long for tools": (400, f"and the context holds {CONTEXT}"),
+    "too hot": (400, "temperature must be non-negative, got -1.0"),
+    "unknown": (400, "this engine does not know 'guided_json', and would ignore it; remove it"),
+    "native": (400, "requires --enable-auto-tool-choice and --tool-call-parser to be set"),
+    "embedding": (404, "HTTP 404"),
+}
+"""Status of each wrong request, and a part of its message."""
 
 
 def session_of(process):
@@ -114,6 +128,34 @@ def session_of(process):
             if int(session) == process.pid and state not in "ZX":
                 alive.append(int(file.parent.name))
     return alive
+
+
+def check_all_end(process):
+    until = time.monotonic() + 30
+    while left := session_of(process):
+        assert time.monotonic() < until, f"the engine outlives its process: {list(map(title_of, left))}"
+        time.sleep(0.1)
+
+
+def title_of(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0 ")
+    return ""
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def wait_for_engine(process):
+    """Return the process of the engine, which has a title before the model is loaded."""
+    until = time.monotonic() + SECONDS
+    while not (engines := [pid for pid in session_of(process) if title_of(pid).startswith("VLLM::EngineCore")]):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    (engine,) = engines
+    return engine
 
 
 def wait_for_results(rig, process, number):
@@ -159,10 +201,7 @@ def test_hermes_killed_and_run_again(tmp_path):
         wait_for_results(rig, process, 5)
         process.kill()
         process.wait()
-        until = time.monotonic() + 30
-        while session_of(process):
-            assert time.monotonic() < until, "the engine outlives its process"
-            time.sleep(0.1)
+        check_all_end(process)
     before = (tmp_path / "out.jsonl.part").read_bytes().count(b'"custom_id"')
     assert 5 <= before < MANY
 
@@ -174,6 +213,12 @@ def test_hermes_killed_and_run_again(tmp_path):
     results = rig.read()
     assert len(results) == MANY + 14
     check_many(results)
+    check_modes(results)
+    check_parameters(results)
+    check_errors(results, rig.read("out.errors.jsonl"))
+
+
+def check_modes(results):
     paris = [("get_weather", '{"city": "Paris"}')]
     for name, tried in {
         "raw": [("raw", "answered")],
@@ -181,8 +226,53 @@ def test_hermes_killed_and_run_again(tmp_path):
         "corrected": [("raw", "malformed"), ("raw", "answered")],
     }.items():
         assert (calls(results[name]), attempts(results[name])) == (paris, tried)
-    check_parameters(results)
-    check_errors(results, rig.read("out.errors.jsonl"))
+
+
+def add_ray(rig):
+    try:
+        rig.add_ray(environments.path_of("ray"))
+    except CannotMakeError as error:
+        if os.environ.get("PROMPTOOLS_E2E") == "required":
+            pytest.fail(f"Ray cannot be installed, and PROMPTOOLS_E2E asks for it: {error}")
+        pytest.skip(f"Ray cannot be installed: {error}")
+
+
+def test_in_an_actor_of_a_ray_cluster(tmp_path, monkeypatch):
+    rig = make_rig(HERMES, installed=Boot("hermes").installed(), template="hermes", folder=tmp_path)
+    add_ray(rig)
+    monkeypatch.setenv("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", str(80 * 2**20))
+    # Ray believes that there is a GPU, and reserves it for the actor; vLLM computes on the CPU nevertheless
+    monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", '{"GPU": 1}')
+    rig.write([
+        *(with_tool(f"city{at}", f"Weather of City{at}?") for at in range(MANY)),
+        with_tool("raw", "Weather in Paris?", model="another"),
+        row("prompt", "Weather in Paris?", tools=[WEATHER], promptools={"mode": "prompt", "trace": True}),
+        with_tool("corrected", "Number in Paris?"),
+        row("plain", "Say little", stop=["wind"]),
+        row("too long", "x" * CONTEXT),
+        row("unknown", "Say little", guided_json=SCHEMA),
+    ])  # fmt: skip
+    with started(rig, "--json", "--ray", "local", context=CONTEXT) as process:
+        actor = parent_of(wait_for_engine(process))
+        assert title_of(actor).startswith("ray::")
+        out, err = process.communicate(timeout=SECONDS)
+        check_all_end(process)
+    assert process.returncode == 1, err  # some requests are wrong
+    assert "1 actors" in err
+    assert (json.loads(out)["requests"], json.loads(out)["failed"]) == (MANY + 6, 2)
+    assert "Traceback" not in err
+    results = rig.read()
+    assert sum(name.startswith("city") for name in results) == MANY
+    check_many(results)
+    check_modes(results)
+    (plain,) = body(results["plain"])["choices"]
+    assert (plain["message"]["content"], plain["stop_reason"]) == ("It is ", "wind")
+    problems = rig.read("out.errors.jsonl")
+    assert problems.keys() == {"too long", "unknown"}
+    for name, problem in problems.items():
+        status, message = WRONG[name]
+        assert problem["status_code"] == results[name]["response"]["status_code"] == status
+        assert message in problem["message"]
 
 
 def check_parameters(results):
@@ -201,18 +291,10 @@ def check_parameters(results):
 
 def check_errors(results, problems):
     """Check what wrong requests got, in the results and in the file of errors."""
-    wrong = {
-        "too long": (400, f"the prompt has at least {CONTEXT + 1} tokens, and the context holds {CONTEXT}"),
-        "too long for tools": (400, f"and the context holds {CONTEXT}"),
-        "too hot": (400, "temperature must be non-negative, got -1.0"),
-        "unknown": (400, "this engine does not know 'guided_json', and would ignore it; remove it"),
-        "native": (400, "requires --enable-auto-tool-choice and --tool-call-parser to be set"),
-        "embedding": (404, "HTTP 404"),
-    }
     assert {name: problem["status_code"] for name, problem in problems.items()} == {
-        name: status for name, (status, _) in wrong.items()
+        name: status for name, (status, _) in WRONG.items()
     }
-    for name, (status, message) in wrong.items():
+    for name, (status, message) in WRONG.items():
         assert message in problems[name]["message"]
         assert results[name]["response"]["status_code"] == status
 

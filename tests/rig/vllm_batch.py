@@ -22,6 +22,8 @@ from promptools.lab.llamacpp_server import TEMPLATES
 from promptools.lab.script import ScriptedReply
 from rig.vllm import VllmInstallation, VllmTemplate, isolated_environment, make_model, write_script
 
+RAY = ("ray", "ray-*.dist-info", "dateutil", "msgpack", "pandas", "pyarrow")
+"""Ray and those of its dependencies that vLLM does not bring; vLLM's own versions of the others are used."""
 CHECKOUT = Path(__file__).parents[2]
 
 
@@ -69,6 +71,16 @@ class BatchRig:
         environment = isolated_environment(self.installed, self.folder / "lines.json")
         paths = [environment["PYTHONPATH"], str(CHECKOUT), str(self.folder / "packages")]
         return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
+
+    def add_ray(self, python: Path) -> None:
+        """Make Ray importable in the engine's Python, from the environment of another Python of the same version.
+
+        The processes of a cluster that a batch starts on this machine inherit its variables, and so import it, too.
+        """
+        (site,) = python.parents[1].glob("lib/python*/site-packages")
+        for pattern in RAY:
+            (package,) = site.glob(pattern)
+            (self.folder / "packages" / package.name).symlink_to(package)
 
     def write(self, rows: Iterable[dict[str, Any]]) -> None:
         """Write the input."""

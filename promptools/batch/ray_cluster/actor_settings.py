@@ -16,6 +16,7 @@ from promptools.batch.offline.engine_client import QUEUED_SHARE, open_engine
 from promptools.batch.offline.engine_settings import EngineSettings
 from promptools.batch.request_pool import RequestPool
 from promptools.batch.request_servers import RequestServers, answer_timeout
+from promptools.errors import UsageError, clip
 from promptools.types import ModeName
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ ACTOR_CPUS = 0.25
 """Processors of an actor, which waits most of the time. With less, an actor of a lost node fits on another sooner."""
 ENGINE_CPUS = 1
 MAX_SEQUENCES = 256
-"""Requests that an engine computes at once if its arguments do not say: vLLM's default on most GPUs."""
+"""Requests that an engine computes at once if its arguments do not say: vLLM's default on most GPUs, and on large ones
+no more than are in an actor's chunks."""
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 """Arguments of an engine by which its GPUs multiply."""
 
@@ -132,7 +134,7 @@ class EngineActorSettings:
     @property
     def gpus(self) -> int:
         """The GPUs of an engine, on a cluster that has any."""
-        return prod(int(self.engine.arguments.get(name, 1)) for name in PARALLEL)
+        return prod(self._number(name, 1) for name in PARALLEL)
 
     def resources(self, ray: Any) -> dict[str, float]:
         """Return the GPUs of an engine, or a processor on a cluster without GPUs."""
@@ -148,13 +150,21 @@ class EngineActorSettings:
         """Return an equal share of the requests under way, or what an engine computes, and some that wait in it."""
         if self.concurrency is not None:
             return max(1, self.concurrency // actors)
-        return round(int(self.engine.arguments.get("max_num_seqs", MAX_SEQUENCES)) * (1 + QUEUED_SHARE))
+        sequences = self._number("max_num_seqs", MAX_SEQUENCES) * self._number("data_parallel_size", 1)
+        return round(sequences * (1 + QUEUED_SHARE))
 
     @asynccontextmanager
     async def open_pool(self, actors: int) -> AsyncGenerator[RequestPool, None]:
         """Load the model, and yield a pool before the engine."""
         async with open_engine(self.engine) as engine:
-            yield RequestPool(engine.answer, FixedLimit(self.share(actors)), patience=self.patience)
+            limit = engine.concurrency if self.concurrency is None else self.share(actors)
+            yield RequestPool(engine.answer, FixedLimit(limit), patience=self.patience)
+
+    def _number(self, name: str, default: int) -> int:
+        value = self.engine.arguments.get(name, default)
+        if not isinstance(value, int) or value < 1:
+            raise UsageError(f"engine argument {name!r} must be a whole number from 1 up, got {clip(repr(value))}")
+        return value
 
 
 def _has_gpus(ray: Any) -> bool:

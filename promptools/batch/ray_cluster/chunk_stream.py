@@ -59,9 +59,15 @@ def stream_chunks(ray: Any, source: ChunkSource, operation: ChunkOperation) -> I
     context.execution_options.preserve_order = operation.in_order
     # The reading takes no processor of its own, so that it can go on beside the operation on a node with one.
     dataset = dataset.map_batches(
-        _read_chunks, fn_args=(source.items, source.size), num_cpus=0, **_AS_BLOCKS, **_placement(ray, source)
+        _read_chunks,
+        fn_args=(source.items, source.size),
+        num_cpus=0,
+        batch_size=None,
+        batch_format="pyarrow",
+        **_placement(ray, source),
     )
-    dataset = dataset.map_batches(operation.call, **_AS_BLOCKS, **operation.options)
+    # a row is a block, but with GPUs Ray Data wants a number of rows
+    dataset = dataset.map_batches(operation.call, batch_size=1, batch_format="pyarrow", **operation.options)
     for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=READ_AHEAD):
         for cell in block.column(CELL):
             yield _decode(cell)
@@ -88,9 +94,6 @@ def _decode(cell: Any) -> list[Any]:
     # the cells come from processes of this run, to which Ray itself sends functions in pickle
     values: list[Any] = pickle.loads(cell.as_buffer())  # noqa: S301
     return values
-
-
-_AS_BLOCKS: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow"}
 
 
 def _placement(ray: Any, source: ChunkSource) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class AnsweringActor:
     def __init__(self, settings: ActorSettings, actors: int) -> None:
         self._opening = settings.open_pool(actors)
         self._lock = asyncio.Lock()
-        self._pool: RequestPool | None = None
+        self._pool: RequestPool | PromptoolsError | None = None
 
     async def __call__(self, block: Any) -> Any:
         """Return a block with the answers to the requests of a block; the last may be an error that ends the run."""
@@ -93,8 +93,16 @@ class AnsweringActor:
         return encode_chunk(answers)
 
     async def _open(self) -> RequestPool:
-        """Open the pool for the first chunk; it belongs to the loop that runs now, and ends with the process."""
+        """Open the pool for the first chunk; it belongs to the loop that runs now, and ends with the process.
+
+        If it cannot be opened, all chunks raise the same error.
+        """
         async with self._lock:
             if self._pool is None:
-                self._pool = await self._opening.__aenter__()
+                try:
+                    self._pool = await self._opening.__aenter__()
+                except PromptoolsError as error:
+                    self._pool = error
+        if isinstance(self._pool, PromptoolsError):
+            raise self._pool
         return self._pool

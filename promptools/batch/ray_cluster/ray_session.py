@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from typing import Any
 
@@ -31,8 +32,10 @@ def import_ray() -> Any:
 def ray_session(address: str | None) -> Generator[Any, None, None]:
     """Connect to the cluster at `address` and yield the package `ray`; a connection that exists already is kept.
 
-    Without an address it is `RAY_ADDRESS`, a cluster that runs on this machine, or a new one. Raises `UsageError` if
-    there is no such cluster, and `PromptoolsError` for errors of Ray in the block.
+    Without an address it is `RAY_ADDRESS`, a cluster that runs on this machine, or a new one. Until the session ends,
+    whatever is printed goes to stderr, since Ray prints the errors of its processes, and stdout is for results.
+
+    Raises `UsageError` if there is no such cluster, and `PromptoolsError` for errors of Ray in the block.
     """
     if address and address.startswith(CLIENT_SCHEME):
         raise UsageError(
@@ -41,17 +44,18 @@ def ray_session(address: str | None) -> Generator[Any, None, None]:
         )
     ray = import_ray()
     connected = ray.is_initialized()
-    if not connected:
-        _connect(ray, address)
-    for handler in logging.getLogger("ray.data").handlers:
-        if isinstance(handler, logging.StreamHandler):  # errors are raised, too; the file in the session has all
-            handler.setLevel(logging.CRITICAL)
-    try:
-        with _errors_of(ray):
-            yield ray
-    finally:
+    with redirect_stdout(sys.stderr):
         if not connected:
-            ray.shutdown()
+            _connect(ray, address)
+        for handler in logging.getLogger("ray.data").handlers:
+            if isinstance(handler, logging.StreamHandler):  # errors are raised, too; the file in the session has all
+                handler.setLevel(logging.CRITICAL)
+        try:
+            with _errors_of(ray):
+                yield ray
+        finally:
+            if not connected:
+                ray.shutdown()
 
 
 def _connect(ray: Any, address: str | None) -> None:
