@@ -253,5 +253,7 @@ def test_a_slow_reader_holds_the_server_back(server, path):
         assert 0 < sent * len(piece) < 32 * 2**20 < count * len(piece)
         before, read = sent, 0
         while server.sent <= before + 10:  # what is read makes room for more
-            read += len(client.recv(1 << 20))
+            received = client.recv(1 << 20)
+            assert received, "the answer ended before all of it was sent"
+            read += len(received)
         assert read
