@@ -65,10 +65,15 @@ def _connect(ray: Any, address: str | None) -> None:
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     if address:
         _check_address(address)
+    shown = f"the Ray cluster at {without_credentials(address)!r}" if address else "the Ray cluster"
     try:
         ray.init(address or None, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        shown = f"the Ray cluster at {without_credentials(address)!r}" if address else "a Ray cluster"
+    except (ConnectionError, ray.exceptions.AuthenticationError) as error:
+        raise UsageError(
+            f"cannot connect to {shown}: {_first_line(error)}; if it asks for a token, set RAY_AUTH_MODE=token, and"
+            " RAY_AUTH_TOKEN unless ~/.ray/auth_token has it"
+        ) from error
+    except (ValueError, RuntimeError) as error:
         raise UsageError(f"cannot connect to {shown}: {_first_line(error)}") from error
 
 
