@@ -15,9 +15,10 @@ pytestmark = pytest.mark.exhaustive
 ROOT = Path(__file__).parent.parent
 SUITES = ("tests/test_client.py", "tests/test_wrapping.py", "tests/transport", "tests/proxy", "tests/agent")
 ALIKE = (
-    "agent/test_paper_checks.py", "proxy/faults", "proxy/test_disconnect_time.py", "proxy/test_inspector.py",
-    "proxy/test_inspector_page.py", "proxy/test_listening.py", "proxy/test_serve.py", "proxy/test_serve_config.py",
-    "proxy/test_startup.py", "proxy/test_workers.py",
+    "agent/test_paper_checks.py", "agent/test_trajectories_opened.py", "proxy/faults",
+    "proxy/test_disconnect_time.py", "proxy/test_inspector.py", "proxy/test_inspector_page.py",
+    "proxy/test_listening.py", "proxy/test_serve.py", "proxy/test_serve_config.py", "proxy/test_startup.py",
+    "proxy/test_workers.py",
 )  # fmt: skip
 """Processes, pages, servers' faults and policies, in which the HTTP library has no part, or is not there."""
 
