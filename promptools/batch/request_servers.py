@@ -36,7 +36,8 @@ class RequestServers:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         clients = [client, *(client.copy(base_url=url) for url in _replicas(client))]
-        self._servers = [_Server(RequestAnswerer(one, model=model, default_model=default_model)) for one in clients]
+        answerers = (RequestAnswerer(one, model=model, default_model=default_model) for one in clients)
+        self._servers = [_BatchServer(answerer) for answerer in answerers]
         self._clock = clock
 
     async def answer(self, request: BatchRequest) -> BatchAnswer:
@@ -55,7 +56,7 @@ class RequestServers:
             server.in_flight -= 1
 
 
-class _Server:
+class _BatchServer:
     def __init__(self, answerer: RequestAnswerer) -> None:
         self.answerer = answerer
         self.in_flight = 0
