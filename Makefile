@@ -61,8 +61,8 @@ types: .venv/.dev
 	@echo '== mypy, pyright'
 	@$(BIN)/mypy & mypy=$$!; $(BIN)/pyright; pyright=$$?; wait $$mypy && exit $$pyright
 
-# SAMPLE=12: one in twelve of the rows that are read in many ways, and of the examples of the property tests
-SAMPLE ?= 12
+# SAMPLE=16: one in sixteen of the rows that are read in many ways, and of the examples of the property tests
+SAMPLE ?= 16
 # markers of tests that need what is installed apart
 APART := $(filter-out o200k,$(E2E)) integrations models
 # a path is always given: without one, syrupy takes the snapshots of what a sample leaves out for unused

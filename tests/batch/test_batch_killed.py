@@ -98,12 +98,9 @@ def check_output(folder, requests, end="jsonl"):
 
 @pytest.mark.parametrize(
     ("seed", "end"),
-    [
-        (1, "jsonl"),
-        pytest.param(2, "jsonl", marks=pytest.mark.exhaustive),
-        pytest.param(4, "parquet", marks=pytest.mark.exhaustive),
-    ],
+    [(1, "jsonl"), (2, "jsonl"), (4, "parquet")],
 )
+@pytest.mark.exhaustive
 def test_killed_ten_times_on_a_scripted_server(tmp_path, seed, end):
     requests = 800
     write_input(tmp_path, requests)
@@ -134,6 +131,7 @@ def test_killed_ten_times_on_a_real_llamacpp(tmp_path_factory, tmp_path):
         assert names == (["count"] if int(row["custom_id"][1:]) % 2 else [])
 
 
+@pytest.mark.exhaustive
 def test_interrupted(tmp_path):
     write_input(tmp_path, 500)
     with running() as server:

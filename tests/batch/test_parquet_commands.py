@@ -151,6 +151,7 @@ def test_an_id_that_parquet_cannot_have(batch, server, tmp_path):
     assert batch("in.jsonl", "out.jsonl")[0] == 0
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_loses_nothing(server, tmp_path):
     """The log has room for all results, and the output for none."""
     server.play(HttpAnswer(pieces=(json.dumps(completion("x" * 100)).encode(),)))
@@ -186,6 +187,7 @@ def reparse(folder, source, output, *more):
     return main(["reparse", str(folder / source), str(folder / output), *more])
 
 
+@pytest.mark.exhaustive
 def test_replies_are_read_as_those_of_lines(tmp_path):
     cases = rows(*ROWS_FOLDERS)
     replies = [{"id": number, "text": row.text, "tools": tools_of(row.tools)} for number, row in enumerate(cases)]

@@ -54,6 +54,7 @@ def test_what_is_read_of_a_reply(tmp_path, capsys):
     assert "3 replies in" in capsys.readouterr().out
 
 
+@pytest.mark.exhaustive
 def test_several_processes_write_the_same_bytes_as_one(tmp_path):
     cases = rows(*ROWS_FOLDERS)
     replies = [{"id": number, "text": row.text, "tools": tools_of(row.tools)} for number, row in enumerate(cases)]
@@ -120,6 +121,7 @@ def test_tools_as_json_in_a_string(tmp_path):
     assert results[4]["calls"][0]["arguments"] == {"days": "3"}
 
 
+@pytest.mark.exhaustive
 def test_killed_at_any_time_it_leaves_no_output_and_no_process(tmp_path):
     write(tmp_path / "in.jsonl", [{"id": number, "text": CALL * 20, "tools": [TOOL]} for number in range(1500)])
     for output in ("out.jsonl", "out.parquet"):
@@ -137,7 +139,7 @@ def test_killed_at_any_time_it_leaves_no_output_and_no_process(tmp_path):
     assert not (tmp_path / "out.parquet.tmp").exists()
 
 
-@pytest.mark.parametrize("started", [1, 2])
+@pytest.mark.parametrize("started", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_interrupted(tmp_path, started):
     """While its processes start, and then while they read."""
     write(tmp_path / "in.jsonl", [{"text": CALL * 20, "tools": [TOOL]} for _ in range(10_000)])

@@ -172,6 +172,7 @@ USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 ADDING = ModelReply(None, calls=[("stock__add", {"item": "apples", "count": 5})], usage=USAGE)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("retries", "solved"), [("2", True), ("1", False)])
 def test_a_run_that_overflows_is_begun_again_with_a_stock_of_its_own(evaluate_on, retries, solved):
     """The stock of an overflowed run is never seen: two runs that add five would leave ten."""
