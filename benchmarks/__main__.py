@@ -77,7 +77,7 @@ def _tables(names: list[str], sizes: dict[str, list[int]]) -> Iterator[Table]:
         print(f"... {name}", end="\r", file=sys.stderr, flush=True)
         benchmark = getattr(importlib.import_module(f"benchmarks.{GROUPS[name]}"), name)
         made = benchmark(*([sizes[name]] if name in sizes else []))
-        yield from made if isinstance(made, tuple) else (made,)
+        yield from (made,) if isinstance(made, Table) else made
 
 
 def _machine() -> str:

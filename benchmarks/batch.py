@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from benchmarks.batches.replies import reparse_table
 from benchmarks.batches.requests import ceiling_table, saturation_table
@@ -12,6 +12,8 @@ SIZES = (10_000, 100_000)
 """Replies in the files that are read."""
 
 
-def batch(sizes: Sequence[int] = ()) -> tuple[Table, ...]:
+def batch(sizes: Sequence[int] = ()) -> Iterator[Table]:
     """Measure files of so many replies, and requests."""
-    return reparse_table(sizes or SIZES), saturation_table(), ceiling_table()
+    yield reparse_table(sizes or SIZES)
+    yield saturation_table()
+    yield ceiling_table()
