@@ -15,6 +15,7 @@ import time
 import pyte
 
 COLUMNS, LINES = 120, 60
+AGAIN_SECONDS = 5
 SECONDS = 60
 # the terminal becomes that of the new session, so that Ctrl-C there is an interrupt
 TAKE = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
@@ -68,11 +69,16 @@ class Terminal:
         """Press keys."""
         os.write(self._master, keys.encode())
 
-    def wait(self):
-        """Wait for the end of the program; return its status."""
-        deadline = time.monotonic() + SECONDS
+    def wait(self, again=""):
+        """Wait for the end of the program, and press `again` every few seconds; return its status."""
+        pressed = time.monotonic()
+        deadline = pressed + SECONDS
         while self._read(1):
-            assert time.monotonic() < deadline, f"the program does not end:\n{self.text}"
+            now = time.monotonic()
+            assert now < deadline, f"the program does not end:\n{self.text}"
+            if again and now - pressed > AGAIN_SECONDS:
+                self.type(again)
+                pressed = now
         return self._process.wait(SECONDS)
 
     def _read(self, seconds):

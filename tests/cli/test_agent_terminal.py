@@ -110,7 +110,8 @@ def test_an_interrupt_at_the_question_ends_the_run_and_shows_how_to_go_on(server
     with start("Add a line.", "--tape", str(tape)) as terminal:
         terminal.wait_for("? [y/N]")
         terminal.type("\x03")
-        assert terminal.wait() == 130
+        # on a busy machine the first one may come before the answer is read, and be lost
+        assert terminal.wait(again="\x03") == 130
         assert f"interrupted; go on with --resume {tape}" in terminal.text.replace("\n", "")
     assert (repo / "notes.txt").read_text() == "one\n"
     assert read_tape(tape).ended is None
