@@ -68,7 +68,7 @@ def proxy(server, monkeypatch):
 
 
 class Heard:
-    """A client of the SDK's, and the bytes that came to it; the server goes on when the pattern `enough` is among them."""
+    """A client of the SDK's, and the bytes that came to it; the server goes on when the pattern `enough` is there."""
 
     def __init__(self, server, enough=COMMENT):
         self.server = server
