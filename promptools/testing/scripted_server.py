@@ -162,6 +162,7 @@ class ScriptedServer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # as servers do: a head and a body are two writes, and the second would wait 40 ms
 
     def _answer(self) -> None:
         assert isinstance(self.server, _Server)
