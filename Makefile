@@ -45,11 +45,11 @@ demo: .venv/.demo
 	@model="$(if $(MODEL_NAME),$$($(BIN)/python tools/environments.py model-$(MODEL_NAME)),$(MODEL))" \
 		&& $(BIN)/promptools demo $${model:+--model "$$model"} $(ARGS)
 
-# The types are checked while the tests wait for time-outs and processes. Where they are wrong, that is said once more.
+# The types are checked while the tests wait for time-outs and processes. Where they are wrong, that is printed once more.
 test: lint
-	@said="$$(mktemp)"; { $(MAKE) --no-print-directory types >"$$said" 2>&1; types=$$?; cat "$$said"; exit $$types; } & \
+	@output="$$(mktemp)"; { $(MAKE) --no-print-directory types >"$$output" 2>&1; types=$$?; cat "$$output"; exit $$types; } & \
 		types=$$!; $(MAKE) --no-print-directory suite; suite=$$?; \
-		wait $$types || { suite=1; echo '== types, again'; cat "$$said"; }; rm -f "$$said"; exit $$suite
+		wait $$types || { suite=1; echo '== types, again'; cat "$$output"; }; rm -f "$$output"; exit $$suite
 
 lint: .venv/.dev
 	@echo '== ruff'
@@ -123,9 +123,9 @@ SECONDS ?= 600
 fuzz: .venv/.dev
 	@$(BIN)/pytest -q -m clock tests $(PYTEST)
 	@PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $$(($(SECONDS) * $(if $(DIALECT),5,4) / 5)) \
-		$(if $(SEED),--seed $(SEED)) $(if $(DIALECT),--dialect $(DIALECT)) $(ARGS); found=$$?; \
+		$(if $(SEED),--seed $(SEED)) $(if $(DIALECT),--dialect $(DIALECT)) $(ARGS); status=$$?; \
 	$(if $(DIALECT),,$(BIN)/python tools/fuzz_linear.py --seconds $$(($(SECONDS) / 5)) \
-		$(if $(SEED),--seed $(SEED)) || found=$$?;) exit $$found
+		$(if $(SEED),--seed $(SEED)) || status=$$?;) exit $$status
 
 # Prints what came of the streams, and the proxy's memory. `make test` has a short form.
 STREAMS ?= 500

@@ -127,10 +127,10 @@ class _MarkupPatterns:
         if not self.is_in(text):
             return text
 
-        def mark(found: re.Match[str]) -> str:
+        def mark(match: re.Match[str]) -> str:
             if on_escape is not None:
-                on_escape(f"{found[0][-1]}\\{_rest_of_token(found)}")
-            return f"{found[0]}\\"
+                on_escape(f"{match[0][-1]}\\{_rest_of_token(match)}")
+            return f"{match[0]}\\"
 
         return self._marked.sub(mark, text)
 
@@ -155,16 +155,16 @@ class _MarkupPatterns:
         return escaped
 
     def escape_json(self, text: str) -> str:
-        return self._marked.sub(lambda found: f"{found[0][:-1]}\\u{ord(found[0][-1]):04x}", text)
+        return self._marked.sub(lambda match: f"{match[0][:-1]}\\u{ord(match[0][-1]):04x}", text)
 
     def unescape(self, text: str, only: Collection[str] | None, on_unescape: EscapeCallback | None) -> str:
-        def unmark(found: re.Match[str]) -> str:
-            form = f"{found[0][-2:]}{_rest_of_token(found)}"
+        def unmark(match: re.Match[str]) -> str:
+            form = f"{match[0][-2:]}{_rest_of_token(match)}"
             if only is not None and form not in only:
-                return found[0]
+                return match[0]
             if on_unescape is not None:
                 on_unescape(form)
-            return found[0][:-1]
+            return match[0][:-1]
 
         return self._escaped.sub(unmark, text) if self.is_in(text) else text
 

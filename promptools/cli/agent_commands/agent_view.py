@@ -123,7 +123,7 @@ class AgentView:
 
 def printable(text: str) -> str:
     """Return text without the control characters that a terminal would obey."""
-    return "".join(letter if letter in "\n\t" or letter.isprintable() else "�" for letter in text)
+    return "".join(char if char in "\n\t" or char.isprintable() else "�" for char in text)
 
 
 def _first_lines(text: str) -> str:

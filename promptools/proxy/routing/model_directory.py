@@ -135,39 +135,39 @@ class ModelDirectory:
         return self._asked_at is None or (self._due and time.monotonic() - self._asked_at >= REFRESH_SECONDS)
 
     def _add_configured(
-        self, entries: dict[str, dict[str, Any]], found: Mapping[str, Mapping[str, dict[str, Any]]]
+        self, entries: dict[str, dict[str, Any]], models_by_provider: Mapping[str, Mapping[str, dict[str, Any]]]
     ) -> None:
         """Add the names of the config, if their providers responded."""
         names = [name for routed in self._table.providers.values() for name in routed.names()]
         for name in (*self._table.models, *names):
-            destination = next((to for to in self._table.find(name) if to.provider.name in found), None)
+            destination = next((to for to in self._table.find(name) if to.provider.name in models_by_provider), None)
             if destination is not None:
                 provider = destination.provider.name
-                model = found[provider].get(destination.model or "", {})
+                model = models_by_provider[provider].get(destination.model or "", {})
                 entries.setdefault(name, _entry(name, provider, model))
 
     async def _ask_for_models(
         self, providers: Iterable[RoutedProvider], client: Headers, timeout: float, level: int
     ) -> dict[str, dict[str, dict[str, Any]]]:
         """Ask providers at once; return the models of those that responded, by provider and name, and learn them."""
-        asked = list(providers)
+        providers = list(providers)
         self._due = False
         if self._asked_at is not None:
             self._asked_at = time.monotonic()
-        answers = await self._ask_replicas(asked, client, timeout)
-        found: dict[str, dict[str, dict[str, Any]]] = {}
-        for routed in asked:
+        answers = await self._ask_replicas(providers, client, timeout)
+        models_by_provider: dict[str, dict[str, dict[str, Any]]] = {}
+        for routed in providers:
             answer = answers[routed.name]
             models = None if answer is None or answer.status != 200 else _read_models(answer.body)
             if models is None:
                 why = "no answer" if answer is None else f"HTTP {answer.status}"
                 log.log(level, "promptools: provider %r is left out of the list of models: %s", routed.name, why)
             else:
-                found[routed.name] = models
-        self._due |= len(found) < len(asked)
+                models_by_provider[routed.name] = models
+        self._due |= len(models_by_provider) < len(providers)
         self._asked_at = time.monotonic()
-        self._table.learn(found)
-        return found
+        self._table.learn(models_by_provider)
+        return models_by_provider
 
     async def _ask_replicas(
         self, providers: Iterable[RoutedProvider], client: Headers, timeout: float
