@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar, Unpack
 
@@ -85,6 +86,7 @@ The functions are:
         statements: bool = False,
         repeats: bool = False,
         closer_is_final: bool = False,
+        fence_label: str = "",
         **common: Unpack[CommonKeys],
     ) -> None:
         closing = tuple(dict.fromkeys(filter(None, (*openers.values(), *also))))
@@ -94,6 +96,7 @@ The functions are:
         super().__init__(name, **keys)
         self._separator = separator
         self._fenced = opener.startswith(FENCE)
+        self._fence_label = fence_label
         heads = self._make_heads(openers, json=json, at_line_start=at_line_start, statements=statements)
         self.heads = (*heads, *([list_head(tier="B", on_request=True)] if bare_list else []))
         self._layout = CallLayout(
@@ -105,6 +108,7 @@ The functions are:
             may_repeat=repeats,
             closer_is_final=closer_is_final,
         )
+        self._layout_in_fence = replace(self._layout, closers=tuple(f"{FENCE}\n{closer}" for closer in closing))
         self._json_closers = Closers(right=closing, wrong=(), openers=tuple(openers)) if json else None
 
     def _make_heads(
@@ -116,7 +120,7 @@ The functions are:
             return tuple(map(label_head, openers))
         if statements:
             return tuple(program_head(marker, self.name) for marker in openers)
-        return (marker_head(*openers, json=json, spaced=True, tier=self.tier),)
+        return (marker_head(*openers, json=json, spaced=True, tier=self.tier, fence_label=self._fence_label),)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the first call, or at the bracket before it."""
@@ -127,6 +131,8 @@ The functions are:
             return PythonCallReader(head, fence_layout(run), rules, place, definite=definite)
         if not head:
             return PythonCallReader(head, BARE_LIST, rules, place, definite=definite)
+        if self._fence_label and FENCE in head:
+            return PythonCallReader(head, self._layout_in_fence, rules, place, definite=definite)
         if closers is None:
             return PythonCallReader(head, self._layout, rules, place, definite=definite)
         return CallsOrJson(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.calls.resolve import PLAUSIBLE_NAME
 from promptools.dialects.contract import NAME_GATE, Head, Tier
-from promptools.dialects.prefix_patterns import label_gate, literal_text
+from promptools.dialects.prefix_patterns import label_gate, literal_text, sequence
 from promptools.dialects.readers.literals.python_names import name_pattern
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore
@@ -83,10 +83,13 @@ def label_head(label: str) -> Head:
     )
 
 
-def marker_head(*openers: str, json: bool = False, spaced: bool = False, tier: Tier | None = None) -> Head:
+def marker_head(
+    *openers: str, json: bool = False, spaced: bool = False, tier: Tier | None = None, fence_label: str = ""
+) -> Head:
     """Return the head of calls after one of these markers; `json`: objects may follow them too.
 
-    After a sentinel a bracket is enough, so that a reply that breaks off there is not text.
+    After a sentinel a bracket is enough, so that a reply that breaks off there is not text. A code fence with the label
+    `fence_label` may be around the calls, and then the head includes its first line.
     """
     name = SPACED_CALLEE if spaced else CALLEE
     bracket = r"(?:\[\s{0,16}+)?"
@@ -94,9 +97,13 @@ def marker_head(*openers: str, json: bool = False, spaced: bool = False, tier: T
     unfinished = rf"{bracket}(?:\Z|{name}[ \t]{{0,8}}+\Z)"
     finished = rf"(?={'|'.join(first)})"
     marker = "|".join(map(re.escape, openers))
+    body = f"{finished}|{unfinished}"
+    if fence_label:
+        fence = literal_text(f"```{fence_label}")
+        body += "|" + sequence(fence, r"[ \t]{0,8}+", r"\n", rf"\s{{0,64}}+(?:{body})")
     return Head(
         openers,
-        rf"(?:{marker})\s{{0,64}}+(?:{finished}|{unfinished})",
+        rf"(?:{marker})\s{{0,64}}+(?:{body})",
         body_starts="[",
         begins=begins_with_marker,
         tier=tier,
