@@ -64,7 +64,7 @@ ENDLESS = {
 
 
 class Server:
-    """Says the same over and over until the client goes; `full` once nobody takes it any more."""
+    """Sends `start`, and then `part` over and over until the client goes; `full` once nobody takes it any more."""
 
     def __init__(self, start, part):
         self.start, self.part = start, part
@@ -76,7 +76,7 @@ class Server:
             while b"\r\n\r\n" not in connection.recv(65536):
                 pass
             connection.sendall(self.start)
-            while True:
+            while self.part:
                 if not select.select([], [connection], [], 0.3)[1]:
                     self.full.set()
                 connection.sendall(self.part)
