@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,10 @@ NO_ORACLE = "NO ORACLE"
 
 
 pytest.register_assert_rewrite("casebook", "shared_cases")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell's job in the background is not interrupted by its terminal, and passes that on to the programs under test
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 vars(re)["_MAXCACHE"] = 1 << 16
 """Patterns that `re` keeps, instead of 512: what is looked for changes with every dialect, and is compiled once."""
