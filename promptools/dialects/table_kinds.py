@@ -283,7 +283,7 @@ KINDS: Final[dict[str, Kind]] = {
             ),
             "repeats": FLAG.means("the calls may be repeated after their closing marker, with another one"),
             "closer_is_final": FLAG.means("the closing marker cannot be prose: anything may follow it"),
-            "fence_label": TEXT.means("the label of the code fence that may be around the calls, between the markers"),
+            "fence_label": LABEL.means("the label of the code fence that may be around the calls, between the markers"),
         },
         ("openers",),
         _python_problem,
