@@ -80,6 +80,8 @@ class Server:
                 if not select.select([], [connection], [], 0.3)[1]:
                     self.full.set()
                 connection.sendall(self.part)
+            while connection.recv(65536):  # closed with a part of the request unread, the reply would be lost
+                pass
         self.gone.set()
 
 
