@@ -21,14 +21,13 @@ from promptools.dialects.readers.python_calls.python_heads import (
     marker_head,
     program_head,
 )
-from promptools.dialects.readers.python_calls.python_parts import CallLayout
+from promptools.dialects.readers.python_calls.python_parts import FENCE, CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
 from promptools.dialects.rendering.python_text import python_calls
 from promptools.dialects.rendering.templates import Instructions
 from promptools.parsing.parts import Candidate
 from promptools.types import Call
 
-FENCE = "```"
 EXAMPLE = 'function_name(parameter="value", other=2)'
 PYTHON_TEXTS: CommonKeys = {
     "tool": "{function}",
@@ -108,7 +107,7 @@ The functions are:
             may_repeat=repeats,
             closer_is_final=closer_is_final,
         )
-        self._layout_in_fence = replace(self._layout, closers=tuple(f"{FENCE}\n{closer}" for closer in closing))
+        self._layout_in_fence = replace(self._layout, fenced=True)
         self._json_closers = Closers(right=closing, wrong=(), openers=tuple(openers)) if json else None
 
     def _make_heads(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import call_part
@@ -14,6 +15,8 @@ from promptools.dialects.readers.python_calls.python_call import PythonCall
 from promptools.jsontext.quotes import UNESCAPED_QUOTES
 from promptools.parsing.parts import CandidateBase, Part, PartKind, TriedStrategy, add_fix, total_length
 from promptools.types import Fix
+
+FENCE: Final = "```"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class CallLayout:
     """The closer cannot be prose: anything may follow it."""
     may_repeat: bool = False
     """The calls may be repeated after their closer, with another closer."""
+    fenced: bool = False
+    """A code fence is around them, which ends before their closer."""
 
 
 def _has_guessed_end(part: Part) -> bool:

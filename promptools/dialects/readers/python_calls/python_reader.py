@@ -21,7 +21,7 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.readers.literals.python_arguments import UNCERTAIN_END, LiteralError
 from promptools.dialects.readers.literals.python_names import name_pattern
 from promptools.dialects.readers.python_calls.python_call import PythonCall
-from promptools.dialects.readers.python_calls.python_parts import CallLayout
+from promptools.dialects.readers.python_calls.python_parts import FENCE, CallLayout
 from promptools.dialects.readers.python_calls.unclosed_calls import CALLEE_PATTERN, TextState, UnclosedCallStates
 from promptools.parsing.parts import NEED_MORE, NeedMore, add_fix
 from promptools.types import Fix
@@ -51,6 +51,7 @@ class PythonCallReader(UnclosedCallStates):
         """Text that was taken and is read again."""
         self._streams = definite and place.implies_call
         self._repeated_text = ""
+        self._in_fence = layout.fenced
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read more text; see `Candidate`."""
@@ -267,7 +268,12 @@ class PythonCallReader(UnclosedCallStates):
         closer = self._closer_at(text, at, final)
         if closer is NEED_MORE:
             return ~at
+        if closer == FENCE and self._in_fence:
+            self._in_fence = False
+            return self._consume(text, at, at + len(closer))
         if closer:
+            if self._in_fence:
+                add_fix(reversed(self._finished_parts), Fix("closer", f"no {FENCE!r}"))
             calls = "".join((*(part.raw for part in self._finished_parts), *self._pending_text)).strip()
             self._repeated_text = f"[{calls}" if self._bracketed else calls
             if closer not in self._layout.closers:
@@ -315,7 +321,7 @@ class PythonCallReader(UnclosedCallStates):
 
     def _closer_at(self, text: str, at: int, final: bool) -> str | NeedMore:
         """Return the closer at `text[at]`, or its beginning at the end; "" if there is none."""
-        for closer in self._layout.closers:
+        for closer in (*self._layout.closers, FENCE) if self._in_fence else self._layout.closers:
             if text.startswith(closer, at):
                 return closer
             if len(text) - at < len(closer) and closer.startswith(text[at:]):
