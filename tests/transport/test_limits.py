@@ -205,30 +205,21 @@ def test_headers_without_an_end_are_an_error(family):
 
 
 def test_a_slow_client_holds_the_server_back():
-    uvicorn = pytest.importorskip("uvicorn")
-    with endless(head(SSE), WORDS * 64) as server:
-        app = Proxy(base_url=server.url, config=Config(), detect=False)
-        config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", loop="asyncio", ws="none")
-        proxy = uvicorn.Server(config)
-        thread = threading.Thread(target=proxy.run, daemon=True)
-        thread.start()
-        while not proxy.started:
-            assert thread.is_alive()
-        port = proxy.servers[0].sockets[0].getsockname()[1]
-        try:
-            for tools in ([], [TOOL]):
-                server.full.clear()
-                server.gone.clear()
-                body = json.dumps({**HELLO, "tools": tools, "stream": True}).encode()
-                with flat(), socket.create_connection(("127.0.0.1", port)) as client:
-                    request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
-                    client.sendall(request % (len(body), body))
-                    assert client.recv(100).startswith(b"HTTP/1.1 200")
-                    assert server.full.wait(20), "the server cannot write on"
-                assert server.gone.wait(20)
-        finally:
-            proxy.should_exit = True
-            thread.join(5)
+    serving = pytest.importorskip("serving", reason="it needs uvicorn").serving
+    with (
+        endless(head(SSE), WORDS * 64) as server,
+        serving(Proxy(base_url=server.url, config=Config(), detect=False), http="auto") as port,
+    ):
+        for tools in ([], [TOOL]):
+            server.full.clear()
+            server.gone.clear()
+            body = json.dumps({**HELLO, "tools": tools, "stream": True}).encode()
+            with flat(), socket.create_connection(("127.0.0.1", port)) as client:
+                request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
+                client.sendall(request % (len(body), body))
+                assert client.recv(100).startswith(b"HTTP/1.1 200")
+                assert server.full.wait(20), "the server cannot write on"
+            assert server.gone.wait(20)
 
 
 def test_the_limit_is_a_number_of_bytes():
