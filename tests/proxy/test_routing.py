@@ -484,7 +484,7 @@ def test_the_models_of_all_providers_are_listed_under_the_names_that_lead_to_the
 
 
 def test_a_provider_that_lists_nothing_is_left_out(gpu, laptop, http, caplog, monkeypatch):
-    monkeypatch.setattr(model_directory, "LIST_TIMEOUT", 0.5)
+    monkeypatch.setattr(model_directory, "LIST_TIMEOUT", 2)
     listing(gpu, "m")
     release = threading.Event()
     laptop.about = {"/v1/models": Answer(pieces=(b"{}",), first=lambda: release.wait(10))}
