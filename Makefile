@@ -45,11 +45,11 @@ demo: .venv/.demo
 	@model="$(if $(MODEL_NAME),$$($(BIN)/python tools/environments.py model-$(MODEL_NAME)),$(MODEL))" \
 		&& $(BIN)/promptools demo $${model:+--model "$$model"} $(ARGS)
 
-# The types are checked while the tests wait for time-outs and processes. Where they are wrong, that is printed once more.
+# The types are checked while the tests wait for time-outs and processes. What is wrong with them is printed again.
 test: lint
-	@output="$$(mktemp)"; { $(MAKE) --no-print-directory types >"$$output" 2>&1; types=$$?; cat "$$output"; exit $$types; } & \
+	@log="$$(mktemp)"; { $(MAKE) --no-print-directory types >"$$log" 2>&1; types=$$?; cat "$$log"; exit $$types; } & \
 		types=$$!; $(MAKE) --no-print-directory suite; suite=$$?; \
-		wait $$types || { suite=1; echo '== types, again'; cat "$$output"; }; rm -f "$$output"; exit $$suite
+		wait $$types || { suite=1; echo '== types, again'; cat "$$log"; }; rm -f "$$log"; exit $$suite
 
 lint: .venv/.dev
 	@echo '== ruff'
