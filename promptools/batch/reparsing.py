@@ -110,16 +110,24 @@ def reparse(lines: Iterable[tuple[int, bytes]], workers: int, *, as_row: bool = 
 def _without_interrupts() -> Generator[None, None, None]:
     """Hold back Ctrl-C, for good in processes that are started meanwhile: the one that started them ends them.
 
-    A process that ended by itself while it starts would leave the pool waiting for it.
+    A process that ended by itself while it starts would leave the pool waiting for it. The mask is of this thread and
+    of those processes; another thread may still take the signal, such as one of Arrow's, so it has another handler.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    in_main_thread = threading.current_thread() is threading.main_thread()  # no other one has handlers
+    held_back: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: held_back.append(number)) if in_main_thread else None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+        if held_back:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _end_with_parent() -> None:

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from casebook import ROWS_FOLDERS, rows, tools_of
 
+from promptools.batch import reparsing
 from promptools.batch.files.batch_files import read_lines
 from promptools.batch.reparsing import reparse
 from promptools.cli import main
@@ -157,6 +159,25 @@ def test_interrupted(tmp_path, started):
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_an_interrupt_waits_while_a_process_is_started():
+    """Also where another thread takes the signal, as Arrow's do: half of what the process reads would be written."""
+    done, started = threading.Event(), []
+    threading.Thread(target=done.wait, daemon=True).start()
+
+    def start():
+        with reparsing._without_interrupts():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+            started.append("a process")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+    finally:
+        done.set()
+    assert started == ["a process"]
 
 
 def children(process):
