@@ -1,9 +1,11 @@
 """Puts this folder on the import path, so that every suite can read the case tables through `casebook`."""
 
 import gc
+import importlib
 import os
 import re
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -110,8 +112,23 @@ def sampled(items: list[pytest.Item], one_in: int) -> list[pytest.Item]:
     return kept
 
 
+PATIENT = (
+    ("promptools.exchange.upstream.detection", "PROBE_TIMEOUT"),
+    ("promptools.proxy.operations.health", "PROBE_TIMEOUT"),
+    ("promptools.proxy.routing.model_directory", "LEARN_TIMEOUT"),
+    ("promptools.proxy.routing.model_directory", "LIST_TIMEOUT"),
+    ("promptools.transport.driver.exchange_driver", "STALE_CONNECTION_SECONDS"),
+)
+"""Where a server is given up, or a connection taken for lost, after a second or two: a busy machine takes longer."""
+
+
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector the many thousand tests that it would look through again and again, for nothing."""
+    """Give servers all the time, and spare the garbage collector the many thousand tests, which it would look through
+    again and again for nothing.
+    """
+    for module, name in PATIENT:
+        if module.rpartition(".")[0] in sys.modules:
+            vars(importlib.import_module(module))[name] = 300.0
     gc.collect()
     gc.freeze()
 

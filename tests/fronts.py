@@ -14,7 +14,7 @@ from promptools.transport.endpoints import PROXY_ENDPOINTS, find_endpoint
 anthropic = pytest.importorskip("anthropic")  # not in the environments of openai's majors
 
 KEY = "client-key-0123456789"
-TIMEOUT = 20
+TIMEOUT = 300
 ERRORS = (openai.OpenAIError, anthropic.AnthropicError, ollama.ResponseError)
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

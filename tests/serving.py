@@ -53,12 +53,12 @@ def serving(app, http="h11", host="127.0.0.1", **options):
         yield port
     finally:
         server.should_exit = True
-        thread.join(5)
+        thread.join(300)
 
 
 def raw(port, data):
     """Send bytes, and return the status and the whole answer; 0 where the connection is closed without one."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", port), timeout=300) as sock:
         sock.sendall(data)
         answer = b""
         while not _whole(answer) and (piece := sock.recv(65536)):
@@ -94,7 +94,7 @@ class Canary:
             except OSError:
                 return
             with connection:
-                connection.settimeout(1)
+                connection.settimeout(300)
                 self.heard.append(connection.recv(65536))
 
     def close(self):

@@ -16,7 +16,7 @@ import pyte
 
 COLUMNS, LINES = 120, 60
 AGAIN_SECONDS = 5
-SECONDS = 60
+SECONDS = 300
 # the terminal becomes that of the new session, so that Ctrl-C there is an interrupt
 TAKE = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 

@@ -16,6 +16,7 @@ import pytest
 from pydantic import BaseModel
 from tenacity import stop_after_attempt, wait_fixed
 from upstream import Answer, chunk, completion, running, sse
+from waiting import LONG, until
 
 from promptools.client import AsyncOpenAI, OpenAI
 from promptools.errors import UsageError
@@ -338,10 +339,10 @@ def test_a_proxy_of_the_environment(server, colour, monkeypatch):
 
 
 def test_time_outs_are_the_sdks(server, driver):
-    server.play(Answer(before=10))
+    server.play(Answer(before=LONG))
     with pytest.raises(openai.APITimeoutError):
         driver.create(make(driver, server, timeout=0.3, max_retries=1), **HELLO)
-    assert len(server.seen) == 2
+    until(lambda: len(server.seen) == 2)
 
 
 def test_connect_errors_are_the_sdks(driver):
@@ -371,14 +372,14 @@ def test_breaking_off_closes_the_upstream(server, driver):
         for _ in stream:
             break
         stream.close()
-        assert server.gone.wait(2)
+        assert server.gone.wait(LONG)
 
     async def async_take(c):
         stream = await c.chat.completions.create(stream=True, **HELLO)
         async for _ in stream:
             break
         await stream.close()
-        assert await asyncio.to_thread(server.gone.wait, 2)
+        assert await asyncio.to_thread(server.gone.wait, LONG)
 
     driver.run(make(driver, server), async_take if driver.colour == "async" else take)
 
@@ -387,7 +388,7 @@ def test_breaking_off_closes_the_upstream(server, driver):
 @pytest.mark.parametrize("tools", [False, True])
 def test_cancelling_closes_the_upstream(server, stream, tools):
     """Before the first byte; with tools the exchange is at work then."""
-    server.play(Answer(before=10))
+    server.play(Answer(before=LONG))
 
     async def go():
         async with AsyncOpenAI(base_url=server.url, api_key="k", max_retries=0) as client:
@@ -399,7 +400,7 @@ def test_cancelling_closes_the_upstream(server, stream, tools):
             with suppress(asyncio.CancelledError):
                 await task
             assert task.cancelled()
-            assert await asyncio.to_thread(server.gone.wait, 2)
+            assert await asyncio.to_thread(server.gone.wait, LONG)
 
     asyncio.run(go())
 
@@ -649,7 +650,7 @@ def test_tenacitys_policies_and_the_deadline(server, driver):
     driver.create(make(driver, server, wait=lambda state: waits.append(state.attempt_number) or 0.01), **ASK)
     assert waits == [1]
     driver.create(make(driver, server, wait=wait_fixed(0.01)), **ASK)
-    server.play(Answer(before=10))
+    server.play(Answer(before=LONG))
     with pytest.raises(openai.APIError, match="timeout"):
         driver.create(make(driver, server, deadline=0.3), **ASK)
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import openai
 import pytest
 from upstream import Answer, completion, running
+from waiting import LONG
 
 from promptools.cli import main
 from promptools.client import AsyncOpenAI, OpenAI
+from promptools.exchange.upstream import detection
 from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
 from promptools.wrapping import wrap
@@ -49,7 +51,7 @@ def serving(app):
         yield f"http://127.0.0.1:{running_app.servers[0].sockets[0].getsockname()[1]}/v1"
     finally:
         running_app.should_exit = True
-        thread.join(5)
+        thread.join(300)
 
 
 def paths(server):
@@ -148,9 +150,10 @@ def test_a_proxy_follows_no_redirection_with_the_clients_key(server):
     assert "/elsewhere" not in paths(server)
 
 
-def test_a_server_that_keeps_still_is_waited_for_no_longer_than_a_look_may_take(server):
+def test_a_server_that_keeps_still_is_waited_for_no_longer_than_a_look_may_take(server, monkeypatch):
+    monkeypatch.setattr(detection, "PROBE_TIMEOUT", 0.3)
     paths = ("/api/version", "/version", "/props", "/api/v0/models", "/api/v1/models", "/v1/models")
-    server.about = {path: Answer(before=30.0) for path in paths}
+    server.about = {path: Answer(before=LONG) for path in paths}
     server.play(completion("hi"))
     with OpenAI(**made(server)) as client:
         reply = client.chat.completions.create(**HELLO)

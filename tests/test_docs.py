@@ -128,7 +128,7 @@ def run_commands(text: str) -> str:
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == 0, f"{line}: {done.stderr}"
         out.append(done.stdout)

@@ -222,7 +222,7 @@ def test_a_server_that_goes_away_is_waited_for(batch, tmp_path, seconds):
     later = []
 
     def restart():
-        first.stop.wait(60)
+        first.stop.wait(300)
         first.end()
         back.wait(seconds)  # nothing listens meanwhile
         later.append(Server(port))
@@ -343,7 +343,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing(server, tmp_path):
             preexec_fn=limit_files,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         if limit == 20_000:

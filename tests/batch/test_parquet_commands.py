@@ -178,7 +178,7 @@ def test_a_full_disk_loses_nothing(server, tmp_path):
     assert "20 results are in out.parquet.part: the same command goes on" in done.stderr
     assert "Traceback" not in done.stderr
     asked = len(server.seen)
-    done = subprocess.run([*command, "--base-url", server.url], cwd=tmp_path, timeout=120, check=False)
+    done = subprocess.run([*command, "--base-url", server.url], cwd=tmp_path, timeout=300, check=False)
     assert (done.returncode, len(server.seen)) == (0, asked)
     assert len(results(tmp_path / "out.parquet")) == 20
 

@@ -197,7 +197,7 @@ def test_a_full_disk(tmp_path):
             preexec_fn=limit_files,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 1, done.stderr

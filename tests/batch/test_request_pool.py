@@ -34,7 +34,7 @@ def run(send, given, *, patience=60.0, most=4):
     answers = []
 
     async def go():
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await RequestPool(send, AdaptiveLimit(most), patience=patience).run(iter(given), answers.append)
 
     try:

@@ -48,7 +48,7 @@ def exec_call(command=APPEND):
 def test_the_steps_of_a_run_are_seen_as_they_happen(server, repo, start):
     """The second reply is held back until the first step has been seen."""
     seen = threading.Event()
-    server.play(exec_call(), replace(ModelReply("Done.").answer(STREAM), first=lambda: seen.wait(60)))
+    server.play(exec_call(), replace(ModelReply("Done.").answer(STREAM), first=lambda: seen.wait(300)))
     with start("Add a line.", "--yes") as terminal:
         terminal.wait_for("step 2, 23 tokens,")
         assert re.search(r"I add a line\.\ncall container\.exec \{.*notes\.txt.*\}\nit is written\n", terminal.text)

@@ -126,6 +126,6 @@ class Proxies:
     def stop(self) -> None:
         for process in self._running:
             process.terminate()
-            process.wait(timeout=10)
+            process.wait(timeout=300)
             assert process.stdout is not None
             process.stdout.close()

@@ -21,7 +21,7 @@ class Sides:
     def __init__(self, server: Server, model: str, kind: str, proxies: Proxies) -> None:
         self.model = model
         self.own, self.ours = (
-            anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0, timeout=60)
+            anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0, timeout=300)
             for url in (server.base_url, proxies.before(server.base_url, kind))
         )
 

@@ -81,7 +81,7 @@ def ollama(servers: Servers) -> Server:
 def http() -> Iterator[httpx.Client]:
     # a connection for each request: a server that closes an idle one may do so as the next request comes
     limits = httpx.Limits(max_keepalive_connections=0)
-    with httpx.Client(timeout=60, trust_env=False, limits=limits) as client:
+    with httpx.Client(timeout=300, trust_env=False, limits=limits) as client:
         yield client
 
 
@@ -113,10 +113,10 @@ def connect(request: pytest.FixtureRequest, proxies: Proxies) -> Iterator[Connec
 
     def make(server: Server, *, fresh: bool = False, kind: str = "llamacpp") -> openai.OpenAI:
         if request.param == "client":
-            client: openai.OpenAI = OpenAI(config=default_config(server, kind), max_retries=0, timeout=60)
+            client: openai.OpenAI = OpenAI(config=default_config(server, kind), max_retries=0, timeout=300)
         else:
             proxy = proxies.fresh if fresh else proxies.before
-            client = openai.OpenAI(base_url=proxy(server.base_url, kind), api_key="none", max_retries=0, timeout=60)
+            client = openai.OpenAI(base_url=proxy(server.base_url, kind), api_key="none", max_retries=0, timeout=300)
         made.append(client)
         return client
 

@@ -52,7 +52,7 @@ class Newcomers:
                 config=config_of(self._kind, server.base_url),
                 api_key="none",
                 max_retries=0,
-                timeout=120,
+                timeout=300,
             )
         return self._inside[server.url]
 
@@ -64,7 +64,7 @@ class Newcomers:
             path = self._folder("newcomers") / "promptools.toml"
             path.write_text(f'default_provider = "p0"\n{providers}', encoding="utf-8")
             url = self._proxies.configured(path)
-            self._before[server.url] = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=120)
+            self._before[server.url] = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=300)
         return self._before[server.url]
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ def tools(root, *, mark="", injected=""):
     """
     texts = iter([injected])
     sandbox = LocalSandbox(root, allow_unsandboxed=True)
-    toolset = gpt_oss_tools(root, sandbox, timeout=0.5 if mark == "slow" else 20)
+    toolset = gpt_oss_tools(root, sandbox, timeout=0.5 if mark == "slow" else 300)
     suffix = "" if mark == "slow" else mark
 
     def wrap(tool):
@@ -81,7 +81,7 @@ def root(tmp_path):
 
 
 def run(server, tools, task=TASK, mode="harmony", tape=None, client=None, kind="llamacpp", **options):
-    with OpenAI(config=default_config(server, kind), timeout=60, max_retries=0, mode=mode, **(client or {})) as made:
+    with OpenAI(config=default_config(server, kind), timeout=300, max_retries=0, mode=mode, **(client or {})) as made:
         return Agent(made, [tools], **options).run(task, tape=tape)
 
 

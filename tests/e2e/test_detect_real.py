@@ -49,7 +49,7 @@ def test_gpt_oss_on_llamacpp_is_known_by_its_template_under_any_name(
         config=Config(),
         provider=provider,
         max_retries=0,
-        timeout=120,
+        timeout=300,
         on_reply=replies.append,
     ) as client:
         for _ in range(2):

@@ -71,7 +71,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(server):
-    with OpenAI(config=default_config(server), timeout=60, max_retries=0) as made:
+    with OpenAI(config=default_config(server), timeout=300, max_retries=0) as made:
         yield made
 
 
@@ -106,7 +106,7 @@ def test_a_reply_with_as_many_tokens_as_it_may_have(client):
 @pytest.mark.parametrize("policy", ["default", FAST], ids=["default", "paper"])
 def test_sync_and_async_are_the_same(server, client, policy, streamed):
     async def go():
-        async with AsyncOpenAI(config=default_config(server), timeout=60, max_retries=0) as made:
+        async with AsyncOpenAI(config=default_config(server), timeout=300, max_retries=0) as made:
             agent = Agent(made, [read], policy=policy)
             if not streamed:
                 return await agent.arun("Read it.")
@@ -231,7 +231,7 @@ def test_a_run_is_resumed_from_its_tape(server, tmp_path, colour):
 
 def test_a_tape_holds_no_credentials_and_can_be_resumed(server, tmp_path):
     path = tmp_path / "run.jsonl"
-    with OpenAI(config=default_config(server), api_key="sk-very-secret-key", timeout=60, max_retries=0) as client:
+    with OpenAI(config=default_config(server), api_key="sk-very-secret-key", timeout=300, max_retries=0) as client:
         agent = Agent(client, [read], limits=RunLimits(steps=1), user="sk-very-secret-key")
         with pytest.raises(LimitsExceeded):
             agent.run("Read it.", tape=path)

@@ -33,10 +33,10 @@ async def one(client: openai.AsyncOpenAI, model: str, number: int) -> tuple[int,
 def test_forty_streams_at_once(hermes_server, proxies, way):
     async def crowd() -> list[tuple[int, list, str | None]]:
         if way == "client":
-            client = AsyncOpenAI(config=default_config(hermes_server), max_retries=0, timeout=120)
+            client = AsyncOpenAI(config=default_config(hermes_server), max_retries=0, timeout=300)
         else:
             url = proxies.before(hermes_server.base_url, "llamacpp")
-            client = openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=120)
+            client = openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=300)
         async with client:
             return await asyncio.gather(*(one(client, hermes_server.name, number) for number in range(CROWD)))
 

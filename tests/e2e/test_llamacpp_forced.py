@@ -77,7 +77,7 @@ def test_a_forced_call_is_made_and_costs_no_more_than_any(connect, ask, server, 
 
 def test_where_it_is_forced_all_the_same_a_stream_ends_in_time(server):
     forcing = {"tool_choice": ["auto", "none", "required"]}
-    with OpenAI(config=default_config(server), overrides=forcing, max_retries=0, timeout=60) as client:
+    with OpenAI(config=default_config(server), overrides=forcing, max_retries=0, timeout=300) as client:
         messages = [{"role": "user", "content": QUESTION}]
         trace = {"promptools": {"trace": True}}
         got = put(client, server.name, messages, "streamed", tools=[WEATHER], tool_choice="required", extra_body=trace)

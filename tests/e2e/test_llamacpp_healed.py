@@ -28,7 +28,7 @@ def test_a_mode_that_keeps_failing_is_left_out_for_a_while(connect, ask, harmony
 def test_a_swallowed_call_is_healed(ask, harmony_server):
     # prompted, this model calls natively all the same, and the server drops it: then native mode is tried
     overrides = {"modes": ["prompt", "native"]}
-    with OpenAI(config=default_config(harmony_server), overrides=overrides, max_retries=0, timeout=60) as client:
+    with OpenAI(config=default_config(harmony_server), overrides=overrides, max_retries=0, timeout=300) as client:
         got = ask(client, harmony_server.name, "Swallow in Paris?", tools=[WEATHER])
     assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
     assert got.attempts == [("prompt", "swallowed"), ("native", "answered")]

@@ -21,7 +21,7 @@ def get_weather(city: str) -> str:
 
 @pytest.mark.parametrize("kind", SERVERS)
 def test_the_loop_runs_to_the_answer(request, kind):
-    with OpenAI(config=default_config(request.getfixturevalue(kind)), timeout=60) as client:
+    with OpenAI(config=default_config(request.getfixturevalue(kind)), timeout=300) as client:
         done = run_tools(client, ASKED, [get_weather])
     assert (done.content, done.iterations) == (ANSWER, 2)
     assert [(call.name, call.arguments) for call in done.calls] == [("get_weather", {"city": "Paris"})]
@@ -30,7 +30,7 @@ def test_the_loop_runs_to_the_answer(request, kind):
 
 
 def test_streamed_it_tells_what_happens(hermes_server):
-    with OpenAI(config=default_config(hermes_server), timeout=60, mode="prompt") as client:
+    with OpenAI(config=default_config(hermes_server), timeout=300, mode="prompt") as client:
         events = list(run_tools(client, ASKED, [get_weather], stream=True))
     kinds = [type(event) for event in events]
     assert kinds.index(CallEvent) < kinds.index(ResultEvent)
@@ -41,7 +41,7 @@ def test_streamed_it_tells_what_happens(hermes_server):
 
 def test_awaited_it_is_the_same(harmony_server):
     async def run() -> Transcript:
-        async with AsyncOpenAI(config=default_config(harmony_server), timeout=60) as client:
+        async with AsyncOpenAI(config=default_config(harmony_server), timeout=300) as client:
             return await run_tools_async(client, ASKED, [get_weather])
 
     assert asyncio.run(run()).content == ANSWER

@@ -124,7 +124,7 @@ class Written:
 @pytest.mark.parametrize("streamed", [False, True])
 def test_an_observer_gets_the_messages(server, streamed):
     written = Written()
-    with OpenAI(config=default_config(server), timeout=60, mode="harmony", observer=written) as client:
+    with OpenAI(config=default_config(server), timeout=300, mode="harmony", observer=written) as client:
         messages = [{"role": "user", "content": "List the files."}]
         reply = client.chat.completions.create(model=server.name, messages=messages, tools=[TREE], stream=streamed)
         if streamed:

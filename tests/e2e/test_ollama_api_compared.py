@@ -98,7 +98,7 @@ def paths(value: Any, at: str = "") -> Iterator[str]:
 
 
 def shape(url: str, name: str, model: str) -> set[str]:
-    with package.Client(url, timeout=60) as client:
+    with package.Client(url, timeout=300) as client:
         try:
             return set(paths(ASKED[name](client, model)))
         except package.ResponseError as error:
@@ -155,7 +155,7 @@ def test_the_ollama_program(
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         stdin=subprocess.DEVNULL,
         env={**os.environ, "OLLAMA_HOST": url, "HOME": str(tmp_path)},
     )

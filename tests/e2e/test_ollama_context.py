@@ -58,7 +58,7 @@ def client_of(server: Server, **overrides: Any) -> OpenAI:
         overrides=overrides,
         api_key="none",
         max_retries=0,
-        timeout=60,
+        timeout=300,
     )
 
 
@@ -71,7 +71,7 @@ def client(request: pytest.FixtureRequest, server: Server) -> Iterator[openai.Op
     else:
         own = Proxies()
         url = own.fresh(server.base_url, "ollama")
-        with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) as made:
+        with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=300) as made:
             yield made
         own.stop()
 

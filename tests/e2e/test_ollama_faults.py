@@ -177,7 +177,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[Server], opena
         if request.param == "client":
             return client_of(server)
         url = proxies.fresh(server.base_url, "ollama")
-        return openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+        return openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=300)
 
     yield make
     proxies.stop()
@@ -239,7 +239,7 @@ def test_a_server_that_is_gone_is_a_connection_error_and_works_when_it_is_back(d
     with client_of(doomed) as client:
         assert ask(client, QUESTION, form).calls == [CALL]
         kill(doomed)
-        doomed.process.wait(timeout=10)
+        doomed.process.wait(timeout=300)
         for _ in range(4):
             gone = ask(client, QUESTION, form)
             assert gone.calls == []
@@ -380,7 +380,7 @@ def test_a_queue_that_is_full_is_the_servers_own_503(tmp_path, form):
                 time.sleep(0.5)
             got = ask(client, QUESTION, form, "think")
         for each in waiting:
-            each.join(timeout=60)
+            each.join(timeout=300)
             assert not each.is_alive()
     assert (got.status, got.calls) == (503, [])
     assert "server busy" in got.error
@@ -393,8 +393,8 @@ def test_nothing_is_left_running(doomed):
     runners = children(pid(doomed))
     assert runners
     kill(doomed)  # it has no time to end its runners
-    doomed.process.wait(timeout=10)
-    until = time.monotonic() + 10
+    doomed.process.wait(timeout=300)
+    until = time.monotonic() + 300
     while any(alive(each) for each in runners) and time.monotonic() < until:
         time.sleep(0.1)
     assert [each for each in runners if alive(each)] == []

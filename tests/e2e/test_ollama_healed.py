@@ -52,7 +52,7 @@ def before(
     path = tmp_path_factory.mktemp("proxy") / "promptools.toml"
     providers = "\n".join(f"[providers.p{number}]\n{told}" for number in range(PROVIDERS))
     path.write_text(f'default_provider = "p0"\n{providers}', encoding="utf-8")
-    with openai.OpenAI(base_url=proxies.configured(path), api_key="none", max_retries=0, timeout=60) as client:
+    with openai.OpenAI(base_url=proxies.configured(path), api_key="none", max_retries=0, timeout=300) as client:
         yield client, iter(range(PROVIDERS))
 
 

@@ -35,7 +35,7 @@ def clients(server: Server, proxies: Proxies, request: pytest.FixtureRequest) ->
 @contextmanager
 def connected(server: Server, proxies: Proxies, kind: str) -> Iterator[list[openai.OpenAI]]:
     urls = (server.base_url, proxies.before(server.base_url, kind))
-    made = [openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) for url in urls]
+    made = [openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=300) for url in urls]
     yield made
     for client in made:
         client.close()

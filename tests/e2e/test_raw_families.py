@@ -39,13 +39,13 @@ def server(family, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(server):
-    with OpenAI(config=default_config(server), max_retries=0, timeout=60) as made:
+    with OpenAI(config=default_config(server), max_retries=0, timeout=300) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def straight(server):
-    with openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0, timeout=60) as made:
+    with openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0, timeout=300) as made:
         yield made
 
 

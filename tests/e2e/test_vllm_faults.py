@@ -51,7 +51,7 @@ class Box:
 
     def kill(self) -> None:
         self.tell(signal.SIGKILL)
-        self.server.process.wait(timeout=20)
+        self.server.process.wait(timeout=300)
 
     def restart(self) -> None:
         """Start it again where it was."""
@@ -60,9 +60,9 @@ class Box:
 
     def wait_until_busy(self) -> None:
         """Wait until it works on a request."""
-        until = time.monotonic() + 30
+        until = time.monotonic() + 300
         while time.monotonic() < until:
-            told = httpx.get(f"{self.server.url}/metrics", timeout=30, trust_env=False).text
+            told = httpx.get(f"{self.server.url}/metrics", timeout=300, trust_env=False).text
             counts = [line for line in told.splitlines() if line.startswith("vllm:num_requests_running")]
             if any(float(line.split()[-1]) > 0 for line in counts):
                 return
@@ -92,7 +92,7 @@ def inside(box: Box, breaker: Breaker) -> Iterator[OpenAI]:
         config=Config(),
         api_key="none",
         max_retries=0,
-        timeout=240,
+        timeout=300,
         breaker=breaker,
     ) as client:
         yield client

@@ -151,7 +151,7 @@ def test_harmony_error_falls_back_to_harmony_mode(servers, tmp_path, kind, named
     path = tmp_path / "ppxai-config.json"
     provider = {"base_url": server.base_url, "models": {server.name: {}}, **settings}
     path.write_text(json.dumps({"providers": {"here": provider}}), encoding="utf-8")
-    with OpenAI(provider="here", config=path, api_key="none", max_retries=0, timeout=120) as client:
+    with OpenAI(provider="here", config=path, api_key="none", max_retries=0, timeout=300) as client:
         said = [{"role": "user", "content": "No start at all in Paris?"}]
         body = {"promptools": {"trace": True, "hold": "all"}}
         got = ask(client, server.name, said, form, tools=[WEATHER], extra_body=body)

@@ -131,7 +131,7 @@ def session_of(process):
 
 
 def check_all_end(process):
-    until = time.monotonic() + 30
+    until = time.monotonic() + 300
     while left := session_of(process):
         assert time.monotonic() < until, f"the engine outlives its process: {list(map(title_of, left))}"
         time.sleep(0.1)

@@ -183,7 +183,7 @@ class TestRun:
         program = [sys.executable, "-m", "promptools", *command, "--workers", "3"]
         with subprocess.Popen(program, env={**os.environ, "TMPDIR": str(tmp_path)}) as process:
             log = tmp_path / "out" / "run.jsonl"
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 300
             while not (waits.exists() and waits.read_text() and log.exists() and log.read_text().count("\n") == 3):
                 assert process.poll() is None
                 assert time.monotonic() < deadline

@@ -9,6 +9,7 @@ from scripted import WEATHER, Answer, ask, error, play, reply
 
 from promptools.exchange import DetectionCache, Failed, Route
 from promptools.exchange.exchange_state import route_url
+from promptools.exchange.upstream import detection
 from promptools.profiles import Config, resolve
 from promptools.types import ServerInfo
 
@@ -189,7 +190,13 @@ def test_an_ollama_that_is_seen_is_asked_by_its_own_api_and_what_its_model_can_d
     assert other.reply.trace.seen.asked[0] == ("GET /api/version", "HTTP 200")
 
 
-def test_both_looks_at_an_ollama_share_two_seconds():
+@pytest.fixture
+def two_seconds(monkeypatch):
+    """As the package has it; tests that look at real servers have minutes."""
+    monkeypatch.setattr(detection, "PROBE_TIMEOUT", 2.0)
+
+
+def test_both_looks_at_an_ollama_share_two_seconds(two_seconds):
     seen = play(ask(WEATHER, model="go"), [called()], looked=ollama("go"), route=routed())
     assert [look.timeout for look in seen.looks] == [2.0, 1.75]
 
@@ -306,7 +313,7 @@ def test_a_look_elsewhere_goes_there_with_that_places_key():
 
 
 @pytest.mark.parametrize(("deadline", "timeouts"), [(10.0, [2.0, 1.75]), (4.0, [1.0, 0.75]), (0.5, [0.125])])
-def test_a_look_leaves_the_request_most_of_its_deadline(deadline, timeouts):
+def test_a_look_leaves_the_request_most_of_its_deadline(two_seconds, deadline, timeouts):
     seen = play(
         ask(WEATHER, model="go"), [called()], looked=ollama("go"), route=routed(), deadline=deadline, spare=True
     )

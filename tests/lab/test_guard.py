@@ -20,10 +20,10 @@ PARENT = """
 import subprocess, sys, time, signal
 if "deaf" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-child = subprocess.Popen([sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(600)"])
-print("child", child.pid, flush=True)
+code = "import time; print('ready', flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+print(child.stdout.readline(), "child", child.pid, flush=True)
 if "quick" in sys.argv:
-    time.sleep(2)  # the child is ready by then
     sys.exit(3)
 time.sleep(600)
 """
@@ -38,7 +38,7 @@ def alive(process: int) -> bool:
 
 def ends(*processes: int) -> bool:
     """Wait until none of them lives."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 300
     while any(alive(each) for each in processes):
         if time.monotonic() > until:
             return False
@@ -63,7 +63,7 @@ def run(*arguments: str) -> tuple[subprocess.Popen[str], int, int]:
 
 
 def close(guard: subprocess.Popen[str]) -> int:
-    guard.communicate(timeout=30)
+    guard.communicate(timeout=300)
     return guard.returncode
 
 
@@ -79,7 +79,7 @@ def test_all_end_when_standard_input_closes():
 def test_all_end_with_the_guard(number):
     guard, server, child = run()
     guard.send_signal(number)
-    guard.wait(timeout=30)
+    guard.wait(timeout=300)
     assert ends(server), "the kernel ends it with its guard"
     if number == signal.SIGKILL:
         os.kill(child, signal.SIGKILL)  # nobody was left to end it: a server's own children see to that themselves
@@ -108,6 +108,6 @@ def test_a_server_that_does_not_listen_is_made_to_end(stopped):
 
 def test_what_a_server_leaves_behind_ends_when_it_ends():
     guard, server, child = run("quick")
-    assert guard.wait(timeout=30) == 3
+    assert guard.wait(timeout=300) == 3
     assert ends(server, child)
     close(guard)

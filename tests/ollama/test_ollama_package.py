@@ -12,6 +12,7 @@ import httpx
 import ollama as package
 import pytest
 from upstream import Answer, chunk, completion, running, sse, unary
+from waiting import LONG
 
 from promptools import ollama
 from promptools.errors import UsageError
@@ -247,7 +248,7 @@ def test_an_app_that_leaves_a_stream_closes_it(server):
         parts = client.chat(**ASK, stream=True, tools=[get_weather])
         assert next(parts).message.content
         parts.close()
-        assert server.gone.wait(5)
+        assert server.gone.wait(300)
 
 
 def test_the_async_client(server):
@@ -408,7 +409,7 @@ def test_nobody_there_is_said_as_the_package_says_it():
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_server_that_is_too_slow_is_httpxs_own_error(server, stream):
     server.about = VERSION
-    server.play(Answer(before=5))
+    server.play(Answer(before=LONG))
     with Client(server.root, timeout=0.3) as client, pytest.raises(httpx.ReadTimeout):
         list(client.chat(**ASK, tools=[get_weather], stream=stream))
 

@@ -30,7 +30,7 @@ FENCED = '```json\n{"tool": "get_weather", "arguments": {"city": "Reykjavik",}}\
 def proxied(server, *extensions, **settings):
     """A proxy with these extensions, and a client of it."""
     proxy = Proxy(base_url=server.url, config=Config(), detect=False, extensions=extensions, **settings)
-    with serving(proxy) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10, headers=KEY) as client:
+    with serving(proxy) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=300, headers=KEY) as client:
         yield client
 
 

@@ -249,12 +249,12 @@ def test_a_connection_that_was_closed_while_the_event_loop_was_busy_is_not_used(
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             first = await client.send(client.library.build_request("POST", f"{url}{CHAT}", (), b"", {}))
             assert first.is_released
-            assert closed.wait(20)  # the loop learns nothing of it
+            assert closed.wait(300)  # the loop learns nothing of it
             return await ask(client, url)
 
     with listener:
         assert asyncio.run(go())[1] == b"ok"
-        server.join(20)
+        server.join(300)
 
 
 def test_a_response_that_is_left_takes_its_connection_along():
@@ -272,7 +272,7 @@ def test_a_response_that_is_left_takes_its_connection_along():
             response = await client.send(built)
             assert not response.is_released
             await response.aclose()
-            await asyncio.wait_for(ended.wait(), 10)
+            await asyncio.wait_for(ended.wait(), 300)
             assert not client._servers[("http", "127.0.0.1", int(url.rpartition(":")[2]))].idle
 
     asyncio.run(go())
@@ -462,8 +462,8 @@ def test_a_client_that_leaves_takes_its_upstream_along():
                 raise AssertionError(message)
 
             scope = {"type": "http", "method": "POST", "path": CHAT, "headers": [(b"host", b"localhost")]}
-            await asyncio.wait_for(proxy(scope, receive, send), 10)
-            await asyncio.wait_for(ended.wait(), 10)
+            await asyncio.wait_for(proxy(scope, receive, send), 300)
+            await asyncio.wait_for(ended.wait(), 300)
             await proxy.aclose()
 
     asyncio.run(go())
@@ -483,7 +483,7 @@ def test_the_proxy_uses_it_under_uvicorn():
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(300)
         proxy = Proxy(base_url=f"{urls[0]}/v1", config=Config(), detect=False)
         with serving(proxy) as port:
             status, said = raw(port, request(f"POST {CHAT} HTTP/1.1", "Host: localhost", body=HELLO))
@@ -491,4 +491,4 @@ def test_the_proxy_uses_it_under_uvicorn():
             assert said.endswith(body)
     finally:
         done.set()
-        thread.join(10)
+        thread.join(300)

@@ -94,17 +94,17 @@ ENDS = {
 def test_what_is_in_flight_finishes_after_a_sigterm(server, path):
     stopped = threading.Event()
     server.play(
-        sse(chunk({"content": "a word, "}), chunk({"content": "more"}, "stop"), between=lambda: stopped.wait(20))
+        sse(chunk({"content": "a word, "}), chunk({"content": "more"}, "stop"), between=lambda: stopped.wait(300))
     )
     body = {**STREAMS.get(path, STREAMS[CHAT]), "stream": True}
-    with serve(server) as (process, url), httpx.Client(timeout=20) as http:
+    with serve(server) as (process, url), httpx.Client(timeout=300) as http:
         with http.stream("POST", url.removesuffix("/v1") + path, json=body) as stream:
             pieces, _ = begun(stream)
             process.send_signal(signal.SIGTERM)
             refused(url)
             stopped.set()
             rest = b"".join(pieces)
-        assert process.wait(20) == -signal.SIGTERM
+        assert process.wait(300) == -signal.SIGTERM
         assert process.stderr.read() == ""
     assert b"more" in rest
     assert ENDS[path].replace(b" ", b"") in rest.replace(b" ", b"")
@@ -116,14 +116,14 @@ def test_a_second_signal_ends_it_at_once(server):
     body = {**STREAMS[CHAT], "stream": True}
     with (
         serve(server) as (process, url),
-        httpx.Client(timeout=20) as http,
+        httpx.Client(timeout=300) as http,
         http.stream("POST", f"{url}/chat/completions", json=body) as stream,
     ):
         pieces, _ = begun(stream)
         process.send_signal(signal.SIGTERM)
         refused(url)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == -signal.SIGTERM
+        assert process.wait(300) == -signal.SIGTERM
         with pytest.raises(httpx.RemoteProtocolError):
             list(pieces)
 
@@ -145,13 +145,13 @@ def check_failed_response(events):
 def test_a_stream_that_is_cut_ends_with_an_error_in_its_api(server, path):
     server.play(sse(chunk({"content": "a word, "}), chunk({"content": "and "}), done=False, then="hang"))
     app, loop = draining(server)
-    with serving(app) as port, httpx.Client(timeout=20, base_url=f"http://127.0.0.1:{port}") as http:
+    with serving(app) as port, httpx.Client(timeout=300, base_url=f"http://127.0.0.1:{port}") as http:
         with http.stream("POST", path, json={**STREAMS[path], "stream": True}) as stream:
             pieces, text = begun(stream)
             assert len(app.in_flight) == 1
             loop.drain(0)
             text += b"".join(pieces)
-        assert server.gone.wait(20)
+        assert server.gone.wait(300)
     last = text.decode().rstrip("\n").rpartition("\n\n")[2]
     name = "response.failed" if path == "/v1/responses" else "error"
     assert last.startswith(f"event: {name}\ndata: {{")
@@ -183,18 +183,18 @@ def test_a_line_of_ollamas_api_is_the_error_of_a_stream_that_is_cut(server):
 @pytest.mark.parametrize("path", [*STREAMS, OLLAMA])
 def test_what_was_not_answered_yet_is_a_503_that_may_be_sent_again(server, path, streamed):
     began, free = threading.Event(), threading.Event()
-    server.play(Answer(pieces=(b"{}",), first=lambda: began.set() or free.wait(20)))
+    server.play(Answer(pieces=(b"{}",), first=lambda: began.set() or free.wait(300)))
     app, loop = draining(server)
     answers = []
     with serving(app) as port:
         body = {**STREAMS.get(path, STREAMS[CHAT]), "stream": streamed}
         client = threading.Thread(
-            target=lambda: answers.append(httpx.post(f"http://127.0.0.1:{port}{path}", json=body, timeout=20))
+            target=lambda: answers.append(httpx.post(f"http://127.0.0.1:{port}{path}", json=body, timeout=300))
         )
         client.start()
-        assert began.wait(20)
+        assert began.wait(300)
         loop.drain(0)
-        client.join(20)
+        client.join(300)
         free.set()
         assert app.draining
     assert answers[0].status_code == 503
@@ -211,7 +211,7 @@ def test_a_stream_that_is_cut_inside_an_event_is_no_whole_one(server):
     half = b'data: {"choices": [{"index": 0, "text": "a word'
     server.play(Answer(pieces=(half,), type="text/event-stream", then="hang"))
     app, loop = draining(server)
-    with serving(app) as port, httpx.Client(timeout=20, base_url=f"http://127.0.0.1:{port}") as http:
+    with serving(app) as port, httpx.Client(timeout=300, base_url=f"http://127.0.0.1:{port}") as http:
         path = "/v1/completions"
         with http.stream("POST", path, json={**STREAMS[path], "stream": True}) as stream:
             pieces, _ = begun(stream)
@@ -227,13 +227,13 @@ def test_a_client_that_leaves_ends_the_request_to_the_server(server, path, kind)
     app, _ = draining(server)
     with serving(app, kind) as port:
         body = json.dumps({**STREAMS[path], "stream": True}).encode()
-        with socket.create_connection(("127.0.0.1", port), 20) as client:
+        with socket.create_connection(("127.0.0.1", port), 300) as client:
             client.sendall(request(f"POST {path} HTTP/1.1", "Host: localhost", body=body))
             text = b""
             while b"word" not in text:
                 text += client.recv(65536)
             assert not server.gone.is_set()
-        assert server.gone.wait(20)
+        assert server.gone.wait(300)
 
 
 @pytest.mark.parametrize("path", [CHAT, f"{CHAT}?tools", "/v1/completions"])
@@ -242,12 +242,12 @@ def test_a_slow_reader_holds_the_server_back(server, path):
     count = 4000
     server.play(Answer(pieces=(piece,) * count, type="text/event-stream", then="cut"))
     app, _ = draining(server)
-    with serving(app) as port, socket.create_connection(("127.0.0.1", port), 20) as client:
+    with serving(app) as port, socket.create_connection(("127.0.0.1", port), 300) as client:
         body = json.dumps({**STREAMS[path], "stream": True}).encode()
         client.sendall(request(f"POST {path} HTTP/1.1", "Host: localhost", body=body))
         client.recv(65536)
         sent = -1
-        while sent < server.sent:  # until it sends no more
+        while sent < 1 or sent < server.sent:  # until it sends no more
             sent = server.sent
             server.gone.wait(0.3)
         assert 0 < sent * len(piece) < 32 * 2**20 < count * len(piece)

@@ -45,7 +45,7 @@ def server():
 
 @pytest.fixture
 def http():
-    with httpx.Client(timeout=10, headers={"authorization": f"Bearer {KEY}"}) as client:
+    with httpx.Client(timeout=300, headers={"authorization": f"Bearer {KEY}"}) as client:
         yield client
 
 
@@ -502,7 +502,9 @@ def test_a_page_of_another_process_is_told_at_once(server, page, http):
 
 def test_an_exchange_is_shown_while_it_runs(server, page):
     go_on = threading.Event()
-    server.play(sse(chunk({"content": "Let me"}), chunk({"content": " look."}, "stop"), between=lambda: go_on.wait(5)))
+    server.play(
+        sse(chunk({"content": "Let me"}), chunk({"content": " look."}, "stop"), between=lambda: go_on.wait(300))
+    )
     asking = threading.Thread(target=page.ask, args=({**ASK, "stream": True},))
     asking.start()
     try:
@@ -534,5 +536,5 @@ def test_serve_says_where_it_is_and_an_open_page_does_not_keep_it_from_stopping(
         with http.stream("GET", f"{inspector[1]}/api/events") as stream:
             next(stream.iter_lines())
             process.terminate()
-            process.wait(timeout=10)
+            process.wait(timeout=300)
         assert "whoever reaches this proxy can read all prompts" in process.stderr.read()

@@ -56,7 +56,7 @@ def healed():
             url = f"http://127.0.0.1:{port}"
             chat = {**ASK, "tools": None, "messages": [{"role": "user", "content": "Hi"}]}
             for body in (chat, ASK, {**ASK, "stream": True}):
-                assert httpx.post(url + CHAT, json=body, headers=HEADERS, timeout=20).status_code == 200
+                assert httpx.post(url + CHAT, json=body, headers=HEADERS, timeout=300).status_code == 200
             yield url
 
 
@@ -133,7 +133,9 @@ def test_a_healed_exchange_from_question_to_call(healed, open_tab):
 
 def test_an_exchange_is_shown_while_it_runs(server, scripted, open_tab):
     go_on = threading.Event()
-    server.play(sse(chunk({"content": "Let me"}), chunk({"content": " look."}, "stop"), between=lambda: go_on.wait(5)))
+    server.play(
+        sse(chunk({"content": "Let me"}), chunk({"content": " look."}, "stop"), between=lambda: go_on.wait(300))
+    )
     tab = open_tab(scripted)
     tab.page.wait_for_selector("#empty")
     asking = threading.Thread(target=httpx.post, args=(scripted + CHAT,), kwargs={"json": {**ASK, "stream": True}})
@@ -226,7 +228,7 @@ def test_a_proxy_that_comes_back(server, open_tab, monkeypatch):
         assert tab.page.locator("#list li").count() == 1
     finally:
         again.should_exit = True
-        thread.join(5)
+        thread.join(300)
 
 
 # --- hostile text --------------------------------------------------------------------------------------------------

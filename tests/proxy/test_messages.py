@@ -173,7 +173,7 @@ def call_delta(index, arguments):
 def test_a_stream_comes_as_it_is_made(server, client):
     came = threading.Event()
     chunks = (chunk({"content": "Some words. "}), chunk({"content": "More."}), chunk({}, finish="stop"))
-    server.play(sse(*chunks, between=lambda: came.wait(10)))
+    server.play(sse(*chunks, between=lambda: came.wait(300)))
     words = []
     with client.messages.stream(**HELLO) as stream:
         for word in stream.text_stream:
@@ -271,7 +271,7 @@ def test_a_server_that_is_not_there(server):
 
 def test_other_routes_of_the_same_name_pass_as_they_are(server, proxy):
     server.play(Answer(pieces=(b'{"id": "msg_1"}',)))
-    with installed_library().module.Client(timeout=10) as http:
+    with installed_library().module.Client(timeout=300) as http:
         answer = http.post(f"{proxy}/v1/threads/t/messages", json={"role": "user", "content": "hi"})
     assert answer.json() == {"id": "msg_1"}
     assert server.seen[0].path == "/v1/threads/t/messages"

@@ -24,7 +24,7 @@ def server():
 
 @pytest.fixture
 def http():
-    with installed_library().module.Client(timeout=10) as client:
+    with installed_library().module.Client(timeout=300) as client:
         yield client
 
 

@@ -62,7 +62,7 @@ def of(status, body=b'{"odd": "body"}', *fields):
 
 
 def ask(port, path=CHAT, body=HELLO):
-    with installed_library().module.Client(timeout=10) as http:
+    with installed_library().module.Client(timeout=300) as http:
         answer = http.post(f"http://127.0.0.1:{port}{path}", json=body)
     return answer.status_code, answer.headers, answer.content
 

@@ -35,7 +35,7 @@ def port(request, server):
 
 def ask(port, *pieces):
     """Send pieces, of which the last lets the connection be closed, and return all that comes back."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", port), timeout=300) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in pieces:
             sock.sendall(piece)

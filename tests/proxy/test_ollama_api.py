@@ -173,7 +173,7 @@ def test_what_loads_a_model_is_answered_at_once(client):
 
 
 def test_the_probes_of_clients(real):
-    with installed_library().module.Client(timeout=10) as http:
+    with installed_library().module.Client(timeout=300) as http:
         root, head = http.get(f"{real}/"), http.head(f"{real}/")
         version = http.get(f"{real}/api/version").json()
     assert (root.status_code, root.text, head.status_code, head.text) == (200, "Ollama is running", 200, "")
@@ -334,7 +334,7 @@ def test_lines_come_as_they_are_made(server, before, raw):
     texts = [{"choices": [{"index": 0, "text": text, "finish_reason": None}]} for text in ("Some words. ", "More.")]
     pieces = texts if raw else [chunk({"content": "Some words. "}), chunk({"content": "More."})]
     end = {"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]} if raw else chunk({}, finish="stop")
-    server.play(sse(*pieces, end, between=lambda: came.wait(10)))
+    server.play(sse(*pieces, end, between=lambda: came.wait(300)))
     words = []
     for part in client.generate("big", "Look", raw=raw, stream=True):
         words.append((part.response, came.is_set()))
@@ -412,7 +412,7 @@ def test_a_chat_without_messages_loads_a_model_of_an_ollama(server, before):
 def test_the_servers_own_root_is_its_own(server, before, status, text):
     client = before(OLLAMA)
     server.play(Answer(status=status, pieces=(text,), type="text/html"))
-    with installed_library().module.Client(timeout=10) as http:
+    with installed_library().module.Client(timeout=300) as http:
         answer = http.get(str(client._client.base_url))
     assert (answer.status_code, answer.content, answer.headers["content-type"]) == (status, text, "text/html")
 

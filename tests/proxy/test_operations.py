@@ -305,7 +305,7 @@ def test_the_command_writes_the_log_to_stderr(server):
         assert httpx.get(f"{root}/readyz").status_code == 200
         assert "promptools_requests_total{" in httpx.get(f"{root}/metrics").text
         process.terminate()
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=300)
     assert [json.loads(line)["status"] for line in errors.splitlines()] == [200]
 
 

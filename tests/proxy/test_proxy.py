@@ -11,6 +11,7 @@ import openai
 import pytest
 from serving import serving as served
 from upstream import Answer, chunk, completion, running, sse
+from waiting import LONG
 
 from promptools.errors import UsageError
 from promptools.profiles import Config
@@ -41,7 +42,7 @@ def proxy(server):
 
 @pytest.fixture
 def http():
-    with installed_library().module.Client(timeout=10) as client:
+    with installed_library().module.Client(timeout=300) as client:
         yield client
 
 
@@ -69,7 +70,7 @@ def test_calls(server, proxy):
 def test_a_stream_comes_as_it_is_made(server, proxy):
     came = threading.Event()
     chunks = (chunk({"content": "a"}), chunk({"content": "b"}), chunk({}, finish="stop"))
-    server.play(sse(*chunks, between=lambda: came.wait(10)))
+    server.play(sse(*chunks, between=lambda: came.wait(300)))
     words = []
     with client_of(proxy) as client:
         for each in client.chat.completions.create(**HELLO, stream=True):
@@ -145,7 +146,7 @@ def ask_raw(proxy, path, body):
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
 @pytest.mark.parametrize(
-    "answer", [Answer(before=20), sse(chunk({"content": "a"}), done=False, then="hang")], ids=["before", "during"]
+    "answer", [Answer(before=LONG), sse(chunk({"content": "a"}), done=False, then="hang")], ids=["before", "during"]
 )
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("tools", [None, TOOLS], ids=["plain", "tools"])
@@ -158,7 +159,7 @@ def test_a_client_that_leaves_closes_the_upstream(server, proxy, path, answer, s
     time.sleep(0.1)
     assert not server.gone.is_set()
     sock.close()
-    assert server.gone.wait(3)
+    assert server.gone.wait(LONG)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
@@ -219,7 +220,7 @@ def test_no_server_is_a_502_and_a_slow_one_a_504(server, http):
             assert answer.status_code == 502
             assert "127.0.0.1:1" in answer.json()["error"]["message"]
             assert answer.json()["error"]["type"] == "UpstreamError"
-    server.play(Answer(before=5))
+    server.play(Answer(before=LONG))
     impatient = installed_library().module.AsyncClient(timeout=0.2)
     with serving(Proxy(base_url=server.url, config=Config(), http_client=impatient)) as url:
         for path in ("/v1/chat/completions", "/v1/models"):
@@ -302,12 +303,12 @@ def test_a_streamed_fallback_repeats_the_mode_in_a_comment(server, http):
 
 def test_leaving_between_two_sends_closes_the_second(server):
     with serving(Proxy(base_url=server.url, config=Config())) as url:
-        server.play(HARMONY, Answer(before=20))
+        server.play(HARMONY, Answer(before=LONG))
         sock = ask_raw(url, "/v1/chat/completions", {**HELLO, "tools": TOOLS})
         while len(server.seen) < 2:
             time.sleep(0.01)
         sock.close()
-        assert server.gone.wait(3)
+        assert server.gone.wait(LONG)
 
 
 def test_a_bad_request_of_ours(server, proxy, http):

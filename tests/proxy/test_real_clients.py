@@ -65,7 +65,7 @@ def modules(tmp_path_factory):
 @pytest.mark.parametrize("program", ["openai_node", "vercel_ai"])
 def test_a_round_trip_of_node(program, address, modules):
     command = ["node", "run_ways.mjs", program, f"{address}={MODEL}"]
-    printed = subprocess.run(command, cwd=modules, check=True, capture_output=True, text=True, timeout=60).stdout
+    printed = subprocess.run(command, cwd=modules, check=True, capture_output=True, text=True, timeout=300).stdout
     rows = [line for line in printed.splitlines() if line.startswith("{")]
     assert len(rows) in {4, 6}
     assert [line for line in rows if weather.ANSWER not in line] == []

@@ -218,7 +218,7 @@ def test_keys_of_the_proxy_guard_stored_responses_too(server):
     server.play(completion("hello"))
     with serving(Proxy(base_url=server.url, config=Config(), api_keys=["k"])) as port:
         url = f"http://127.0.0.1:{port}/v1/responses"
-        with installed_library().module.Client(timeout=10) as http:
+        with installed_library().module.Client(timeout=300) as http:
             made = http.post(url, json={"model": "m", "input": "hi"}, headers={"authorization": "Bearer k"})
             assert made.status_code == 200
             assert http.get(f"{url}/{made.json()['id']}").status_code == 401

@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 import pytest
 from serving import serving
 from upstream import Answer, chunk, completion, running, sse
+from waiting import LIMITS
 
 from promptools.errors import UsageError
 from promptools.exchange import Head
@@ -47,7 +48,7 @@ def laptop(servers):
 
 @pytest.fixture
 def http():
-    with installed_library().module.Client(timeout=10) as client:
+    with installed_library().module.Client(timeout=300) as client:
         yield client
 
 
@@ -343,7 +344,7 @@ def test_nothing_fails_over_once_the_client_has_got_a_byte(gpu, laptop, http, pa
 
 def test_a_heartbeats_head_is_a_head(gpu, laptop, http):
     beaten = threading.Event()
-    gpu.play(Answer(503, (b"{}",), first=lambda: beaten.wait(10)))
+    gpu.play(Answer(503, (b"{}",), first=lambda: beaten.wait(300)))
     settings = config(gpu, laptop, failover=("laptop",))
     with serving(Proxy(config=settings, detect=False, heartbeat=0.1)) as port:
         body = {"model": "m", "stream": True, "tools": TOOLS, "messages": []}
@@ -386,7 +387,7 @@ def test_once_a_heartbeat_is_sent_there_is_no_other_server(gpu, laptop, monkeypa
 
 def test_a_deadline_bounds_all_candidates_together(gpu, laptop, http):
     gone = threading.Event()
-    gpu.play(Answer(pieces=(b"{}",), first=lambda: gone.wait(1)))
+    gpu.play(Answer(pieces=(b"{}",), first=lambda: gone.wait(300)))
     with serving(Proxy(config=config(gpu, laptop, failover=("laptop",)), detect=False, deadline=0.2)) as port:
         answer = ask(http, port, "m", tools=TOOLS)
         gone.set()
@@ -401,15 +402,15 @@ def test_a_request_goes_to_the_address_with_the_least_to_do(gpu, laptop, http):
     release = threading.Event()
     arrived = threading.Event()
     gpu.play(
-        Answer(pieces=(json.dumps(completion("of gpu")).encode(),), first=lambda: (arrived.set(), release.wait(10)))
+        Answer(pieces=(json.dumps(completion("of gpu")).encode(),), first=lambda: (arrived.set(), release.wait(300)))
     )
     provider = Provider("gpu", kind="vllm", base_url=gpu.url, replicas=(laptop.url,))
     app = Proxy(config=Config(providers={"gpu": provider}), detect=False)
     with serving(app) as port:
         busy = threading.Thread(target=ask, args=(http, port))
         busy.start()
-        assert arrived.wait(10)
-        with installed_library().module.Client(timeout=10) as other:
+        assert arrived.wait(300)
+        with installed_library().module.Client(timeout=300) as other:
             assert [text(ask(other, port)) for _ in range(3)] == ["of laptop"] * 3
             assert other.post(f"http://127.0.0.1:{port}/v1/files", content=b"x").status_code == 200
         release.set()
@@ -484,13 +485,17 @@ def test_the_models_of_all_providers_are_listed_under_the_names_that_lead_to_the
 
 
 def test_a_provider_that_lists_nothing_is_left_out(gpu, laptop, http, caplog, monkeypatch):
-    monkeypatch.setattr(model_directory, "LIST_TIMEOUT", 2)
     listing(gpu, "m")
     release = threading.Event()
-    laptop.about = {"/v1/models": Answer(pieces=(b"{}",), first=lambda: release.wait(10))}
+    laptop.about = {"/v1/models": Answer(pieces=(b"{}",), first=lambda: release.wait(300))}
     with serving(Proxy(config=config(gpu, laptop), detect=False)) as port:
         url = f"http://127.0.0.1:{port}/v1/models"
-        assert [each["id"] for each in http.get(url).json()["data"]] == ["m"]
+        for seconds in LIMITS:
+            monkeypatch.setattr(model_directory, "LIST_TIMEOUT", seconds)
+            listed = http.get(url)
+            if listed.status_code == 200:  # gpu was in time
+                break
+        assert [each["id"] for each in listed.json()["data"]] == ["m"]
         assert "promptools: provider 'laptop' is left out of the list of models: no answer" in caplog.messages
         gpu.about = {}
         answer = http.get(url)
@@ -584,7 +589,7 @@ def test_a_request_in_flight_keeps_the_config_that_it_began_with(gpu, laptop, ht
 
     def wait():
         arrived.set()
-        release.wait(10)
+        release.wait(300)
 
     gpu.play(Answer(503, (b"{}",), first=wait))
     app = Proxy(config=config(gpu, laptop, failover=("laptop",)), detect=False)
@@ -592,7 +597,7 @@ def test_a_request_in_flight_keeps_the_config_that_it_began_with(gpu, laptop, ht
     with serving(app) as port:
         asking = threading.Thread(target=lambda: answers.append(ask(http, port, "m")))
         asking.start()
-        assert arrived.wait(10)
+        assert arrived.wait(300)
         app.reload(Config(providers={"gpu": Provider("gpu", kind="vllm", base_url=gpu.url, api_key_env="GPU_KEY")}))
         release.set()
         asking.join()

@@ -66,12 +66,12 @@ def started(path, *arguments):
             yield process, printed
         finally:
             process.terminate()
-            process.communicate(timeout=20)
+            process.communicate(timeout=300)
 
 
 def ask(url, model):
     body = {"model": model, "messages": []}
-    answer = installed_library().module.post(f"{url}/chat/completions", json=body, timeout=20)
+    answer = installed_library().module.post(f"{url}/chat/completions", json=body, timeout=300)
     return answer.json()["choices"][0]["message"]["content"]
 
 

@@ -53,11 +53,11 @@ class RedisServer:
 
     def kill(self):
         self._process.kill()
-        self._process.wait(20)
+        self._process.wait(300)
 
 
 def until(condition):
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -93,7 +93,7 @@ def two(server, url, **options):
 
 def respond(url, text, key="k", **body):
     headers = {"authorization": f"Bearer {key}"}
-    return httpx.post(f"{url}/responses", json={"model": "m", "input": text, **body}, headers=headers, timeout=20)
+    return httpx.post(f"{url}/responses", json={"model": "m", "input": text, **body}, headers=headers, timeout=300)
 
 
 def get(url, response_id, key="k", method="GET"):
@@ -153,7 +153,7 @@ def said(text):
 def test_rates_count_together(server, redis):
     server.play(completion())
     with two(server, redis.url, limits=Limits(requests_per_minute=3)) as (_, urls):
-        answers = [httpx.post(f"{url}/chat/completions", json=ASK, timeout=20) for url in urls * 2]
+        answers = [httpx.post(f"{url}/chat/completions", json=ASK, timeout=300) for url in urls * 2]
     assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
     assert 1 <= int(answers[-1].headers["retry-after"]) <= 20
 
@@ -161,21 +161,21 @@ def test_rates_count_together(server, redis):
 @real
 def test_a_named_keys_slots_count_together(server, redis):
     began, free = threading.Event(), threading.Event()
-    server.play(Answer(pieces=(b"{}",), first=lambda: began.set() or free.wait(20)), completion())
+    server.play(Answer(pieces=(b"{}",), first=lambda: began.set() or free.wait(300)), completion())
     config = Config(proxy=ProxyOptions(keys={"ci": KeyOptions(concurrency=1)}))
     options = {"config": config, "api_keys": [ApiKey("c", "ci"), "k"], "limits": Limits(queue_timeout=0.3)}
     with two(server, redis.url, **options) as (_, (one, other)):
 
         def ask(url, key):
             headers = {"x-api-key": key}
-            return httpx.post(f"{url}/chat/completions", json=ASK, headers=headers, timeout=20).status_code
+            return httpx.post(f"{url}/chat/completions", json=ASK, headers=headers, timeout=300).status_code
 
         client = threading.Thread(target=ask, args=(one, "c"))
         client.start()
-        assert began.wait(20)
+        assert began.wait(300)
         assert [ask(other, "c"), ask(other, "k")] == [429, 200]
         free.set()
-        client.join(20)
+        client.join(300)
         assert ask(other, "c") == 200
 
 
@@ -209,7 +209,7 @@ def test_redis_may_die_and_come_back(server, redis, caplog):
         until(lambda: breakers[1].state(key, time.monotonic()) == "open")
         redis.kill()
         for url in (one, other) * 2:
-            assert httpx.post(f"{url}/chat/completions", json=ASK, timeout=20).status_code == 200
+            assert httpx.post(f"{url}/chat/completions", json=ASK, timeout=300).status_code == 200
         assert respond(one, "and?", previous_response_id=first).status_code == 200, "its own are there"
         assert get(other, first).status_code == 404
         until(lambda: len(lines()) == 2)
@@ -246,7 +246,7 @@ def test_without_redis_it_works_alone_and_says_so_once(server, caplog):
         port = closed.getsockname()[1]
     limits = Limits(requests_per_minute=2, concurrency=1)
     with two(server, f"redis://127.0.0.1:{port}", limits=limits) as (_, (one, other)):
-        answers = [httpx.post(f"{url}/chat/completions", json=ASK, timeout=20) for url in (one, one, one, other)]
+        answers = [httpx.post(f"{url}/chat/completions", json=ASK, timeout=300) for url in (one, one, one, other)]
         assert [answer.status_code for answer in answers] == [200, 200, 429, 200]
         assert respond(other, "hello").status_code == 200
     assert sum("works alone" in record.getMessage() for record in caplog.records) == 2

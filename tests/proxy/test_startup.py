@@ -44,10 +44,10 @@ def started(server, *arguments, ask=None):
         try:
             if ask:
                 url = printed[-1].removeprefix("listening ")
-                installed_library().module.post(f"{url}/chat/completions", json=ask, timeout=20).raise_for_status()
+                installed_library().module.post(f"{url}/chat/completions", json=ask, timeout=300).raise_for_status()
         finally:
             process.terminate()
-        return printed, process.communicate(timeout=20)[1]
+        return printed, process.communicate(timeout=300)[1]
 
 
 def test_it_says_what_the_server_is_and_the_modes(server):

@@ -169,7 +169,7 @@ def test_the_proxy_records_to_the_end(server, tmp_path):
         with OpenAI(base_url=url, api_key="sk-0123456789abcdef") as client:
             done = client.chat.completions.create(**ASK)
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=10)
+        process.wait(timeout=300)
     assert json.loads(done.choices[0].message.tool_calls[0].function.arguments) == {"city": "Paris"}
     (row,) = read_rows(tmp_path / "rows")
     (call,) = row.expected[0]["calls"]

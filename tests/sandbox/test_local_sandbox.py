@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import LIMITS
 
 from promptools.errors import UsageError
 from promptools.sandbox import CommandLimits, LocalSandbox
@@ -17,7 +18,7 @@ from promptools.sandbox.running.usage_watch import UsageWatch, descendants
 
 @pytest.fixture
 def sandbox(tmp_path):
-    made = LocalSandbox(tmp_path, allow_unsandboxed=True, limits=CommandLimits(timeout=20))
+    made = LocalSandbox(tmp_path, allow_unsandboxed=True, limits=CommandLimits(timeout=300))
     yield made
     made.close()
 
@@ -89,7 +90,10 @@ def test_input_that_nobody_reads_is_no_error(sandbox):
 
 
 def test_output_without_end_is_ended_and_bounded(sandbox):
-    result = sandbox.run("yes", timeout=0.3)
+    for seconds in LIMITS:
+        result = sandbox.run("yes", timeout=seconds)
+        if result.truncated:  # it had begun
+            break
     assert (result.timed_out, result.truncated, result.exit_code) == (True, True, 124)
     assert len(result.output) < 10_200
 
@@ -100,15 +104,17 @@ def test_a_command_that_closes_its_outputs_is_waited_for(sandbox, tmp_path):
 
 
 def test_a_time_out_ends_the_whole_group(sandbox, tmp_path):
-    result = sandbox.run("sleep 60 & echo $!; sleep 60", timeout=0.3)
-    assert result.timed_out
+    for seconds in LIMITS:
+        result = sandbox.run("sleep 600 & echo $!; sleep 600", timeout=seconds)
+        assert result.timed_out
+        if result.output:  # it had begun
+            break
     assert ended(int(result.output))
 
 
 def test_what_a_command_leaves_running_is_ended_and_not_waited_for(sandbox):
-    began = time.monotonic()
-    result = sandbox.run("sleep 60 & echo $!")
-    assert time.monotonic() - began < 15
+    result = sandbox.run("sleep 3600 & echo $!")  # which is longer than the limit of the command
+    assert not result.timed_out
     assert ended(int(result.output))
 
 
@@ -122,9 +128,9 @@ def test_an_exception_leaves_nothing_running(sandbox):
 
     from promptools.sandbox.running.processes import ProcessSettings, run_process
 
-    settings = ProcessSettings(arguments=["sleep", "60"], env=os.environ, watch=watch)
+    settings = ProcessSettings(arguments=["sleep", "600"], env=os.environ, watch=watch)
     with pytest.raises(KeyboardInterrupt):
-        run_process(settings, stdin=None, timeout=20, output=100)
+        run_process(settings, stdin=None, timeout=300, output=100)
     assert ended(pids[0])
 
 
@@ -137,19 +143,19 @@ def test_a_started_process_is_talked_to_and_ended(sandbox):
     process.kill()
     process.kill()  # it may have ended already
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+        thread.join(300)
         assert not thread.is_alive()
 
 
 def test_leaving_it_ends_what_was_started(tmp_path):
     with LocalSandbox(tmp_path, allow_unsandboxed=True) as sandbox:
-        process = sandbox.start("echo $$; exec sleep 60")
+        process = sandbox.start("echo $$; exec sleep 600")
         started = int(process.stdout.readline())
     assert ended(started)
 
 
 def test_memory_of_all_processes_is_counted(tmp_path):
-    code = "import os, time; b = bytearray(b'x') * 40_000_000; os.fork(); print(flush=True); time.sleep(60)"
+    code = "import os, time; b = bytearray(b'x') * 40_000_000; os.fork(); print(flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         process.stdout.readline()
@@ -166,7 +172,7 @@ def test_memory_of_all_processes_is_counted(tmp_path):
 
 def ended(process):
     """Whether a process that was killed has ended: it takes a moment. A zombie has."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         try:
             if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":

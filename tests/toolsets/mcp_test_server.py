@@ -73,7 +73,7 @@ def make_server():
 
     @server.tool()
     def slow() -> str:
-        time.sleep(8)
+        time.sleep(3600)
         return "late"
 
     @server.tool()

@@ -46,7 +46,7 @@ class Server:
                 self.served.append(number)
                 connection.sendall(HEAD + chunked(WORDS) + chunked(LAST) + (END if self.end == "at once" else b""))
                 if self.end == "told":
-                    assert self.release.wait(20)
+                    assert self.release.wait(300)
                     connection.sendall(END)
                     self.ended.set()
         self.closed.set()
@@ -86,10 +86,10 @@ def ask(family, colour, server, body, times=1):
         if b"[DONE]" in piece:
             server.release.set()
             if server.end == "told":
-                assert server.ended.wait(20)
+                assert server.ended.wait(300)
 
     def sync():
-        with intercept(family.module.Client(timeout=20), session) as http:
+        with intercept(family.module.Client(timeout=300), session) as http:
             for _ in range(times):
                 said.append(pieces := [])
                 server.release.clear()
@@ -99,7 +99,7 @@ def ask(family, colour, server, body, times=1):
                         take(pieces, piece)
 
     async def asynchronous():
-        async with intercept(family.module.AsyncClient(timeout=20), session) as http:
+        async with intercept(family.module.AsyncClient(timeout=300), session) as http:
             for _ in range(times):
                 said.append(pieces := [])
                 server.release.clear()
@@ -127,7 +127,7 @@ def test_the_end_of_the_connection_is_not_waited_for(family, colour, body):
         (said,) = ask(family, colour, server, body)
         assert said.endswith(b"data: [DONE]\n\n")
         assert b'"finish_reason":"stop"' in said.replace(b" ", b"")
-        assert server.closed.wait(20), "what is left of the connection is closed, and by the client"
+        assert server.closed.wait(300), "what is left of the connection is closed, and by the client"
 
 
 @pytest.mark.parametrize("end", ["at once", "told"])

@@ -129,12 +129,12 @@ def asked(family, colour, url, body, **settings):
     session = Session({"config": Config(), "detect": False, "max_reply": LIMIT, **settings})
     url += "/chat/completions"
     if colour == "sync":
-        with intercept(family.module.Client(timeout=20), session) as http:
+        with intercept(family.module.Client(timeout=300), session) as http:
             answer = http.post(url, json=body)
             return answer.status_code, answer.text
 
     async def go():
-        async with intercept(family.module.AsyncClient(timeout=20), session) as http:
+        async with intercept(family.module.AsyncClient(timeout=300), session) as http:
             answer = await http.post(url, json=body)
             return answer.status_code, answer.text
 
@@ -146,7 +146,7 @@ def asked(family, colour, url, body, **settings):
 def test_a_reply_without_an_end_is_an_error(family, start, part, streamed, colour):
     with endless(start, part) as server, flat():
         status, text = asked(family, colour, server.url, {**HELLO, "tools": [TOOL], "stream": streamed}, hold="all")
-        assert server.gone.wait(20)
+        assert server.gone.wait(300)
     if b"500 Oops" in start:
         assert status == 500 or "crashed" in text
     else:
@@ -186,14 +186,14 @@ PASSES = ["a gzip bomb", "a gzip bomb, streamed", "a body", "a line of an event"
 def test_what_passes_untouched_has_no_limit(family, name):
     start, part, streamed = ENDLESS[name]
     session = Session({"config": Config(), "detect": False, "max_reply": LIMIT})
-    with endless(start, part) as server, flat(), intercept(family.module.Client(timeout=20), session) as http:
+    with endless(start, part) as server, flat(), intercept(family.module.Client(timeout=300), session) as http:
         with http.stream("POST", f"{server.url}/chat/completions", json={**HELLO, "stream": streamed}) as answer:
             size = 0
             for piece in answer.iter_raw():
                 size += len(piece)
                 if size > 2 * FLAT:
                     break
-        assert server.gone.wait(20)
+        assert server.gone.wait(300)
     assert answer.status_code == (500 if name == "an error" else 200)
 
 
@@ -201,7 +201,7 @@ def test_headers_without_an_end_are_an_error(family):
     with endless(b"HTTP/1.1 200 OK\r\n", b"X-Field: x\r\n" * 1000) as server, flat():
         with pytest.raises(family.module.RemoteProtocolError):
             asked(family, "sync", server.url, {**HELLO, "tools": [TOOL]})
-        assert server.gone.wait(20)
+        assert server.gone.wait(300)
 
 
 def test_a_slow_client_holds_the_server_back():
@@ -218,8 +218,8 @@ def test_a_slow_client_holds_the_server_back():
                 request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
                 client.sendall(request % (len(body), body))
                 assert client.recv(100).startswith(b"HTTP/1.1 200")
-                assert server.full.wait(20), "the server cannot write on"
-            assert server.gone.wait(20)
+                assert server.full.wait(300), "the server cannot write on"
+            assert server.gone.wait(300)
 
 
 def test_the_limit_is_a_number_of_bytes():
@@ -297,7 +297,7 @@ def test_what_is_compressed_otherwise_passes_as_it_came_or_is_an_error(family):
     body = b"\x1b\x02\x00not really brotli"
     with endless(head(JSON, "Content-Encoding: zz", f"Content-Length: {len(body)}") + body, b"") as server:
         session = Session({"config": Config(), "detect": False})
-        with intercept(family.module.Client(timeout=20), session) as http:
+        with intercept(family.module.Client(timeout=300), session) as http:
             answer = http.post(f"{server.url}/chat/completions", json=HELLO)
             assert (answer.status_code, answer.headers["content-encoding"]) == (200, "zz")
             assert answer.content == body

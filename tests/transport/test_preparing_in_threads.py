@@ -14,7 +14,7 @@ from promptools.transport import intercept
 from promptools.transport.driver.http_library import import_library
 
 FAMILIES = [name for name in ("httpx", "httpx2") if find_spec(name)]
-PATIENCE = 30
+PATIENCE = 300
 """Seconds after which a test that hangs has failed."""
 
 

@@ -313,7 +313,7 @@ PASSED_ROUTES = [
 def test_a_server_that_stalls_on_a_route_that_passes(server, provider, route, stream):
     body = {"model": "m", "input": "hi", "prompt": "hi", "stream": stream}
     settings = {"provider": provider, "attempt_timeout": 0.3}
-    with proxy_of(server, **settings) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as http:
+    with proxy_of(server, **settings) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=300) as http:
         server.play(stalled_at_once)
         answer = http.post(route, json=body)
         server.play(stalled)

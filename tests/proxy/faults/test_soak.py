@@ -13,7 +13,7 @@ TOOL = Path(soak.__file__)
 
 def test_fifty_streams_with_faults():
     options = ["--streams", "50", "--seconds", "2", "--pause", "0.03", "--stall", "0.5"]
-    done = subprocess.run([sys.executable, TOOL, *options], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([sys.executable, TOOL, *options], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "wrong or lost: 0" in done.stdout
     assert "a fault: failed well" in done.stdout
