@@ -7,14 +7,15 @@ import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+T = TypeVar("T")
 NO_ORACLE = "NO ORACLE"
 """As in `oracle.MARK`."""
 
@@ -39,11 +40,8 @@ settings.load_profile("steady")  # nothing that the clock or chance decides: `ma
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One process more than there are cores: tests wait for time-outs and for other processes.
-
-    None more beside real servers, which are as busy as the tests (`--dist loadgroup`).
-    """
-    return (os.cpu_count() or 1) + (config.getvalue("dist") != "loadgroup")
+    """One process a core: each collects all tests, compiles all patterns and starts servers of its own."""
+    return os.cpu_count() or 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,6 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 SETTINGS = "_hypothesis_internal_use_settings"
+PLACES = 8
+"""Places at which `casebook.cuts` cuts a text with `--sample`, instead of at every one."""
 MANY = 12
 """Forms of one test up to which all are run with `--sample`."""
 LEFT_OUT = pytest.StashKey[int]()
@@ -122,14 +122,29 @@ PATIENT = (
 """Where a server is given up, or a connection taken for lost, after a second or two: a busy machine takes longer."""
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Give servers all the time, and spare the garbage collector the many thousand tests, which it would look through
     again and again for nothing.
     """
     for module, name in PATIENT:
         if module.rpartition(".")[0] in sys.modules:
             vars(importlib.import_module(module))[name] = 300.0
+    if session.config.getvalue("sample") > 1 and "casebook" in sys.modules:
+        vars(sys.modules["casebook"])["SPLIT_EVERYWHERE"] = PLACES + 1
     gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def share(request: pytest.FixtureRequest) -> Callable[[Iterable[T]], list[T]]:
+    """Of what a test goes through itself: all of it, or with `--sample` one in four, by the place alone."""
+    one_in = min(request.config.getvalue("sample"), 4)
+    return lambda items: [item for number, item in enumerate(items) if in_sample(str(number), one_in)]
+
+
+@pytest.fixture
+def little_to_collect() -> None:
+    """Have the collector look through what comes from now on only: the whole takes a tenth of a second each time."""
     gc.freeze()
 
 

@@ -98,13 +98,17 @@ def test_all_that_the_package_imports_is_declared():
     assert {"anyio", "openai", "referencing"} <= foreign
 
 
+def name_of(called):
+    return called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+
+
 def top_level_imports(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             yield node.module.partition(".")[0]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"import_module", "import_library"}:
+        elif isinstance(node, ast.Call) and name_of(node.func) in {"import_module", "import_library"}:
             yield from (
                 argument.value.partition(".")[0] for argument in node.args if isinstance(argument, ast.Constant)
             )

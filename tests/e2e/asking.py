@@ -98,7 +98,7 @@ class Proxies:
 
     def __init__(self) -> None:
         self._shared: dict[str, str] = {}
-        self._running: list[subprocess.Popen[str]] = []
+        self._running: dict[str, subprocess.Popen[str]] = {}
 
     def before(self, base_url: str, kind: str) -> str:
         """Return the URL of a proxy that all tests of the session share."""
@@ -119,13 +119,19 @@ class Proxies:
     def start(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "promptools", "serve", "--port", "0", *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self._running.append(process)
         assert process.stdout is not None
-        return next(line.split()[1] for line in process.stdout if line.startswith("listening "))
+        url = next(line.split()[1] for line in process.stdout if line.startswith("listening "))
+        self._running[url] = process
+        return url
+
+    def end(self, url: str) -> None:
+        """End one that is not shared: each costs the processor something, also while it does nothing."""
+        process = self._running.pop(url)
+        process.terminate()
+        process.wait(timeout=300)
+        assert process.stdout is not None
+        process.stdout.close()
 
     def stop(self) -> None:
-        for process in self._running:
-            process.terminate()
-            process.wait(timeout=300)
-            assert process.stdout is not None
-            process.stdout.close()
+        for url in list(self._running):
+            self.end(url)

@@ -110,19 +110,23 @@ def asked(clients: Clients, servers: Servers, request: pytest.FixtureRequest) ->
 def connect(request: pytest.FixtureRequest, proxies: Proxies) -> Iterator[Connect]:
     """Make a client whose requests go through promptools: the transport inside it, or a proxy before the server."""
     made: list[openai.OpenAI] = []
+    own: list[str] = []
 
     def make(server: Server, *, fresh: bool = False, kind: str = "llamacpp") -> openai.OpenAI:
         if request.param == "client":
             client: openai.OpenAI = OpenAI(config=default_config(server, kind), max_retries=0, timeout=300)
         else:
-            proxy = proxies.fresh if fresh else proxies.before
-            client = openai.OpenAI(base_url=proxy(server.base_url, kind), api_key="none", max_retries=0, timeout=300)
+            url = (proxies.fresh if fresh else proxies.before)(server.base_url, kind)
+            own.extend([url] * fresh)
+            client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=300)
         made.append(client)
         return client
 
     yield make
     for client in made:
         client.close()
+    for url in own:
+        proxies.end(url)
 
 
 @pytest.fixture(params=FORMS)

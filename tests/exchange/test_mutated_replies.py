@@ -1,7 +1,7 @@
 """What a server writes in fields that are not ours never costs the reply: good replies, with each field made odd."""
 
 import json
-from itertools import repeat
+from itertools import product, repeat
 
 import pytest
 from scripted import JSON, SSE, WEATHER, Answer, ask, play, target
@@ -180,26 +180,23 @@ def said_in(seen):
     return json.dumps(seen.json)
 
 
-def troubles(name, number, mutations, **how):
+def troubles(name, number, share, **how):
     """Play each mutation of a reply, and tell of those that lost what the model said, or raised."""
     bodies, written_as, facts = REPLIES[name]
     wanted = "Paris" if "call" in name else WORDS
-    for path in places(bodies[number]):
-        for odd in mutations:
-            texts = [json.dumps(each) for each in bodies]
-            texts[number] = changed(bodies[number], path, odd)
-            request = ask(*how.get("tools", [WEATHER]), stream="streamed" in name)
-            answer = written(texts, written_as)
-            try:
-                seen = play(
-                    request, repeat(answer), spare=True, target=target(**facts), front=how.get("front", CHAT_API)
-                )
-                said = said_in(seen)
-            except Exception as error:  # noqa: BLE001 - that it raises is what is looked for
-                yield f"{'.'.join(map(str, path))} = {odd[:40]}: {type(error).__name__}: {error}"[:200]
-                continue
-            if wanted not in said and not is_of_the_reply(bodies[number], path, odd):
-                yield f"{'.'.join(map(str, path))} = {odd[:40]}: {said[:200]}"
+    for path, odd in share(product(places(bodies[number]), ODD)):
+        texts = [json.dumps(each) for each in bodies]
+        texts[number] = changed(bodies[number], path, odd)
+        request = ask(*how.get("tools", [WEATHER]), stream="streamed" in name)
+        answer = written(texts, written_as)
+        try:
+            seen = play(request, repeat(answer), spare=True, target=target(**facts), front=how.get("front", CHAT_API))
+            said = said_in(seen)
+        except Exception as error:  # noqa: BLE001 - that it raises is what is looked for
+            yield f"{'.'.join(map(str, path))} = {odd[:40]}: {type(error).__name__}: {error}"[:200]
+            continue
+        if wanted not in said and not is_of_the_reply(bodies[number], path, odd):
+            yield f"{'.'.join(map(str, path))} = {odd[:40]}: {said[:200]}"
 
 
 CASES = [
@@ -211,28 +208,27 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "number"), CASES)
-def test_an_odd_field_never_breaks_a_reply(name, number):
-    assert list(troubles(name, number, ODD)) == []
+def test_an_odd_field_never_breaks_a_reply(name, number, share):
+    assert list(troubles(name, number, share)) == []
 
 
 @pytest.mark.parametrize(("name", "number"), [case for case in CASES if case[0] in {"chat", "chat, streamed"}])
-def test_a_reply_with_an_odd_field_passes_untouched(name, number):
+def test_a_reply_with_an_odd_field_passes_untouched(name, number, share):
     bodies, written_as, _ = REPLIES[name]
-    for path in places(bodies[number]):
-        for odd in ODD:
-            texts = [json.dumps(each) for each in bodies]
-            texts[number] = changed(bodies[number], path, odd)
-            answer = written(texts, written_as)
-            seen = play(ask(stream="streamed" in name), repeat(answer), spare=True)
-            assert seen.head.status == 200
-            assert seen.body == answer.body or is_of_the_reply(bodies[number], path, odd)
+    for path, odd in share(product(places(bodies[number]), ODD)):
+        texts = [json.dumps(each) for each in bodies]
+        texts[number] = changed(bodies[number], path, odd)
+        answer = written(texts, written_as)
+        seen = play(ask(stream="streamed" in name), repeat(answer), spare=True)
+        assert seen.head.status == 200
+        assert seen.body == answer.body or is_of_the_reply(bodies[number], path, odd)
 
 
 @pytest.mark.parametrize("name", ["chat", "call", "ollama"])
-def test_an_odd_field_never_breaks_a_reply_for_a_client_of_ollama(name):
-    assert list(troubles(name, 0, ODD, front=OLLAMA_API)) == []
+def test_an_odd_field_never_breaks_a_reply_for_a_client_of_ollama(name, share):
+    assert list(troubles(name, 0, share, front=OLLAMA_API)) == []
 
 
 @pytest.mark.parametrize("name", REPLIES)
-def test_an_odd_field_never_breaks_a_reply_for_a_client_of_anthropic(name):
-    assert list(troubles(name, 0, ODD, front=MESSAGES_API)) == []
+def test_an_odd_field_never_breaks_a_reply_for_a_client_of_anthropic(name, share):
+    assert list(troubles(name, 0, share, front=MESSAGES_API)) == []

@@ -18,6 +18,9 @@ TEXTS = [
 ]
 
 
+pytestmark = pytest.mark.usefixtures("little_to_collect")
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_reply_leaves_no_garbage(text):
     def streamed():

@@ -29,6 +29,9 @@ FAILURES = {
 }
 
 
+pytestmark = pytest.mark.usefixtures("little_to_collect")
+
+
 async def send_one(app, body):
     """Send a request and read its response, as a server of ASGI does; return its status."""
     done = asyncio.Event()

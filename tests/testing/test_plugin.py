@@ -16,8 +16,12 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "regression-corpus"
 HEAVY = {"openai", "pydantic", "httpx", "httpx2", "syrupy", "jsonschema", "ollama", "regex", "anyio"}
 
 
+UNUSED = ("-p", "no:anyio", "-p", "no:hypothesispytest", "-p", "no:pytest_cov")
+"""Plugins that happen to be installed here, and take half a second to load."""
+
+
 def run_pytest(folder, *arguments):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *UNUSED, *arguments]
     dropped = ("PYTEST", "COV", "PYTHONDONTWRITEBYTECODE")  # bytecode is kept, as everywhere but on some machines
     environ = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
