@@ -144,7 +144,8 @@ def test_killed_at_any_time_it_leaves_no_output_and_no_process(tmp_path):
 @pytest.mark.parametrize("started", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_interrupted(tmp_path, started):
     """While its processes start, and then while they read."""
-    write(tmp_path / "in.jsonl", [{"text": CALL * 20, "tools": [TOOL]} for _ in range(10_000)])
+    text = CALL * (20 if started > 1 else 1)  # they are busy for long
+    write(tmp_path / "in.jsonl", [{"text": text, "tools": [TOOL]} for _ in range(10_000)])
     process = subprocess.Popen(
         [sys.executable, "-m", "promptools", "reparse", "in.jsonl", "out.parquet", "--workers", "2"],
         cwd=tmp_path,
@@ -210,13 +211,13 @@ def test_no_more_lines_are_read_than_the_processes_need(tmp_path):
 
     def lines():
         nonlocal read_so_far
-        for number in range(1, 20_001):
+        for number in range(1, 6_001):
             read_so_far = number
             yield number, b'{"text": "hi"}'
 
     for done, _ in enumerate(reparse(lines(), 2), 1):
         assert read_so_far - done < 8 * 256
-    assert done == 20_000
+    assert done == 6_000
 
 
 def test_an_input_that_breaks_off_is_an_error(tmp_path):

@@ -41,7 +41,8 @@ def start(server, repo):
     return run
 
 
-def exec_call(command=APPEND):
+def exec_call(*words):
+    command = [*APPEND, *words]
     return ModelReply("I add a line.", calls=[("container.exec", {"command": command})])
 
 
@@ -77,18 +78,21 @@ def test_a_command_runs_once_the_user_has_allowed_it(server, repo, start):
     assert (repo / "notes.txt").read_text() == "one\n# more\n"
 
 
-@pytest.mark.parametrize("keys", ["n\r", "\r", "yesterday\r", "\x04"], ids=["no", "enter", "other", "end"])
-def test_a_command_that_is_refused_does_not_run_and_the_model_is_told(server, repo, start, keys):
-    server.play(exec_call(), "I leave it.")
+def test_a_command_that_is_refused_does_not_run_and_the_model_is_told(server, repo, start):
+    """By an n, by Enter alone, by another word, and by the end of the input."""
+    answers = {"n": "n\r", "enter": "\r", "other": "yesterday\r", "end": "\x04"}
+    server.play(*map(exec_call, answers), "I leave it.")
     with start("Add a line.") as terminal:
-        terminal.wait_for("? [y/N]")
-        terminal.type(keys)
+        for name, keys in answers.items():
+            terminal.wait_for(f'"{name}"]}}? [y/N]')
+            terminal.type(keys)
         assert terminal.wait() == 0
-        assert "the user does not allow this command" in terminal.text
         assert "I leave it." in terminal.text.splitlines()
         assert "+# more" not in terminal.text
     assert (repo / "notes.txt").read_text() == "one\n"
-    assert "the user does not allow this command" in server.requests[1].json["messages"][-1]["content"]
+    told = [request.json["messages"][-1]["content"] for request in server.requests[1:]]
+    assert len(told) == len(answers)
+    assert all("the user does not allow this command" in each for each in told)
 
 
 def test_two_commands_are_asked_about_one_after_the_other(server, repo, start):

@@ -184,6 +184,7 @@ def test_a_run_that_overflows_is_begun_again_with_a_stock_of_its_own(evaluate_on
     assert log[0]["usage"]["completion_tokens"] >= (10 if solved else 5), "those of runs that overflowed count, too"
 
 
+@pytest.mark.exhaustive
 def test_overflow_retries_are_a_setting_of_the_run(evaluate_on):
     assert evaluate_on([OVERFLOW])[2][0]["ended"].startswith("MaxContextWindowOverflow: ")
     status, printed, _ = evaluate_on([], "--overflow-retries", "1")

@@ -283,7 +283,7 @@ def test_a_header_without_an_end_is_not_held_in_memory(server, piece):
 
     server.play(completion())
     with serving(proxy(server), _http_protocol()) as port:
-        with socket.create_connection(("127.0.0.1", port), 20) as client:
+        with socket.create_connection(("127.0.0.1", port), 300) as client:
             client.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nx: ".encode())
             with pytest.raises(ConnectionError):
                 client.sendall(piece * (99 * HEADER_BUFFER // len(piece)))

@@ -39,7 +39,7 @@ class Odd:
 
     def _reply(self, connection):
         with connection:
-            connection.settimeout(5)
+            connection.settimeout(300)
             read = b""
             while b"\r\n\r\n" not in read:
                 read += connection.recv(65536)

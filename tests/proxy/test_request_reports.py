@@ -145,7 +145,7 @@ def test_a_client_that_leaves(server):
     reports = Reports()
     proxy = Proxy(base_url=server.url, config=Config(), detect=False, extensions=[reports])
     with serving(proxy) as port:
-        with socket.create_connection(("127.0.0.1", port), 20) as client:
+        with socket.create_connection(("127.0.0.1", port), 300) as client:
             client.sendall(request("GET /v1/models HTTP/1.1", "Host: localhost"))
             assert client.recv(65536)
         assert reports.next() == ("models", "GET", 200, "disconnected")
@@ -162,12 +162,12 @@ def test_what_is_cut_when_the_proxy_stops(server, pieces, status):
     hang = Answer(pieces=pieces, first=began.set, then="hang")
     server.play(hang if pieces else Answer(pieces=(b"{}",), first=lambda: began.set() or over.wait(300)))
     proxy = Proxy(base_url=server.url, config=Config(), detect=False, extensions=[reports])
-    with serving(proxy) as port, socket.create_connection(("127.0.0.1", port), 20) as client:
+    with serving(proxy) as port, socket.create_connection(("127.0.0.1", port), 300) as client:
         client.sendall(request("GET /v1/models HTTP/1.1", "Host: localhost"))
         assert began.wait(300)
         if pieces:
             client.recv(65536)
-        asyncio.run_coroutine_threadsafe(reports.drain(0), reports.loop).result(20)
+        asyncio.run_coroutine_threadsafe(reports.drain(0), reports.loop).result(300)
         assert reports.next() == ("models", "GET", status, "shutting_down")
         over.set()
 

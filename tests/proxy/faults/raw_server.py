@@ -38,7 +38,7 @@ class RawServer:
 
     def _serve(self, connection):
         with connection:
-            connection.settimeout(60)
+            connection.settimeout(300)
             try:
                 request = self._read(connection)
                 if request is not None:
