@@ -112,6 +112,8 @@ def sampled(items: list[pytest.Item], one_in: int) -> list[pytest.Item]:
     return kept
 
 
+INSTALLED = {"ollama", "vllm", "chromium", "redis", "bubblewrap", "swebench", "ray", "templates", "models", "oracle"}
+"""Marks of tests that may have something installed while they run."""
 PATIENT = (
     ("promptools.exchange.upstream.detection", "PROBE_TIMEOUT"),
     ("promptools.proxy.operations.health", "PROBE_TIMEOUT"),
@@ -140,6 +142,22 @@ def share(request: pytest.FixtureRequest) -> Callable[[Iterable[T]], list[T]]:
     """Of what a test goes through itself: all of it, or with `--sample` one in four, by the place alone."""
     one_in = min(request.config.getvalue("sample"), 4)
     return lambda items: [item for number, item in enumerate(items) if in_sample(str(number), one_in)]
+
+
+@pytest.fixture(autouse=True)
+def quick_to_make(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let HTTP clients of tests with llama.cpp load one certificate: all of them take twenty milliseconds each time.
+
+    Tests with `upstream.running()` do so, too. Those that install something need the certificates.
+    """
+    marks = {mark.name for mark in request.node.iter_markers()}
+    if "e2e" not in marks or marks & INSTALLED:
+        yield
+        return
+    from upstream import few_certificates
+
+    with few_certificates():
+        yield
 
 
 @pytest.fixture

@@ -70,14 +70,25 @@ def planned(items: Iterable[pytest.Item]) -> Iterator[Question]:
     all the others.
     """
     for item in items:
-        if "asked" in getattr(item, "fixturenames", ()) and not (shared() and server_of(item.nodeid) is None):
-            told: dict[str, Any] = getattr(item, "callspec").params  # noqa: B009 - an Item has none, a Function does
+        told = parameters(item)
+        if isinstance(told.get("case"), Case) and not (shared() and server_of(item.nodeid) is None):
             mark = item.get_closest_marker("asks")
             for way in mark.args if mark else [told["way"]]:
                 if way == "raw" and not is_raw(told["rig"], told["case"]):
                     continue
                 for form in [told["form"]] if "form" in told else FORMS:
                     yield Question(told["rig"], told["case"], way, form)
+
+
+def cases(items: Iterable[pytest.Item]) -> list[Case]:
+    """Return the rows that tests have as a parameter."""
+    found = (parameters(item).get("case") for item in items)
+    return [case for case in found if isinstance(case, Case)]
+
+
+def parameters(item: pytest.Item) -> dict[str, Any]:
+    """Return those of a test; it may have none."""
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 def is_raw(rig: Rig, case: Case) -> bool:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
-from asking import FORMS, Form, Proxies
+from asking import Form, Proxies
 from configs import config_of, told_of
 from rigs import Rig, Servers
-from table import CASES, Case
+from table import Case
 
 from promptools.client import OpenAI
 from promptools.fallback import Breaker
@@ -26,8 +26,10 @@ def provider(case: Case, form: Form) -> str:
 class Clients:
     """One of a kind for each server; whoever asks for one gets it without memory of earlier failures."""
 
-    def __init__(self, servers: Servers, proxies: Proxies, folder: Callable[[str], Path]) -> None:
-        self._servers, self._proxies, self._folder = servers, proxies, folder
+    def __init__(
+        self, servers: Servers, proxies: Proxies, folder: Callable[[str], Path], providers: Iterable[str]
+    ) -> None:
+        self._servers, self._proxies, self._folder, self._providers = servers, proxies, folder, list(providers)
         self._made: dict[tuple[str, str], openai.OpenAI] = {}
 
     def straight(self, rig: Rig) -> openai.OpenAI:
@@ -58,9 +60,9 @@ class Clients:
         return self._made[rig.name, kind]
 
     def _config(self, rig: Rig) -> Path:
-        """Write a config with a provider for each case, all at the one server."""
+        """Write a config with a provider for each case that is asked, all at the one server."""
         url = self._servers[rig.name].base_url
-        names = [json.dumps(provider(case, form)) for case in CASES for form in FORMS]
+        names = list(map(json.dumps, self._providers))
         told = [f"[providers.{name}]\n{told_of(rig.kind, url)}" for name in names]
         path = self._folder(f"{rig.name}-proxy") / "promptools.toml"
         path.write_text("\n".join([f"default_provider = {names[0]}\n", *told]), encoding="utf-8")

@@ -10,9 +10,9 @@ import openai
 import pytest
 import rig_ollama
 import rig_vllm
-from asked import Asked, planned
+from asked import Asked, cases, planned
 from asking import FORMS, Got, Proxies
-from clients import Clients
+from clients import Clients, provider
 from configs import default_config
 from rigs import Servers
 
@@ -93,8 +93,11 @@ def proxies() -> Iterator[Proxies]:
 
 
 @pytest.fixture(scope="session")
-def clients(servers: Servers, proxies: Proxies, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
-    made = Clients(servers, proxies, tmp_path_factory.mktemp)
+def clients(
+    request: pytest.FixtureRequest, servers: Servers, proxies: Proxies, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Clients]:
+    wanted = {provider(case, form) for case in cases(request.session.items) for form in FORMS}
+    made = Clients(servers, proxies, tmp_path_factory.mktemp, sorted(wanted))
     yield made
     made.close()
 

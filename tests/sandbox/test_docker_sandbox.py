@@ -5,7 +5,6 @@ import shutil
 import socket
 import subprocess
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
@@ -223,10 +222,8 @@ def test_a_real_container_confines(sandbox, monkeypatch, tmp_path):
 
 
 def test_a_time_out_in_a_real_container(sandbox):
-    began = time.monotonic()
-    assert sandbox.run("sleep 50 & sleep 50", timeout=0.5).timed_out
-    assert time.monotonic() - began < 15
-    assert "sleep 50" not in sandbox.run("ps -ef").output
+    assert sandbox.run("sleep 5000 & sleep 5000", timeout=0.5).timed_out
+    assert "sleep 5000" not in sandbox.run("ps -ef").output
 
 
 def test_limits_of_a_real_container(sandbox):

@@ -397,7 +397,7 @@ def test_a_cancelled_task_closes_the_upstream(server, family, answer):
 def test_the_client_it_was_copied_from_stays_as_it_was(server, family):
     server.play(completion())
     seen = []
-    original = family.module.Client(event_hooks={"request": [lambda r: seen.append(r.url.path)]}, timeout=7)
+    original = family.module.Client(event_hooks={"request": [lambda r: seen.append(r.url.path)]}, timeout=LONG)
     before = dict(original.__dict__)
     carried = intercept(original, plain)
     assert original.__dict__ == before
