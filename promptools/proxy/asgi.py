@@ -24,6 +24,8 @@ HOP_BY_HOP_FIELDS = frozenset(
 """Hop-by-hop fields, which are never forwarded (RFC 9110, section 7.6.1)."""
 
 
+WITHOUT_BODY = frozenset({204, 304})
+"""Statuses whose responses have no body, whatever their fields say (RFC 9112, section 6.3)."""
 UPSTREAM_STATUS_FIELD = b"x-promptools-upstream-status"
 """Holds an upstream status that is no valid HTTP status code; the response is sent as a 502."""
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -66,13 +68,16 @@ async def send_head(send: Send, status: int, headers: Fields) -> None:
     """Send the head of a response.
 
     ASGI servers fail on a status outside of 200 to 599 and on malformed fields. So an upstream response with such a
-    status becomes a 502 with the same body, and malformed fields are dropped.
+    status becomes a 502 with the same body, and malformed fields are dropped. The length of a response that has no body
+    is dropped too: a 304 may state that of the response to a GET, and uvicorn breaks the connection if it is not sent.
     """
     fields = [
         (name.lower(), value.strip(b" \t"))
         for name, value in headers
         if _TOKEN.fullmatch(name) and not _LINE_BREAK.search(value)
     ]
+    if status in WITHOUT_BODY:
+        fields = [pair for pair in fields if pair[0] != b"content-length"]
     if not 200 <= status <= 599:
         fields, status = [*fields, (UPSTREAM_STATUS_FIELD, str(status).encode())], 502
     await send({"type": "http.response.start", "status": status, "headers": fields})

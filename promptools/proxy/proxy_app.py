@@ -91,12 +91,15 @@ class Proxy(ServedProperties):
             api_keys=(*as_values(api_keys),),
             allowed_hosts=(*as_values(allowed_hosts),),
         )
-        self._client = UpstreamClient(http_client)
-        self.served = serve_config(session, self._arguments, self._client.library.module, self._client.run_probe)
+        self.upstream_client = UpstreamClient(http_client)
+        """Sends the requests to the servers."""
+        self.served = serve_config(
+            session, self._arguments, self.upstream_client.library.module, self.upstream_client.run_probe
+        )
         """What it serves now; a reload replaces it."""
         redis_url = redis_url or session.config.proxy.redis_url
         self._shared = SharedState(redis_url, session) if redis_url else None
-        self._sender = RequestSender(self._client, self._shared)
+        self._sender = RequestSender(self.upstream_client, self._shared)
         self._apply_limits()
         self.in_flight = RequestsInFlight()
         self.draining = False
@@ -112,8 +115,8 @@ class Proxy(ServedProperties):
         providers that did not change.
         """
         session, old = self.session.with_settings({"config": config}), self.served
-        library = self._client.library.module
-        self.served = serve_config(session, self._arguments, library, self._client.run_probe, old.table)
+        library = self.upstream_client.library.module
+        self.served = serve_config(session, self._arguments, library, self.upstream_client.run_probe, old.table)
         forget_changed(old.session.config, self.session)
         self._apply_limits(old)
 
@@ -148,12 +151,7 @@ class Proxy(ServedProperties):
 
     async def aclose(self) -> None:
         """Close the connections to the server, unless the HTTP client is the caller's."""
-        await self._client.aclose()
-
-    @property
-    def http(self) -> Any:
-        """The HTTP client, created on first use."""
-        return self._client.http
+        await self.upstream_client.aclose()
 
     async def __aenter__(self) -> Self:
         """Start the extensions, in an application that the proxy is mounted in."""

@@ -259,7 +259,7 @@ def test_one_users_cookie_is_never_sent_for_another(server, http, path):
             ask(http, port, path)
             http.cookies.clear()
     assert [seen.headers["cookie"] for seen in server.seen] == [None] * len(server.seen)
-    assert not list(app.http.cookies.jar)
+    assert not list(app.upstream_client.http.cookies.jar)
 
 
 # -- another provider

@@ -426,7 +426,7 @@ def test_on_trio_httpx_sends_the_requests():
                 proxy = Proxy(base_url=f"http://127.0.0.1:{port}/v1", config=Config(), detect=False)
                 scope = {"type": "http", "method": "POST", "path": CHAT, "headers": [(b"host", b"localhost")]}
                 await proxy(scope, receive, send)
-                assert proxy._client.direct is None
+                assert proxy.upstream_client.direct is None
                 await proxy.aclose()
                 tasks.cancel_scope.cancel()
         return sent
@@ -487,7 +487,7 @@ def test_the_proxy_uses_it_under_uvicorn():
         proxy = Proxy(base_url=f"{urls[0]}/v1", config=Config(), detect=False)
         with serving(proxy) as port:
             status, said = raw(port, request(f"POST {CHAT} HTTP/1.1", "Host: localhost", body=HELLO))
-            assert (status, proxy._client.direct is not None) == (200, True)
+            assert (status, proxy.upstream_client.direct is not None) == (200, True)
             assert said.endswith(body)
     finally:
         done.set()

@@ -252,7 +252,7 @@ def test_a_proxy_before_nothing_is_refused():
 
 def test_lifespan_and_websockets():
     app = Proxy(base_url="http://127.0.0.1:1/v1", config=Config())
-    assert app.http is app.http
+    assert app.upstream_client.http is app.upstream_client.http
     sent = []
 
     async def go():

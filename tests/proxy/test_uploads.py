@@ -17,7 +17,6 @@ from upstream import few_certificates
 
 from promptools.profiles import Config
 from promptools.proxy import Proxy
-from promptools.proxy.upstream.duplex import begins_final_response
 from promptools.transport import installed_library
 
 pytestmark = pytest.mark.exhaustive
@@ -429,24 +428,6 @@ def test_a_body_that_was_not_announced_goes_on_too():
     asyncio.run(go())
     assert [body for body, _ in seen] == [b"whole", b"in pieces", b""]
     assert [headers.get("transfer-encoding") for _, headers in seen] == [None, "chunked", None]
-
-
-@pytest.mark.parametrize(
-    ("data", "begins"),
-    [
-        (b"", False),
-        (b"HTTP/1.1 ", False),
-        (b"HTTP/1.1 1", False),
-        (b"HTTP/1.1 100 Continue\r\n\r\n", False),
-        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nA: b\r\n\r\nHTTP", False),
-        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 4", True),
-        (b"HTTP/1.1 413 Too Large", True),
-        (b"no HTTP at all", True),
-        (b"HTTP/1.1 100 Continue\r\nA: " + b"b" * (1 << 16), True),
-    ],
-)
-def test_interim_answers_are_no_beginning_of_the_answer(data, begins):
-    assert begins_final_response(data) is begins
 
 
 def test_the_errors_of_a_refused_body_are_json():

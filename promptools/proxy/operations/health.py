@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
 from promptools.proxy.extension import Extension
-from promptools.transport import library_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,15 +91,9 @@ class Health(Extension):
     async def _ask(self, address: UpstreamAddress, authorization: str | None) -> bool:
         """Ask a server for its models; any answer but a 5xx counts: a server that loads its model answers 503."""
         assert self._proxy is not None
-        http = self._proxy.http
-        headers = {"authorization": authorization} if authorization else {}
-        try:
-            response: Any = await http.get(
-                address.url(_MODELS_PATH, ""), headers=headers, timeout=PROBE_TIMEOUT, follow_redirects=False
-            )
-        except library_of(http).module.RequestError:
-            return False
-        return bool(response.status_code < 500)
+        fields = [(b"authorization", authorization.encode("latin-1"))] if authorization else []
+        status = await self._proxy.upstream_client.status_of(address.url(_MODELS_PATH, ""), fields, PROBE_TIMEOUT)
+        return status is not None and status < 500
 
 
 def _json_response(status: int, body: dict[str, str]) -> Response:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from promptools.exchange import Head
-from promptools.proxy.asgi import send_head
+from promptools.proxy.asgi import end_to_end_fields, send_head
 from promptools.transport.driver.http_library import encode_headers
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class ExchangeRelay:
     async def _write(self, item: Head | bytes) -> None:
         self.has_begun = True
         if isinstance(item, Head):
-            await send_head(self._send, item.status, encode_headers(item.headers))
+            await send_head(self._send, item.status, end_to_end_fields(encode_headers(item.headers)))
         else:
             await self._send({"type": "http.response.body", "body": item, "more_body": not self.has_ended})
 

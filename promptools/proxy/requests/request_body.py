@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from promptools.proxy.asgi import Message, Receive, Scope, Send
-    from promptools.proxy.upstream.duplex import DuplexStream
 
 DRAIN_SECONDS = 2.0
 """Seconds for which the rest of a body is read and dropped once the response has been sent."""
@@ -23,9 +21,6 @@ WATCH_SECONDS = 0.02
 """Seconds from a complete body to the watch for the client's disconnect: a fast response needs none, and no task."""
 _MAX_DIGITS = 20
 _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding", b"expect"})
-
-STREAMED_BODY: ContextVar[RequestBody | None] = ContextVar("promptools_streamed_body", default=None)
-"""The body that this task is streaming upstream."""
 
 
 class RequestBody:
@@ -55,15 +50,13 @@ class RequestBody:
         """Whether nobody reads it any more here."""
         self.on_abandoned: Callable[[float], None] = _do_nothing
         """Called once nobody reads the body any more, with the seconds after which to wait for the disconnect."""
-        self.upstream: DuplexStream | None = None
-        """The connection that the body is written to, once it is known."""
 
-    async def for_http_library(self) -> RequestBody | bytes | None:
-        """Return the body in a form that the HTTP library accepts; None if there is none."""
+    async def to_forward(self) -> RequestBody | bytes:
+        """Return the body in the form in which it is sent on: whole and in bytes if there is none."""
         if self._declared:
             return self
         self._first_piece = await anext(self, b"")  # HTTP/2 may have a body without declaring one
-        return (self._first_piece or None) if self._complete else self
+        return self._first_piece if self._complete else self
 
     async def read(self, limit: int) -> bytes:
         """Read the whole body, which is kept; raise `DisconnectedError` if the client disconnects first.
@@ -105,9 +98,7 @@ class RequestBody:
             return first
         if self._complete:
             raise StopAsyncIteration
-        message = await (
-            self._receive_message() if self.upstream is None else self.upstream.until_response(self._receive_message)
-        )
+        message = await self._receive_message()
         if message["type"] == "http.disconnect":
             raise DisconnectedError
         piece: bytes = message.get("body", b"")
@@ -154,11 +145,9 @@ class RequestBody:
 @contextmanager
 def streaming_body(body: RequestBody) -> Generator[None]:
     """Mark the body that is streamed in this block; what has not arrived at its end is no longer wanted."""
-    token = STREAMED_BODY.set(body)
     try:
         yield
     finally:
-        STREAMED_BODY.reset(token)
         body.abandon()
 
 

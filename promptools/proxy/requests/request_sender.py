@@ -28,6 +28,7 @@ from promptools.proxy.upstream.forwarded_fields import (
     client_authorization,
     decode_fields,
     forwarded_fields,
+    owner_of_connections,
     replace_fields,
 )
 from promptools.transport import with_error_boundary
@@ -122,7 +123,9 @@ class RequestSender:
             nonlocal begun, ended
             started = served.session(request, endpoint, route, at, owner, incoming.in_flight.use_api)
             exchange = with_error_boundary(started, endpoint.api, may_decline=endpoint.may_decline)
-            driver = self._client.driver(exchange, authorization, read_body=read_body)
+            driver = self._client.driver(
+                exchange, authorization, owner_of_connections(incoming.scope), read_body=read_body
+            )
             writer = relay.ExchangeRelay(driver, send, failover)
             tasks.start(writer.tick, after=relay.TICK_SECONDS)
             try:
@@ -142,9 +145,9 @@ class RequestSender:
         body, router = incoming.body, incoming.router
         incoming.in_flight.passes = True
         if router is None:
-            await self._pass_through(incoming, incoming.url, await body.for_http_library(), send)
+            await self._pass_through(incoming, incoming.url, await body.to_forward(), send)
             return
-        content = await incoming.peek() or await body.for_http_library()
+        content = await incoming.peek() or await body.to_forward()
         work = partial(self._pass_through, incoming)
         await router.pass_through(incoming.method, content, work, self._client.library.module, send)
 
@@ -154,15 +157,14 @@ class RequestSender:
         fields = client_fields = forwarded_fields(incoming.served, incoming.scope)
         if router is not None:
             fields = replace_fields(fields, router.credentials(decode_fields(fields)))
-        if body.length is not None and not isinstance(content, bytes):
-            fields.append((b"content-length", str(body.length).encode()))
-        extensions = self._client.extensions_within(incoming.served.session.context.attempt_timeout)
-        request = self._client.library.module.Request(
-            incoming.method, url, headers=fields, content=content, extensions=extensions
+        timeout = incoming.served.session.context.attempt_timeout
+        request = self._client.build_request(incoming.method, url, fields, content, timeout)
+        authorization, owner = (
+            client_authorization(incoming.served, client_fields),
+            owner_of_connections(incoming.scope),
         )
-        authorization = client_authorization(incoming.served, client_fields)
         with streaming_body(body):
-            response = await self._client.send(request, client_authorization=authorization)
+            response = await self._client.send(request, client_authorization=authorization, owner=owner)
         try:
             if router is not None and router.failover.rejects(response.status_code, ()):
                 return False

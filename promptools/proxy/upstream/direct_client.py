@@ -1,12 +1,18 @@
-"""The client that sends the requests of exchanges: connections of its own to each server, and httpx where it must.
+"""The client that sends the proxy's requests: connections of its own to each server, and an HTTP library where it must.
 
 It needs asyncio and httptools. Elsewhere, and for a server that the environment's settings (`HTTPS_PROXY`) put beyond a
-proxy, httpx sends the requests. TLS uses httpx's context, so certificates come from the same places.
+proxy, httpx sends the requests, each over a connection that is never used again. TLS uses httpx's context, so
+certificates come from the same places.
+
+A connection carries the requests of one owner only: what a server sends too late to be noticed before the next request
+can reach nobody but the user whom it was meant for. A server that was seen sending more than a response gets a new
+connection for each request, for `DISTRUST_SECONDS`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections import deque
 from dataclasses import dataclass, field
@@ -18,7 +24,7 @@ from promptools.transport.driver.http_library import HttpLibrary, encode_headers
 
 if TYPE_CHECKING:
     from promptools.exchange import Headers
-    from promptools.proxy.upstream.http1_connection import Http1Connection
+    from promptools.proxy.upstream.http1_connection import Http1Connection, StreamedBody
 
 KEEP_ALIVE_SECONDS = 4.0
 """Seconds for which an idle connection is kept; uvicorn, llama.cpp and Node close one after five."""
@@ -29,8 +35,14 @@ MAX_CACHED_URLS = 256
 MAX_CACHED_URL_LENGTH = 1024
 LARGE_BODY = 1 << 16
 """Bytes from which a body is not copied to be sent in one piece with its head."""
+DISTRUST_SECONDS = 600.0
+"""Seconds for which connections to a server are not reused after it has sent more than a response."""
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods whose requests change nothing, so that they may be sent twice (RFC 9110, section 9.2.1)."""
 _PORTS = {"http": 80, "https": 443}
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_HEAD = re.compile(rb"%b [!-~]+ HTTP/1\.1(?:\r\n%b: [^\0\r\n]*)+" % (_TOKEN, _TOKEN))
 
 
 class DirectRequest:
@@ -42,7 +54,7 @@ class DirectRequest:
         method: str,
         url: str,
         fields: list[tuple[bytes, bytes]],
-        body: bytes,
+        body: bytes | StreamedBody,
         extensions: Any,
     ) -> None:
         from promptools.proxy.upstream.http1_connection import Fields
@@ -58,6 +70,15 @@ class DirectRequest:
     def url(self) -> Any:
         """The URL, as the HTTP library parses it."""
         return self._library.module.URL(self.address)
+
+    def for_library(self) -> Any:
+        """Return the request as one of the HTTP library."""
+        module, body, fields = self._library.module, self.content, self.headers.raw
+        if not isinstance(body, bytes) and body.length is not None:
+            fields = [*fields, (b"content-length", b"%d" % body.length)]
+        return module.Request(
+            self.method, self.address, headers=fields, content=body or None, extensions=self.extensions
+        )
 
 
 class DirectLibrary(HttpLibrary):
@@ -80,6 +101,8 @@ class _UpstreamServer:
     via_proxy: bool
     """Whether the environment puts a proxy before it."""
     idle: deque[Http1Connection] = field(default_factory=deque["Http1Connection"])
+    distrusted_until: float = 0.0
+    """Until when no connection is reused, by the event loop's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +115,7 @@ class _Target:
 
 
 class DirectClient:
-    """Sends requests with whole bodies over HTTP/1.1; follows no redirects, and stores no cookies."""
+    """Sends requests over HTTP/1.1; follows no redirects, and stores no cookies."""
 
     def __init__(self, http: Any) -> None:
         library = library_of(http)
@@ -102,27 +125,42 @@ class DirectClient:
         self._servers: dict[tuple[str, str, int], _UpstreamServer] = {}
         self._tls: ssl.SSLContext | None = None
 
-    async def send(self, request: Any) -> Any:
-        """Send a request; return the response once its head has arrived. Raises the HTTP library's errors."""
+    async def send(self, request: Any, owner: bytes = b"") -> Any:
+        """Send a request; return the response once its head has arrived. Raises the HTTP library's errors.
+
+        A request without a body that changes nothing is sent again if the server was closing the connection.
+        """
         if not isinstance(request, DirectRequest):
-            return await self._http.send(request, stream=True, follow_redirects=False)
+            return await send_with_library(self._http, request)
         target = self._targets.get(request.address) or self._locate(request.address)
         if target.server.via_proxy:
-            build = self.library.module.Request
-            fields, body, extensions = request.headers.raw, request.content, request.extensions
-            sent = build(request.method, request.address, headers=fields, content=body, extensions=extensions)
-            return await self._http.send(sent, stream=True, follow_redirects=False)
+            return await send_with_library(self._http, request.for_library())
         data = self._encode(request, target)
+        streamed = None if isinstance(request.content, bytes) else request.content
         timeouts: dict[str, float | None] = request.extensions.get("timeout") or {}
-        connection = self._idle_connection(target.server)
+        module = self.library.module
+        while True:
+            connection = await self._connection(request, target.server, owner)
+            try:
+                return await connection.send(data, module, timeouts, method=request.method, body=streamed)
+            except module.RequestError:
+                is_stale = connection.is_reused and connection.closed_unanswered
+                if not is_stale or request.content or request.method not in _SAFE_METHODS:
+                    raise
+
+    async def _connection(self, request: DirectRequest, server: _UpstreamServer, owner: bytes) -> Http1Connection:
+        """Return a connection that is idle, or a new one."""
+        timeouts: dict[str, float | None] = request.extensions.get("timeout") or {}
         trace = request.extensions.get("trace")
+        connection = self._idle_connection(server, owner)
         if connection is None:
-            connection = await self._connect(target.server, timeouts.get("connect"))
+            connection = await self._connect(server, timeouts.get("connect"))
+            connection.owner = owner
             if trace is not None:
                 await trace("connection.connect_tcp.complete", {})
         elif trace is not None:
             await trace("http11.send_request_headers.started", {})
-        return await connection.send(data, self.library.module, timeouts.get("read"))
+        return connection
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -150,28 +188,38 @@ class DirectClient:
         return target
 
     def _encode(self, request: DirectRequest, target: _Target) -> list[bytes]:
-        """Return the request's bytes; raise `LocalProtocolError` for a field that would end before its line does."""
+        """Return the bytes of a request, without a body that is streamed.
+
+        Raises `LocalProtocolError` for a method or a field that would end before its line does.
+        """
         body = request.content
-        lines = [b"%b %b HTTP/1.1" % (request.method.encode("ascii"), target.path), b"Host: " + target.host_field]
+        lines = [b"%b %b HTTP/1.1" % (request.method.encode("latin-1"), target.path), b"Host: " + target.host_field]
         lines += [b"%b: %b" % pair for pair in request.headers.raw if pair[0].lower() != b"host"]
-        if body or request.method in _METHODS_WITH_BODY:
-            lines.append(b"Content-Length: %d" % len(body))
+        if isinstance(body, bytes):
+            if body or request.method in _METHODS_WITH_BODY:
+                lines.append(b"Content-Length: %d" % len(body))
+        elif body.length is None:
+            lines.append(b"Transfer-Encoding: chunked")
+        else:
+            lines.append(b"Content-Length: %d" % body.length)
         head = b"\r\n".join(lines)
-        if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1 or b"\0" in head:
-            raise self.library.module.LocalProtocolError("a header field holds a line break or a null character")
+        if not _HEAD.fullmatch(head) or head.count(b"\n") != len(lines) - 1:
+            raise self.library.module.LocalProtocolError("the method or a header field holds what HTTP does not allow")
         head += b"\r\n\r\n"
+        if not isinstance(body, bytes):
+            return [head]
         return [head, body] if len(body) > LARGE_BODY else [head + body]
 
-    def _idle_connection(self, server: _UpstreamServer) -> Http1Connection | None:
-        """Return the connection that was used last, if it is still usable; close those that have been idle too long."""
+    def _idle_connection(self, server: _UpstreamServer, owner: bytes) -> Http1Connection | None:
+        """Return the owner's connection that was used last, if it is still usable; close what is idle for too long."""
         loop = asyncio.get_running_loop()
         until = loop.time() - KEEP_ALIVE_SECONDS
         while server.idle and (server.idle[0].loop is not loop or server.idle[0].idle_since < until):
             expired = server.idle.popleft()
             if expired.loop is loop:
                 expired.close()
-        while server.idle:
-            connection = server.idle.pop()
+        for connection in [idle for idle in reversed(server.idle) if idle.owner == owner]:
+            server.idle.remove(connection)
             if connection.is_usable():
                 return connection
             connection.close()
@@ -183,18 +231,26 @@ class DirectClient:
         module, loop = self.library.module, asyncio.get_running_loop()
 
         def on_idle(connection: Http1Connection) -> None:
-            if len(server.idle) >= MAX_IDLE:
+            connection.idle_since = loop.time()
+            if connection.idle_since < server.distrusted_until:
                 connection.close()
                 return
-            connection.idle_since = loop.time()
+            if len(server.idle) >= MAX_IDLE:
+                server.idle.popleft().close()
             server.idle.append(connection)
 
         def on_lost(connection: Http1Connection) -> None:
             if connection in server.idle:
                 server.idle.remove(connection)
 
+        def on_surplus() -> None:
+            server.distrusted_until = loop.time() + DISTRUST_SECONDS
+            for connection in tuple(server.idle):
+                connection.close()
+            server.idle.clear()
+
         def build() -> Http1Connection:
-            return Http1Connection(loop, on_idle, on_lost)
+            return Http1Connection(loop, on_idle, on_lost, on_surplus)
 
         tls = self._tls_context() if server.scheme == "https" else None
         try:
@@ -212,6 +268,18 @@ class DirectClient:
             context.set_alpn_protocols(["http/1.1"])
             self._tls = context
         return self._tls
+
+
+async def send_with_library(http: Any, request: Any) -> Any:
+    """Send a request with an HTTP library's client, over a connection that is not used again.
+
+    Both libraries would read what a server sends beyond a response as the answer to the next request. HTTP/2 has frames
+    that belong to one request each, and no such field.
+    """
+    pool = getattr(http._transport_for_url(request.url), "_pool", None)  # noqa: SLF001 - as in the interceptor
+    if not getattr(pool, "_http2", False):
+        request.headers["connection"] = "close"
+    return await http.send(request, stream=True, follow_redirects=False)
 
 
 def can_send_directly() -> bool:

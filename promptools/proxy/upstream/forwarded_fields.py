@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from promptools.proxy.admission.access import KEY_FIELDS
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from promptools.proxy.served_config import ServedConfig
 
 LIBRARY_FIELDS = frozenset({b"host", b"content-length", b"expect"})
-"""Fields that the HTTP library sets itself for the server."""
+"""Fields that the HTTP client sets itself for the server."""
 ACCOUNT_FIELDS = frozenset({b"openai-organization", b"openai-project"})
 """Fields that name the account that pays; they belong to the client's own key."""
 ACCEPT_ENCODING = b"accept-encoding"
@@ -33,6 +34,12 @@ def forwarded_fields(served: ServedConfig, scope: Scope) -> list[tuple[bytes, by
         return fields
     forwarded = [_readable(name, value) for name, value in fields if name.lower() not in KEY_FIELDS | ACCOUNT_FIELDS]
     return [*forwarded, *([(b"authorization", served.authorization.encode())] if served.authorization else [])]
+
+
+def owner_of_connections(scope: Scope) -> bytes:
+    """Return a digest of the keys in a client's request: users with different keys share no connection to a server."""
+    keys = sorted((name.lower(), value) for name, value in scope["headers"] if name.lower() in KEY_FIELDS)
+    return blake2b(repr(keys).encode(), digest_size=16).digest() if keys else b""
 
 
 def replace_fields(fields: list[tuple[bytes, bytes]], replaced: Headers) -> list[tuple[bytes, bytes]]:

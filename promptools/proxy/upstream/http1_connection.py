@@ -3,14 +3,19 @@
 httpx and httpcore read a response with h11, in Python, through a dozen layers; that was half of the processor time of a
 request through the proxy. Here the event loop hands what arrives to the parser, and the parser to `DirectResponse`.
 
-    request     written at once, head and body; an exchange has the whole of it
+    request     written at once, or its head at once and its body piece by piece as it comes, with the connection being
+                read meanwhile: a server may answer before it has the whole request (401, 413), and reads no more
     response    its head resolves `DirectResponse.head`; its body is buffered until `__anext__` takes all of it.
                 Above `MAX_BUFFERED` bytes reading pauses, so that a slow client slows the server down
-    end         by the parser or, for a body without a declared length, by the end of the connection. At the end the
-                connection is idle again, even if the body has not been taken yet
+    end         by the parser, or, for a body without a declared length, by the end of the connection (RFC 9112, section
+                6.3). At the end the connection is idle again, even if the body has not been taken yet
 
-Nothing is resent here: a server may close an idle connection at any time. One that has been closed is not used again;
-a request that was sent at that moment is sent again by the driver.
+What a server sends beyond a response must never become the answer to another request. So a connection is used again
+only if the response had a body of a stated length and ended with the last byte that arrived, the request was written
+wholly before, and the server did not announce that it closes. Whatever arrives on an idle connection closes it. Errors
+never quote what was received. `docs/why/proxy-safety.md` has the reasons.
+
+Nothing is resent here: a server may close an idle connection at any time. One that has been closed is not used again.
 Errors are those of httpx, by which the driver classifies failures. Interim responses (1xx) are skipped.
 """
 
@@ -18,19 +23,33 @@ from __future__ import annotations
 
 import asyncio
 import select
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+import anyio
 import httptools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
 MAX_BUFFERED = 1 << 16
 """Bytes of a body from which reading pauses until they are taken."""
 MAX_HEAD = 1 << 17
-"""Maximum number of bytes of a response's head."""
+"""Maximum number of bytes of a response's head, and of what surrounds its body: chunk extensions and trailers."""
+MAX_FRAMING = 16
+"""Bytes of framing that each byte of a body may have, besides `MAX_HEAD`."""
+EVENT_LOOP_TURNS = 4
+"""Turns of the event loop after which the data in a socket has reached the parser."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NO_BODY = frozenset({204, 304})
+
+
+class StreamedBody(Protocol):
+    """A request's body that is sent while it arrives."""
+
+    length: int | None
+    """Its length; None: it is sent in chunks."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
 
 
 class Fields:
@@ -62,7 +81,7 @@ class DirectResponse:
 
     is_stream_consumed = False
 
-    def __init__(self, connection: Http1Connection, errors: Any) -> None:
+    def __init__(self, connection: Http1Connection, errors: Any, method: str) -> None:
         self.status_code = 0
         self.headers: Any = Fields([])
         self._stream: Any = None
@@ -72,20 +91,36 @@ class DirectResponse:
         """Whether all of it has arrived."""
         self.keep_alive = False
         """Whether another request may follow on the connection."""
+        self.has_surplus = False
+        """Whether the server has sent more than this response."""
+        self.is_unanswered = False
+        """Whether the connection ended before anything was received."""
         self.ends_with_connection = False
+        self.on_answered: Callable[[], object] | None = None
+        """Called when the head has arrived, or will not."""
         self._failure: tuple[type[Exception], str] | None = None
         """What to raise once all that has arrived is read; an exception would refer to this object by its traceback."""
         self.waiting_since: float | None = None
         self._connection = connection
         self._errors = errors
         self._waiter: asyncio.Future[None] | None = None
+        self._is_to_head = method == "HEAD"
         self._has_head = False
-        self._has_length = False
+        self._length: bytes | None = None
+        self._codings: list[bytes] = []
+        """The transfer codings."""
+        self._may_stay_open = False
         self._pieces: list[bytes] = []
         self._size = 0
+        """Bytes of the body that are buffered."""
+        self._received = self._received_body = 0
+        self._progressed = False
         self._parser: Any = httptools.HttpResponseParser(self)
         self._parser.set_dangerous_leniencies(
-            lenient_chunked_length=True, lenient_data_after_close=True, lenient_optional_cr_before_lf=True
+            lenient_chunked_length=True,
+            lenient_data_after_close=True,
+            lenient_optional_cr_before_lf=True,
+            lenient_spaces_after_chunk_size=True,  # old servers pad the size
         )
 
     # -- for the driver
@@ -132,6 +167,11 @@ class DirectResponse:
         if not self.complete:
             self._connection.close()
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether the head has arrived, or will not."""
+        return self._has_head or self._failure is not None
+
     async def head(self) -> None:
         """Wait for the status and the header fields."""
         while not self._has_head:
@@ -156,19 +196,30 @@ class DirectResponse:
         self._parser = None
 
     def feed(self, data: bytes) -> None:
-        """Parse what has arrived."""
-        if not self._has_head:
-            self._size += len(data)
-            if self._size > MAX_HEAD:
-                self.fail(self._errors.RemoteProtocolError, "the head of the response is too long")
-                return
+        """Parse what has arrived. The last byte is parsed alone: only so is it known whether the response ends there.
+
+        A waiting reader is woken, and its time begins anew, only by a head or by bytes of the body: neither trailers
+        nor chunk extensions keep a response open for ever.
+        """
+        self._progressed = False
+        self._received += len(data)
+        view = memoryview(data)
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(view[:-1])
+            if self.complete:
+                self.has_surplus = True
+            elif self._failure is None:
+                self._parser.feed_data(view[-1:])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            if not self.complete:
+            if self.complete:
+                self.has_surplus = True
+            elif self._failure is None:
                 self.fail(self._errors.RemoteProtocolError, f"the response is not HTTP: {error}")
-            self.keep_alive = False
-        self._wake()
+        if not self.complete and self._received - self._received_body > MAX_HEAD + MAX_FRAMING * self._received_body:
+            what = "what surrounds the body" if self._has_head else "the head of the response"
+            self.fail(self._errors.RemoteProtocolError, f"{what} is too long")
+        if self._progressed:
+            self._wake()
 
     def end_of_connection(self, error: Exception | None) -> None:
         """Handle the end of the connection, which ends a response without a declared length, too."""
@@ -182,13 +233,16 @@ class DirectResponse:
             self.fail(self._errors.ReadError, str(error))
         else:
             self.fail(self._errors.RemoteProtocolError, "Server disconnected without sending a response.")
+        self.is_unanswered = not self._received
         self._wake()
 
     def fail(self, error: type[Exception], message: str) -> None:
         """Raise an error of this class to who waits, after what has arrived before it."""
-        self._failure = error, message
+        if self._failure is None:
+            self._failure = error, message
         self._connection.close()
         self._wake()
+        self._report_answer()
 
     def time_out(self) -> None:
         """Fail because nothing has arrived for too long."""
@@ -198,42 +252,73 @@ class DirectResponse:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def _report_answer(self) -> None:
+        if self.on_answered is not None:
+            self.on_answered()
+
     # -- for the parser
 
     def on_message_begin(self) -> None:
-        """Begin a response; one after the complete one was not asked for."""
-        if self.complete:
-            self.keep_alive = False
-            return
-        self.headers.raw.clear()
-        self._has_length = False
+        """Begin a response: the first, or the next one after an interim response."""
+        if not self.complete:
+            self.headers.raw.clear()
+            self._codings.clear()
+            self._length = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header field; trailers are dropped."""
         if self._has_head:
             return
-        self.headers.raw.append((name, value.rstrip(b" \t")))
+        value = value.rstrip(b" \t")
+        self.headers.raw.append((name, value))
         lower = name.lower()
-        if lower == b"content-length" or (lower == b"transfer-encoding" and value.lower().endswith(b"chunked")):
-            self._has_length = True
+        if lower == b"content-length":
+            self._length = value
+        elif lower == b"transfer-encoding":
+            self._codings += [coding.strip() for coding in value.lower().split(b",")]
 
     def on_headers_complete(self) -> None:
         """Pass the head on, unless it is that of an interim response."""
-        if self.complete:
+        if self.complete or self._failure is not None:
             return
-        self.status_code = self._parser.get_status_code()
-        if self.status_code < 100:
-            self.fail(self._errors.RemoteProtocolError, f"{self.status_code:03} is no status of HTTP")
-        if self.status_code < 200:
-            return
-        self._has_head = True
-        self._size = 0
-        self.ends_with_connection = not self._has_length and self.status_code not in _NO_BODY
+        self._progressed = True
+        status = self.status_code = self._parser.get_status_code()
+        problem = self._problem(status)
+        if problem is not None:
+            self.fail(self._errors.RemoteProtocolError, problem)
+        elif status >= 200:
+            self._has_head = True
+            self._decide_framing(self._is_to_head or status in _NO_BODY)
+            self._report_answer()
+
+    def _problem(self, status: int) -> str | None:
+        """Return what is wrong with a head whose fields the parser accepts."""
+        if status < 100:
+            return f"{status:03} is no status of HTTP"
+        if status == 101:
+            return "the server switched to another protocol, which it was not asked for"
+        if status < 200:
+            has_body = self._codings or (self._length or b"0").strip(b"0")
+            return "an interim response has a body" if has_body else None
+        if self._codings and self._codings != [b"chunked"]:
+            return "the response has a transfer coding that was not asked for"
+        return None
+
+    def _decide_framing(self, without_body: bool) -> None:
+        """Decide how the body ends. Without one, servers send one all the same: such a connection is not kept open."""
+        chunked, has_length = bool(self._codings), self._length is not None
+        if chunked and has_length:  # the chunks count, and the length must not go on to the client
+            self.headers.raw = [pair for pair in self.headers.raw if pair[0].lower() != b"content-length"]
+        self.ends_with_connection = not (chunked or has_length or without_body)
+        self._may_stay_open = chunked is not has_length and not without_body
+        self.complete = self._is_to_head
 
     def on_body(self, data: bytes) -> None:
         """Buffer a piece of the body."""
         if self.complete or not self._has_head:
             return
+        self._progressed = True
+        self._received_body += len(data)
         self._pieces.append(data)
         self._size += len(data)
         if self._size > MAX_BUFFERED:
@@ -241,41 +326,130 @@ class DirectResponse:
 
     def on_message_complete(self) -> None:
         """End the response."""
-        if self._has_head and not self.complete:
-            self.complete = True
-            self.keep_alive = bool(self._parser.should_keep_alive())
+        if self._has_head and not self.complete and self._failure is None:
+            self._progressed = self.complete = True
+            self.keep_alive = self._may_stay_open and bool(self._parser.should_keep_alive())
 
 
 class Http1Connection(asyncio.Protocol):
-    """A connection to a server. `on_idle` is called when it may be used again, `on_lost` when it is closed."""
+    """A connection to a server. `on_idle` is called when it may be used again, `on_lost` when it is closed.
+
+    `on_surplus` is called when the server has sent something that is no part of the response to a request.
+    """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         on_idle: Callable[[Http1Connection], None],
         on_lost: Callable[[Http1Connection], None],
+        on_surplus: Callable[[], None],
     ) -> None:
         self.loop = loop
         self.idle_since = 0.0
+        self.owner = b""
+        """Whose requests it carries."""
+        self.is_reused = False
+        self.closed_unanswered = False
+        """Whether it ended before anything of the response was received."""
         self._on_idle = on_idle
         self._on_lost = on_lost
+        self._on_surplus = on_surplus
         self._transport: Any = None
         self._response: DirectResponse | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._paused = False
+        self._writable: asyncio.Future[None] | None = None
+        """What a writer waits for, while the server takes nothing."""
+        self._is_written = True
+        """Whether the request was written wholly."""
+        self._greeting = b""
+        """What a server has sent before the first request: an overloaded one may answer that early."""
+        self._lost_at_once: tuple[Exception | None] | None = None
 
-    async def send(self, data: list[bytes], errors: Any, read_timeout: float | None) -> DirectResponse:
-        """Send a request; return its response once its head has arrived."""
-        response = self._response = DirectResponse(self, errors)
+    async def send(
+        self,
+        data: list[bytes],
+        errors: Any,
+        timeouts: dict[str, float | None],
+        *,
+        method: str = "POST",
+        body: StreamedBody | None = None,
+    ) -> DirectResponse:
+        """Send a request, `data` and then `body`; return its response once its head has arrived."""
+        response = self._response = DirectResponse(self, errors, method)
+        read_timeout = timeouts.get("read")
         if read_timeout is not None:
             self._timer = self.loop.call_later(read_timeout, self._check_timeout, response, read_timeout)
-        self._transport.writelines(data)
         try:
+            self._write(data)
+            if not self.is_reused:
+                self._take_greeting(response)
+            if body is not None and not response.is_answered:
+                await self._stream(body, response, errors, timeouts.get("write"))
             await response.head()
         except BaseException:
             self.close()
             raise
         return response
+
+    def _write(self, data: list[bytes]) -> None:
+        if not self._transport.is_closing():
+            self._transport.writelines(data)
+
+    def _take_greeting(self, response: DirectResponse) -> None:
+        """Take what has arrived before the first request for its answer."""
+        if self._greeting:
+            self._is_written = False  # nothing may follow on this connection
+            self.data_received(self._greeting)
+        if self._lost_at_once is not None:
+            response.end_of_connection(*self._lost_at_once)
+
+    async def _stream(self, body: StreamedBody, response: DirectResponse, errors: Any, timeout: float | None) -> None:
+        """Write a body in a task of its own, which ends when the server answers."""
+        self._is_written = False
+        writing = self.loop.create_task(self._write_body(body, errors, timeout))
+        response.on_answered = writing.cancel
+        try:
+            await asyncio.wait((writing,))
+        finally:
+            response.on_answered = None
+            if not writing.done():  # this task was cancelled; nobody else may read the body while that one does
+                writing.cancel()
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait((writing,))
+        error = None if writing.cancelled() else writing.exception()
+        self._is_written = not writing.cancelled() and error is None
+        if error is not None and not response.is_answered:
+            raise error
+
+    async def _write_body(self, body: StreamedBody, errors: Any, timeout: float | None) -> None:
+        left = body.length
+        async for piece in body:
+            if not piece:
+                continue
+            if left is not None:
+                left -= len(piece)
+                if left < 0:
+                    raise errors.LocalProtocolError("the request's body is longer than its Content-Length")
+            # writing to a connection that was closed would lose the answer that has arrived before
+            for _ in range(EVENT_LOOP_TURNS if _is_readable(self._transport.get_extra_info("socket")) else 0):
+                await asyncio.sleep(0)
+            self._write([piece] if left is not None else [b"%x\r\n" % len(piece), piece, b"\r\n"])
+            await self._drain(errors, timeout)
+        if left:
+            raise errors.LocalProtocolError("the request's body is shorter than its Content-Length")
+        if left is None:
+            self._write([b"0\r\n\r\n"])
+
+    async def _drain(self, errors: Any, timeout: float | None) -> None:
+        """Wait until the server has taken most of what was written."""
+        if self._writable is None:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await self._writable
+        except TimeoutError:
+            raise errors.WriteTimeout("the server took nothing for too long") from None
 
     def is_usable(self) -> bool:
         """Whether another request may be sent: nothing has arrived meanwhile, not even the end of the connection.
@@ -304,6 +478,16 @@ class Http1Connection(asyncio.Protocol):
 
     # -- for the event loop
 
+    def pause_writing(self) -> None:
+        """Make writers wait: the server does not take what was written."""
+        self._writable = self.loop.create_future()
+
+    def resume_writing(self) -> None:
+        """Let writers go on."""
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = transport
@@ -311,36 +495,51 @@ class Http1Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Pass data on to the response that it belongs to."""
         response = self._response
-        if response is None:  # not asked for
+        if response is not None:
+            response.feed(data)
+            if response.complete:
+                self._end(response)
+        elif self.is_reused or len(self._greeting) > MAX_HEAD:
+            self._on_surplus()
             self.close()
-            return
-        response.feed(data)
-        if response.complete:
-            self._end(response)
+        else:
+            self._greeting += data
 
     def eof_received(self) -> None:
         """Handle the end of what the server sends: the connection is closed."""
-        if self._response is not None:
-            self._response.end_of_connection(None)
+        self._end_response(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Handle the end of the connection."""
         self._stop_timer()
+        self._lost_at_once = (exc,)
+        self._end_response(exc)
         response, self._response = self._response, None
         if response is not None:
-            response.end_of_connection(exc)
             response.release()
         self._on_lost(self)
 
+    def _end_response(self, exc: Exception | None) -> None:
+        if self._response is not None:
+            self._response.end_of_connection(exc)
+            self.closed_unanswered = self._response.is_unanswered
+
     def _end(self, response: DirectResponse) -> None:
+        """Decide, at the end of a response, whether another request may follow."""
         self._stop_timer()
         self._response = None
         response.release()
-        if not response.keep_alive:
+        if response.has_surplus:
+            self._on_surplus()
+        is_written = self._is_written and not self._transport.get_write_buffer_size()
+        if not is_written:
+            self._transport.abort()
+        elif response.has_surplus or not response.keep_alive:
             self._transport.close()
-            return
-        self.resume_reading()
-        self._on_idle(self)
+        else:
+            self.resume_reading()
+            self.is_reused = True
+            self._on_idle(self)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -5,14 +5,21 @@ from __future__ import annotations
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 
-from promptools.proxy.upstream.direct_client import KEEP_ALIVE_SECONDS, DirectClient, can_send_directly
-from promptools.proxy.upstream.duplex import use_duplex_connections
+import anyio
+
+from promptools.proxy.upstream.direct_client import (
+    DirectClient,
+    DirectRequest,
+    can_send_directly,
+    send_with_library,
+)
 from promptools.proxy.upstream.key_masking import mask_error
 from promptools.transport import AsyncDriver, installed_library, library_of
 from promptools.transport.driver.exchange_driver import capped_timeouts
 
 if TYPE_CHECKING:
     from promptools.exchange import Exchange
+    from promptools.proxy.upstream.http1_connection import StreamedBody
     from promptools.transport.driver.http_library import HttpLibrary
 
 READ_TIMEOUT = 600.0
@@ -40,11 +47,8 @@ class UpstreamClient:
                     DefaultCookiePolicy(allowed_domains=())
                 ),  # stores no cookies: they belong to the clients
                 timeout=module.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT),
-                limits=module.Limits(
-                    max_connections=None, max_keepalive_connections=100, keepalive_expiry=KEEP_ALIVE_SECONDS
-                ),
+                limits=module.Limits(max_connections=None, max_keepalive_connections=0),
             )
-            use_duplex_connections(self._http, self.library)
             self._direct = DirectClient(self._http) if can_send_directly() else None
         return self._http
 
@@ -63,11 +67,26 @@ class UpstreamClient:
         extensions = self.extensions
         return extensions if seconds is None else {"timeout": capped_timeouts(extensions["timeout"], seconds)}
 
-    def driver(self, exchange: Exchange, client_authorization: str | None, **options: Any) -> AsyncDriver:
+    def build_request(
+        self,
+        method: str,
+        url: str,
+        fields: list[tuple[bytes, bytes]],
+        content: bytes | StreamedBody,
+        timeout: float | None = None,
+    ) -> Any:
+        """Build a request whose server may be silent for `timeout` seconds only; None: for as long as any."""
+        library = self.library if self._direct is None else self._direct.library
+        request = DirectRequest(library, method, url, fields, content, self.extensions_within(timeout))
+        return request if self._direct is not None else request.for_library()
+
+    def driver(
+        self, exchange: Exchange, client_authorization: str | None, owner: bytes = b"", **options: Any
+    ) -> AsyncDriver:
         """Return a driver that sends an exchange's requests here."""
 
         async def send(request: Any) -> Any:
-            return await self.send(request, client_authorization=client_authorization)
+            return await self.send(request, client_authorization=client_authorization, owner=owner)
 
         extensions = self.extensions
         library = self.library if self._direct is None else self._direct.library
@@ -77,18 +96,32 @@ class UpstreamClient:
         """Run an exchange that emits nothing."""
         await self.driver(exchange, None).head()
 
-    async def send(self, request: Any, *, client_authorization: str | None) -> Any:
+    async def send(self, request: Any, *, client_authorization: str | None, owner: bytes = b"") -> Any:
         """Send a request without following redirects: the HTTP library would send keys and the prompt to any host.
 
-        A key other than the client's `client_authorization` is masked in an error response.
+        It goes over no connection that carries the requests of another `owner`. A key other than the client's
+        `client_authorization` is masked in an error response.
         """
         http = self.http
         if self._direct is not None:
-            response = await self._direct.send(request)
+            response = await self._direct.send(request, owner)
         else:
-            response = await http.send(request, stream=True, follow_redirects=False)
+            response = await send_with_library(http, request)
         sent: str | None = request.headers.get("authorization")
         return response if sent in {None, client_authorization} else mask_error(response, self.library, str(sent))
+
+    async def status_of(self, url: str, fields: list[tuple[bytes, bytes]], timeout: float) -> int | None:
+        """Return the status of the response to a GET request; None if there is none."""
+        http = self.http  # decides which client sends
+        request = self.build_request("GET", url, fields, b"", timeout)
+        try:
+            response = await self.send(request, client_authorization=None)
+        except library_of(http).module.RequestError:
+            return None
+        with anyio.CancelScope(shield=True):
+            await response.aclose()
+        status: int = response.status_code
+        return status
 
     async def aclose(self) -> None:
         """Close the connections to the servers, unless the HTTP client is the caller's."""

@@ -66,7 +66,10 @@ if TYPE_CHECKING:
     from promptools.transport.driver.http_library import HttpLibrary
     from promptools.types import Reply
 
-HOP_BY_HOP = frozenset({"transfer-encoding", "connection", "keep-alive"})
+HOP_BY_HOP = frozenset(
+    {"transfer-encoding", "connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade"}
+)
+"""Fields about the connection to the server, besides those that `Connection` names (RFC 9110, section 7.6.1)."""
 BODY_FIELDS = frozenset({"content-encoding", "content-length"})
 """Fields that are wrong for a decoded body."""
 TIMEOUT_PHASES = ("connect", "read", "write", "pool")
@@ -211,9 +214,11 @@ class ExchangeDriver:
             return Failed("protocol", cross_origin_message(location), self.clock())
         if location is not None and request.url != self.client_url:
             return Failed("protocol", f"redirected more than {MAX_REDIRECTS} times", self.clock())
-        dropped = (
-            HOP_BY_HOP | BODY_FIELDS if "content-encoding" in response.headers and is_readable(response) else HOP_BY_HOP
-        )
+        dropped = HOP_BY_HOP
+        if "connection" in response.headers:
+            dropped |= {option.strip().lower() for option in response.headers["connection"].split(",")}
+        if "content-encoding" in response.headers and is_readable(response):
+            dropped |= BODY_FIELDS
         headers = tuple(pair for pair in decode_headers(response.headers) if pair[0].lower() not in dropped)
         return Opened(response.status_code, headers, self.clock())
 
