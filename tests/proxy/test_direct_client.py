@@ -17,7 +17,7 @@ from upstream import completion, few_certificates
 from promptools.profiles import Config
 from promptools.proxy import Proxy
 from promptools.proxy.upstream import http1_connection
-from promptools.proxy.upstream.direct_client import DirectClient
+from promptools.proxy.upstream.direct_client import DirectClient, DirectRequest
 from promptools.transport import installed_library
 from promptools.transport.driver import exchange_driver
 
@@ -79,9 +79,9 @@ def answering(answer, requests=1):
     return talk
 
 
-async def ask(client, url, fields=(), body=b"{}", method="POST", **timeouts):
+async def ask(client, url, fields=(), body=b"{}", method="POST", owner=b"", **timeouts):
     built = client.library.build_request(method, f"{url}{CHAT}", tuple(fields), body, {"timeout": timeouts})
-    response = await client.send(built)
+    response = await client.send(built, owner)
     try:
         return response, b"".join([piece async for piece in response.aiter_raw()])
     finally:
@@ -165,7 +165,16 @@ def test_a_response_that_breaks_off_is_an_error_and_never_a_whole_one(answer, er
 
 
 @pytest.mark.parametrize(
-    "field", [("x-a", "1\r\nevil: 1"), ("x-a", "1\nevil: 1"), ("x\r", "1"), ("x-a", "\0"), ("x-a", "1\r")]
+    "field",
+    [
+        ("x-a", "1\r\nevil: 1"),
+        ("x-a", "1\nevil: 1"),
+        ("x\r", "1"),
+        ("x-a", "\0"),
+        ("x-a", "1\r"),
+        ("x ", "1"),
+        ("", "1"),
+    ],
 )
 def test_a_field_cannot_end_its_line(field):
     with pytest.raises(MODULE.LocalProtocolError):
@@ -202,8 +211,13 @@ def test_a_request_is_framed_as_by_httpx():
         (OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), 3),
         (OK + OK, 3),
         (OK + b"\r\nnonsense", 3),
+        (OK + b"\r\n", 3),
+        (b"HTTP/1.1 204 None\r\n\r\n", 3),
+        (b"HTTP/1.1 304 Same\r\nContent-Length: 2\r\n\r\n", 3),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\nok\r\n0\r\n\r\n", 3),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 3),
     ],
-    ids=["length", "chunked", "close", "two", "nonsense"],
+    ids=["length", "chunked", "close", "two", "nonsense", "empty line", "204", "304", "two framings", "1.0"],
 )
 def test_a_connection_serves_several_requests_if_nothing_is_left_on_it(answer, count):
     async def go():
@@ -212,8 +226,153 @@ def test_a_connection_serves_several_requests_if_nothing_is_left_on_it(answer, c
             return bodies, len(connections)
 
     bodies, connections = asyncio.run(go())
-    assert set(bodies) <= {b"ok", b"abcdefg"}
+    assert set(bodies) <= {b"ok", b"abcdefg", b""}
     assert connections == count
+
+
+def test_a_connection_is_not_used_again_after_head():
+    async def go():
+        async with before(answering(OK.removesuffix(b"ok"), 9)) as (client, url, connections):
+            answers = [await ask(client, url, body=b"", method="HEAD") for _ in range(2)]
+            return [(response.headers["content-length"], body) for response, body in answers], len(connections)
+
+    assert asyncio.run(go()) == ([("2", b"")] * 2, 2)
+
+
+def test_owners_share_no_connection():
+    async def go():
+        async with before(answering(OK, 9)) as (client, url, connections):
+            for owner in (b"a", b"b", b"a", b"b", b""):
+                await ask(client, url, owner=owner)
+            return len(connections)
+
+    assert asyncio.run(go()) == 3
+
+
+def test_a_server_that_sent_more_than_a_response_gets_new_connections(monkeypatch):
+    async def go():
+        more = [b"more", b"", b"", b"", b""]
+
+        async def talk(reader, writer):
+            while True:
+                await read_request(reader)
+                writer.write(OK + more.pop(0))
+
+        async with before(talk) as (client, url, connections):
+            for _ in range(3):
+                await ask(client, url)
+            (server,) = client._servers.values()
+            distrusted = len(connections)
+            server.distrusted_until = 0.0
+            for _ in range(2):
+                await ask(client, url)
+            return distrusted, len(connections)
+
+    assert asyncio.run(go()) == (3, 4)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE"])
+def test_only_what_changes_nothing_is_sent_again_on_a_connection_that_was_being_closed(method):
+    async def go():
+        seen = []
+
+        async def talk(reader, writer):
+            for answer in (OK, b""):
+                seen.append((await read_request(reader)).partition(b" ")[0].decode())
+                writer.write(answer)
+
+        async with before(talk) as (client, url, _):
+            await ask(client, url)
+            try:
+                status = (await ask(client, url, body=b"", method=method))[0].status_code
+            except MODULE.RemoteProtocolError:
+                status = 0
+        return status, seen
+
+    status, seen = asyncio.run(go())
+    again = method in {"GET", "HEAD", "OPTIONS"}
+    assert (status, seen) == (200 if again else 0, ["POST", *[method] * (1 + again)])
+
+
+@pytest.mark.parametrize(
+    "trailers", [b"X-Trailer: 1\r\n" * 20_000, b"X-T: " + b"x" * 200_000], ids=["many", "one that is long"]
+)
+def test_trailers_count_towards_the_limits_in_size(trailers):
+    answer = CHUNKS.partition(b"X-Trailer")[0] + trailers + b"\r\n\r\n"
+    with pytest.raises(MODULE.RemoteProtocolError, match="too long"):
+        check(answer)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"HTTP/1.1 200 OK\r\nX: ", CHUNKS.removesuffix(b"\r\n"), CHUNKS.partition(b"3\r\nabc")[0] + b"9;x="],
+    ids=["head", "trailers", "chunk extension"],
+)
+def test_what_surrounds_a_body_is_no_sign_of_life(begin):
+    """Each byte comes soon after the last one; without an end, the time is up all the same."""
+
+    async def go():
+        async def talk(reader, writer):
+            await read_request(reader)
+            writer.write(begin)
+            while not writer.is_closing():
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+
+        async with before(talk) as (client, url, _):
+            with pytest.raises(MODULE.ReadTimeout):
+                await asyncio.wait_for(ask(client, url, read=0.3), 120)
+
+    asyncio.run(go())
+
+
+def test_a_length_beside_chunks_does_not_go_on():
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+    response, body = check(answer)
+    assert ("content-length" in response.headers, body) == (False, b"ok")
+
+
+@pytest.mark.parametrize("size", [4, 6])
+def test_a_streamed_body_of_another_length_than_it_says_is_an_error(size):
+    """An ASGI server may let it through; what is too much would be the beginning of another request."""
+
+    class Body:
+        length = 5
+
+        async def __aiter__(self):
+            yield b"x" * size
+
+    async def go():
+        async with before(answering(OK)) as (client, url, _):
+            fields = [(b"a", b"b")]
+            with pytest.raises(MODULE.LocalProtocolError, match="Content-Length"):
+                await client.send(DirectRequest(client.library, "POST", url, fields, Body(), {}))
+
+    asyncio.run(go())
+
+
+def test_a_server_that_takes_nothing_for_too_long_is_a_timeout():
+    class Body:
+        length = None
+
+        async def __aiter__(self):
+            while True:
+                yield b"x" * (1 << 20)
+
+    async def go():
+        async def talk(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            await held.wait()
+
+        held = asyncio.Event()
+        async with before(talk, limit=1 << 10) as (client, url, _):
+            request = DirectRequest(client.library, "POST", url, [], Body(), {"timeout": {"write": 0.1}})
+            with pytest.raises(MODULE.WriteTimeout):
+                await asyncio.wait_for(client.send(request), 120)
+            held.set()
+
+    asyncio.run(go())
 
 
 @pytest.mark.parametrize(("seconds", "connections"), [(3, 1), (4.5, 2)])

@@ -32,6 +32,7 @@ from promptools.proxy.upstream.forwarded_fields import (
     replace_fields,
 )
 from promptools.transport import with_error_boundary
+from promptools.transport.driver.http_library import error_text
 from promptools.transport.endpoints import ROOT_ENDPOINTS
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class RequestSender:
         try:
             await work(watched)
         except module.RequestError as error:
-            reason = without_credentials(str(error)) or type(error).__name__
+            reason = without_credentials(error_text(error))
             if begun:
                 log.warning("promptools: the answer from %s broke off: %s", incoming.base_url, reason)
                 raise

@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from promptools.errors import without_credentials
+from promptools.transport.driver.http_library import error_text
 
 if TYPE_CHECKING:
     from promptools.exchange import Headers
@@ -76,7 +77,8 @@ class Failover:
             self._current[1].mark_unreachable(time.monotonic())
         if self.committed or (self.only_unreachable and not unreachable):
             return False
-        return self._fail_over(without_credentials(f"{type(error).__name__} {error}").strip())
+        text = without_credentials(error_text(error))
+        return self._fail_over(text if text == type(error).__name__ else f"{type(error).__name__} {text}")
 
     def release(self) -> None:
         """End the request."""

@@ -113,7 +113,7 @@ class DirectResponse:
         self._pieces: list[bytes] = []
         self._size = 0
         """Bytes of the body that are buffered."""
-        self._received = self._received_body = 0
+        self._received = self._received_body = self._trailer_size = 0
         self._progressed = False
         self._parser: Any = httptools.HttpResponseParser(self)
         self._parser.set_dangerous_leniencies(
@@ -216,10 +216,13 @@ class DirectResponse:
             elif self._failure is None:
                 self.fail(self._errors.RemoteProtocolError, f"the response is not HTTP: {error}")
         if not self.complete and self._received - self._received_body > MAX_HEAD + MAX_FRAMING * self._received_body:
-            what = "what surrounds the body" if self._has_head else "the head of the response"
-            self.fail(self._errors.RemoteProtocolError, f"{what} is too long")
+            self._fail_for_length()
         if self._progressed:
             self._wake()
+
+    def _fail_for_length(self) -> None:
+        what = "what surrounds the body" if self._has_head else "the head of the response"
+        self.fail(self._errors.RemoteProtocolError, f"{what} is too long")
 
     def end_of_connection(self, error: Exception | None) -> None:
         """Handle the end of the connection, which ends a response without a declared length, too."""
@@ -268,6 +271,9 @@ class DirectResponse:
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header field; trailers are dropped."""
         if self._has_head:
+            self._trailer_size += len(name) + len(value)
+            if self._trailer_size > MAX_HEAD and not self.complete:
+                self._fail_for_length()
             return
         value = value.rstrip(b" \t")
         self.headers.raw.append((name, value))

@@ -46,7 +46,7 @@ from promptools.exchange import (
     Tick,
     Wait,
 )
-from promptools.transport.driver.http_library import decode_headers
+from promptools.transport.driver.http_library import decode_headers, error_text
 from promptools.transport.driver.redirects import (
     MAX_REDIRECTS,
     build_redirect,
@@ -243,7 +243,7 @@ class ExchangeDriver:
 
     def failed_outcome(self, error: Exception) -> Failed:
         """Return the outcome for an error of the library; other exceptions (a bug in a hook, say) are raised."""
-        return Failed(self._failure_kind(error), str(error) or type(error).__name__, self.clock(), error)
+        return Failed(self._failure_kind(error), error_text(error), self.clock(), error)
 
     def _failure_kind(self, error: BaseException) -> TransportFailureKind:
         module = self.library.module

@@ -6,6 +6,7 @@ either by name; the library is found from the class of the client that will use 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from promptools.exchange import Head, Headers
 
 LIBRARY_NAMES = ("httpx2", "httpx")
+_QUOTED_BYTES = re.compile(r":? (?:bytearray\()?b['\"].*", re.DOTALL)
+
+
+def error_text(error: Exception) -> str:
+    """Return an error's text without the bytes that h11 quotes: they are a server's, and may be a reply or worse."""
+    return _QUOTED_BYTES.sub("", str(error)) or type(error).__name__
 
 
 def encode_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
