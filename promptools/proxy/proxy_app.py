@@ -53,7 +53,7 @@ class Proxy(ServedProperties):
 
     The server is at `base_url`, or is the config's provider `provider`. Without both, requests are routed over all
     providers of the config. Raises `UsageError` if there is no address. `http_client` (an httpx or httpx2
-    `AsyncClient`) sends the requests; the caller closes it.
+    `AsyncClient`) sends the requests, each over a new connection; the caller closes it.
 
     With `api_keys`, to which those of the config and of PROMPTOOLS_API_KEY are added, only requests with one of them
     are accepted; an `ApiKey` has a name, for which the config may have limits. The client's own authorization is

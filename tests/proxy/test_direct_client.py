@@ -6,6 +6,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from contextlib import asynccontextmanager
 
@@ -237,6 +238,62 @@ def test_a_connection_is_not_used_again_after_head():
             return [(response.headers["content-length"], body) for response, body in answers], len(connections)
 
     assert asyncio.run(go()) == ([("2", b"")] * 2, 2)
+
+
+@pytest.mark.parametrize("late", [b"late", OK, b"\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_whatever_arrives_on_an_idle_connection_closes_it(late):
+    async def go():
+        closed = asyncio.Event()
+
+        async def talk(reader, writer):
+            await read_request(reader)
+            writer.write(OK)
+            await idle.wait()
+            writer.write(late)
+            assert await reader.read() == b""
+            closed.set()
+
+        idle = asyncio.Event()
+        async with before(talk) as (client, url, _):
+            await ask(client, url)
+            idle.set()
+            await asyncio.wait_for(closed.wait(), 120)
+
+    asyncio.run(go())
+
+
+def test_a_connection_on_which_something_arrived_while_the_event_loop_was_busy_is_not_used():
+    listener, sent = socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def serve():
+        first, _ = listener.accept()
+        with first:
+            first.recv(65536)
+            first.sendall(OK)
+            asked.wait(60)
+            first.sendall(OK.replace(b"ok", b"no"))
+            sent.set()
+            second, _ = listener.accept()
+            with second:
+                second.recv(65536)
+                second.sendall(OK)
+
+    asked = threading.Event()
+    server = threading.Thread(target=serve, daemon=True)
+    server.start()
+
+    async def go():
+        async with MODULE.AsyncClient() as http:
+            client = DirectClient(http)
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            await ask(client, url)
+            asked.set()
+            assert sent.wait(60)  # the loop learns nothing of it
+            return await ask(client, url)
+
+    with listener:
+        assert asyncio.run(go())[1] == b"ok"
+        server.join(60)
 
 
 def test_owners_share_no_connection():
@@ -553,6 +610,41 @@ def test_tls_checks_the_certificate_as_httpx_does(tmp_path, monkeypatch):
             assert len(connections) == 1
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("length", [5, None])
+def test_without_httptools_httpx_sends_the_requests(monkeypatch, length):
+    monkeypatch.setitem(sys.modules, "httptools", None)
+    monkeypatch.delitem(sys.modules, "promptools.proxy.upstream.http1_connection", raising=False)
+    seen = []
+
+    async def talk(reader, writer):
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        await reader.readuntil(b"hello" if length else b"0\r\n\r\n")
+        writer.write(OK)
+
+    async def go():
+        sent, pieces = [], [b"he", b"llo"]
+
+        async def send(message):
+            sent.append(message)
+
+        async def receive():
+            return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+
+        framing = (b"content-length", b"5") if length else (b"transfer-encoding", b"chunked")
+        scope = {"type": "http", "method": "POST", "path": "/v1/files", "headers": [(b"host", b"localhost"), framing]}
+        async with before(talk) as (_, url, _connections):
+            proxy = Proxy(base_url=f"{url}/v1", config=Config(), detect=False)
+            await proxy(scope, receive, send)
+            assert proxy.upstream_client.direct is None
+            await proxy.aclose()
+        return sent
+
+    sent = asyncio.run(go())
+    assert (sent[0]["status"], sent[1]["body"]) == (200, b"ok")
+    assert b"connection: close" in seen[0].lower()
+    assert (b"content-length: 5" if length else b"transfer-encoding: chunked") in seen[0].lower()
 
 
 def test_on_trio_httpx_sends_the_requests():

@@ -45,6 +45,30 @@ _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _HEAD = re.compile(rb"%b [!-~]+ HTTP/1\.1(?:\r\n%b: [^\0\r\n]*)+" % (_TOKEN, _TOKEN))
 
 
+class Fields:
+    """Header fields as they are on the wire; names are compared case-insensitively."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
+        self.raw = raw
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """Return the values of a field, joined with commas."""
+        key = name.encode("latin-1").lower()
+        values = [value for field, value in self.raw if field.lower() == key]
+        return b", ".join(values).decode("latin-1") if values else default
+
+    def __getitem__(self, name: str) -> str:
+        value = self.get(name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
+
+
 class DirectRequest:
     """A request: what the driver needs of one of httpx."""
 
@@ -57,8 +81,6 @@ class DirectRequest:
         body: bytes | StreamedBody,
         extensions: Any,
     ) -> None:
-        from promptools.proxy.upstream.http1_connection import Fields
-
         self.method = method
         self.address = url
         self.headers = Fields(fields)
