@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import pytest
@@ -19,6 +19,7 @@ from promptools.profiles import Config
 from promptools.proxy import Proxy
 from promptools.proxy.upstream import http1_connection
 from promptools.proxy.upstream.direct_client import DirectClient, DirectRequest
+from promptools.proxy.upstream.http1_connection import DirectResponse, Http1Connection
 from promptools.transport import installed_library
 from promptools.transport.driver import exchange_driver
 
@@ -157,8 +158,16 @@ def test_fields_keep_their_case_and_bytes():
         (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nx", "RemoteProtocolError"),
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * (http1_connection.MAX_HEAD + 1), "RemoteProtocolError"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "RemoteProtocolError"),
+        (b"HTTP/1.1 101 Switching\r\n\r\n" + OK, "RemoteProtocolError"),
+        (b"HTTP/1.1 103 Hints\r\nContent-Length: 5\r\n\r\nhello" + OK, "RemoteProtocolError"),
+        (b"HTTP/1.1 103 Hints\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + OK, "RemoteProtocolError"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", "RemoteProtocolError"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "RemoteProtocolError"),
     ],
-    ids=["nothing", "half a head", "half a body", "half the chunks", "no HTTP", "upgrade", "long head", "no chunk"],
+    ids=[
+        *("nothing", "half a head", "half a body", "half the chunks", "no HTTP", "upgrade", "long head", "no chunk"),
+        *("unasked upgrade", "interim length", "interim chunks", "unknown coding", "two codings"),
+    ],
 )
 def test_a_response_that_breaks_off_is_an_error_and_never_a_whole_one(answer, error):
     with pytest.raises(getattr(MODULE, error)):
@@ -366,20 +375,35 @@ def test_trailers_count_towards_the_limits_in_size(trailers):
     ids=["head", "trailers", "chunk extension"],
 )
 def test_what_surrounds_a_body_is_no_sign_of_life(begin):
-    """Each byte comes soon after the last one; without an end, the time is up all the same."""
+    """The time of a read does not begin anew with each of its bytes; with those of a body it does."""
 
     async def go():
-        async def talk(reader, writer):
-            await read_request(reader)
-            writer.write(begin)
-            while not writer.is_closing():
-                writer.write(b"x")
-                await writer.drain()
-                await asyncio.sleep(0.01)
+        connection = Http1Connection(asyncio.get_running_loop(), *[lambda *_: None] * 3)
+        response = DirectResponse(connection, MODULE, "POST")
 
-        async with before(talk) as (client, url, _):
-            with pytest.raises(MODULE.ReadTimeout):
-                await asyncio.wait_for(ask(client, url, read=0.3), 120)
+        async def read():
+            await response.head()
+            async for _ in response:
+                pass
+
+        async def waiting_after(data):
+            response.feed(data)
+            await asyncio.sleep(0)
+            return response.waiting_since
+
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0)
+        first = await waiting_after(begin)
+        assert first is not None
+        assert {await waiting_after(b"x") for _ in range(50)} == {first}
+        reading.cancel()
+
+        response = DirectResponse(connection, MODULE, "POST")
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0)
+        first = await waiting_after(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+        assert await waiting_after(b"x") != first
+        reading.cancel()
 
     asyncio.run(go())
 
@@ -390,8 +414,8 @@ def test_a_length_beside_chunks_does_not_go_on():
     assert ("content-length" in response.headers, body) == (False, b"ok")
 
 
-@pytest.mark.parametrize("size", [4, 6])
-def test_a_streamed_body_of_another_length_than_it_says_is_an_error(size):
+@pytest.mark.parametrize(("size", "problem"), [(4, "shorter"), (6, "longer")])
+def test_a_streamed_body_of_another_length_than_it_says_is_an_error(size, problem):
     """An ASGI server may let it through; what is too much would be the beginning of another request."""
 
     class Body:
@@ -403,7 +427,7 @@ def test_a_streamed_body_of_another_length_than_it_says_is_an_error(size):
     async def go():
         async with before(answering(OK)) as (client, url, _):
             fields = [(b"a", b"b")]
-            with pytest.raises(MODULE.LocalProtocolError, match="Content-Length"):
+            with pytest.raises(MODULE.LocalProtocolError, match=problem):
                 await client.send(DirectRequest(client.library, "POST", url, fields, Body(), {}))
 
     asyncio.run(go())
@@ -610,6 +634,36 @@ def test_tls_checks_the_certificate_as_httpx_does(tmp_path, monkeypatch):
             assert len(connections) == 1
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+@pytest.mark.parametrize(
+    "answer", [b"secret words\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nsecret\r\n"]
+)
+def test_no_error_quotes_what_a_server_sent(library, answer, caplog):
+    """h11 does: `illegal status line: bytearray(b'...')`."""
+    module = pytest.importorskip(library)
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def receive():
+        return {"type": "http.request", "body": b""}
+
+    async def go():
+        async with before(answering(answer)) as (_, url, _connections), module.AsyncClient() as http:
+            for client in (http, None):
+                proxy = Proxy(base_url=f"{url}/v1", config=Config(), detect=False, http_client=client)
+                scope = {"type": "http", "method": "GET", "path": "/v1/files", "headers": [(b"host", b"localhost")]}
+                with suppress(module.RequestError, MODULE.RequestError):
+                    await proxy(scope, receive, send)
+                await proxy.aclose()
+
+    asyncio.run(go())
+    said = repr(sent) + caplog.text
+    assert "illegal" in said
+    assert "secret" not in said
 
 
 @pytest.mark.parametrize("length", [5, None])
