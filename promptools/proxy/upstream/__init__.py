@@ -1,1 +1,1 @@
-"""The connection to the servers: their URLs, duplex connections, and masks over the keys in their errors."""
+"""The connection to the servers: their URLs, the HTTP client, and masks over the keys in their errors."""

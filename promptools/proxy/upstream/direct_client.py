@@ -126,6 +126,12 @@ class _UpstreamServer:
     distrusted_until: float = 0.0
     """Until when no connection is reused, by the event loop's clock."""
 
+    def drop(self, connection: Http1Connection, loop: asyncio.AbstractEventLoop) -> None:
+        """Close an idle connection, unless it belongs to another event loop, which may have ended."""
+        self.idle.remove(connection)
+        if connection.loop is loop:
+            connection.close()
+
 
 @dataclass(frozen=True, slots=True)
 class _Target:
@@ -237,9 +243,7 @@ class DirectClient:
         loop = asyncio.get_running_loop()
         until = loop.time() - KEEP_ALIVE_SECONDS
         while server.idle and (server.idle[0].loop is not loop or server.idle[0].idle_since < until):
-            expired = server.idle.popleft()
-            if expired.loop is loop:
-                expired.close()
+            server.drop(server.idle[0], loop)
         for connection in [idle for idle in reversed(server.idle) if idle.owner == owner]:
             server.idle.remove(connection)
             if connection.is_usable():
@@ -258,7 +262,7 @@ class DirectClient:
                 connection.close()
                 return
             if len(server.idle) >= MAX_IDLE:
-                server.idle.popleft().close()
+                server.drop(server.idle[0], loop)
             server.idle.append(connection)
 
         def on_lost(connection: Http1Connection) -> None:
@@ -268,8 +272,7 @@ class DirectClient:
         def on_surplus() -> None:
             server.distrusted_until = loop.time() + DISTRUST_SECONDS
             for connection in tuple(server.idle):
-                connection.close()
-            server.idle.clear()
+                server.drop(connection, loop)
 
         def build() -> Http1Connection:
             return Http1Connection(loop, on_idle, on_lost, on_surplus)

@@ -28,7 +28,10 @@ CONNECT_TIMEOUT = 10.0
 
 
 class UpstreamClient:
-    """Sends requests; one HTTP client for all servers, which is the caller's `http` or made on first use."""
+    """Sends requests to all servers: with a `DirectClient`, or with the caller's `http` if there is one.
+
+    An HTTP library's client is made on first use in any case: it knows the environment's settings and certificates.
+    """
 
     def __init__(self, http: Any = None) -> None:
         self._http = http
