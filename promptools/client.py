@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Self
 
 import openai
@@ -11,6 +10,7 @@ from promptools.transport import Session, intercept
 from promptools.transport.session import PLACEHOLDER_KEY, SETTING_NAMES
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
     from promptools.profiles import Config
@@ -21,7 +21,8 @@ class OpenAI(openai.OpenAI):
     """`openai.OpenAI` whose chat completions return working tool calls.
 
     Takes everything that the SDK's class takes, and `Settings`: `provider=`, `mode=`, `config=`, `on_reply=` and so on.
-    Without `provider=` and `base_url=` the config's default provider is used, and without that the SDK's own defaults.
+    The address is that of `base_url=` or `provider=`, else of the default provider of a config that is given, else of
+    OPENAI_BASE_URL, else of the default provider of a config that is found, else the SDK's own.
     A provider that is not a string is the SDK's (openai 3) and is passed to it.
     """
 
@@ -89,20 +90,22 @@ def _split_options(options: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
     ours = _pop_settings(theirs)
     if session is not None:  # a copy brings its session along
         return session, theirs
-    return _settle_address(Session(ours), theirs, explicit=ours.get("config") is not None)
+    return _settle_address(Session(ours), theirs)
 
 
-def _settle_address(session: Session, theirs: dict[str, Any], *, explicit: bool) -> tuple[Session, dict[str, Any]]:
-    """Settle the client's address: its `base_url`, its provider's, the config's default, or the SDK's own."""
+def _settle_address(session: Session, theirs: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
+    """Settle the client's address: by an argument, a config that was given, OPENAI_BASE_URL, or one that was found.
+
+    Without all of them it is the SDK's own.
+    """
     base_url = theirs.get("base_url")
     if not isinstance(base_url, str):  # a URL of either family, or the SDK's own "not given"
         base_url = str(base_url) if hasattr(base_url, "host") else None
     if session.provider is None:
         if "provider" in theirs or theirs.get("data_residency"):
             return session, theirs
-        if base_url is None and not explicit:
-            base_url = os.environ.get("OPENAI_BASE_URL") or None
-        if base_url is None and not session.config.providers:
+        base_url = base_url or session.environment_address()
+        if base_url is None and not session.config.providers and session.config.standing != "untrusted":
             return session, theirs
     target = session.resolve_target(None, base_url=base_url, provider=session.provider)
     if target.provider is None:
@@ -120,5 +123,5 @@ def _copy_options(session: Session, changes: Mapping[str, Any]) -> dict[str, Any
     if ours:
         session = session.with_settings(ours)
     if ours.get("provider"):
-        session, theirs = _settle_address(session, theirs, explicit=True)
+        session, theirs = _settle_address(session, theirs)
     return {**theirs, "_extra_kwargs": {**theirs.get("_extra_kwargs", {}), "promptools": session}}

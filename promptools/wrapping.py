@@ -70,7 +70,9 @@ def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
         return client
     if is_http_client(client):
         session = _session(client, settings)
-        session.resolve_target(None, provider=session.provider)
+        if session.provider is not None or session.config.standing != "untrusted":
+            # without a provider, a config that is not trusted has its say when the URL of a request is known
+            session.resolve_target(None, provider=session.provider)
         carried: ClientT = intercept(client, session)
         return carried
     if _is_of("ollama", client, ("Client", "AsyncClient")):

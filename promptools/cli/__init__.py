@@ -13,6 +13,7 @@ from promptools.cli.agent_commands import agent_command, discover_command, eval_
 from promptools.cli.batch_commands import batch_command, reparse_command
 from promptools.cli.server_commands import (
     chat_command,
+    config_command,
     demo_command,
     detect_command,
     probe_command,
@@ -27,7 +28,9 @@ from promptools.cli.text_commands import (
     render_command,
     replay_command,
 )
+from promptools.cli.trust_question import ask_trust
 from promptools.errors import PromptoolsError, UsageError
+from promptools.profiles import UntrustedConfig
 
 COMMANDS = (
     demo_command,
@@ -37,6 +40,7 @@ COMMANDS = (
     dialects_command,
     harmony_command,
     providers_command,
+    config_command,
     detect_command,
     probe_command,
     chat_command,
@@ -75,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         subparser.set_defaults(run=command.run)
     arguments = parser.parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        return _run(arguments)
     except PromptoolsError as error:
         print(f"promptools {arguments.command}: {error}", file=sys.stderr)
         return USAGE_ERROR if isinstance(error, UsageError) else FAILURE
@@ -85,3 +89,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         # the reader of stdout is gone; without this, Python would print an error when it flushes stdout at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Run the command; where a config is in the way that is not trusted, ask about it, and begin again.
+
+    Such a config is an error before anything is sent.
+    """
+    try:
+        return int(arguments.run(arguments))
+    except UntrustedConfig as error:
+        if not ask_trust(error):
+            raise
+    return int(arguments.run(arguments))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from promptools.errors import UsageError, clip
-from promptools.profiles import Config, find_config, load_config
+from promptools.profiles import Config, load_config
 from promptools.schema.documents.json_guards import is_array, is_object
 
 
@@ -147,13 +146,19 @@ def read_tools(name: str | None) -> list[Any] | None:
 
 
 def read_config(name: str | None) -> Config:
-    """Read the file of `--config`, else the first config found, else none; warnings are printed to stderr."""
-    path = Path(name) if name else find_config(os.environ, Path.cwd(), Path.home())
-    if path is None:
-        return Config()
-    if not path.is_file():
-        raise UsageError(f"there is no config file {str(path)!r}")
-    config = load_config(path)
+    """Read the file of `--config`, else the first config found, else none; warnings are printed to stderr.
+
+    One that was found and is not trusted is returned too: `resolve` uses nothing of it.
+    """
+    from promptools.transport.found_config import find_here, read_found
+
+    if name:
+        if not Path(name).is_file():
+            raise UsageError(f"there is no config file {name!r}")
+        config = load_config(Path(name))
+    else:
+        found = find_here()
+        config = Config() if found is None else read_found(found)
     for warning in config.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return config

@@ -24,8 +24,8 @@ class Client(ollama.Client):
     """`ollama.Client` whose chats come back with working tool calls, from Ollama or any other server of open models.
 
     Takes everything that the package's class takes, and `Settings`: `provider=`, `mode=`, `config=`, `on_reply=` and
-    so on. Without `host=`, the address is that of the `provider=` of the config, else OLLAMA_HOST, else that of the
-    config's default provider, else Ollama's default.
+    so on. Without `host=`, the address is that of the `provider=` of the config, else of the default provider of a
+    config that is given, else of OLLAMA_HOST, else of the default provider of a config that is found, else Ollama's.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Client(ollama.Client):
     ) -> None:
         session, theirs = _split_options({"provider": provider, "mode": mode, "config": config, **options})
         parent: Any = super()  # the package leaves its options untyped
-        parent.__init__(_host(session, host, explicit=config is not None), **theirs)
+        parent.__init__(_host(session, host), **theirs)
         self.promptools = settle_provider(session, self._client, theirs.get("headers"))
         self._client = intercept(self._client, self.promptools, OLLAMA_ENDPOINTS)
 
@@ -58,7 +58,7 @@ class AsyncClient(ollama.AsyncClient):
     ) -> None:
         session, theirs = _split_options({"provider": provider, "mode": mode, "config": config, **options})
         parent: Any = super()  # the package leaves its options untyped
-        parent.__init__(_host(session, host, explicit=config is not None), **theirs)
+        parent.__init__(_host(session, host), **theirs)
         self.promptools = settle_provider(session, self._client, theirs.get("headers"))
         self._client = intercept(self._client, self.promptools, OLLAMA_ENDPOINTS)
 
@@ -69,12 +69,12 @@ def _split_options(options: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
     return Session(ours), {name: value for name, value in options.items() if name not in SETTING_NAMES}
 
 
-def _host(session: Session, host: str | None, *, explicit: bool) -> str | None:
+def _host(session: Session, host: str | None) -> str | None:
     """Return the server's address as the package takes it, without /v1; None leaves it to the package."""
-    known = session.config.providers
+    known, is_given = session.config.providers, session.config.standing == "given"
     if host:
         return server_root(host)
-    if session.provider not in known and (os.environ.get("OLLAMA_HOST") and not (explicit and known)):
+    if session.provider not in known and (os.environ.get("OLLAMA_HOST") and not (is_given and known)):
         return None
     if session.provider is None and not known:
         return None

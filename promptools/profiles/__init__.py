@@ -1,7 +1,17 @@
 """What endpoints and models can do: packaged facts, the user's config, and the overlay of both."""
 
-from promptools.profiles.config_files.config import Config, KeyOptions, Model, Provider, ProxyOptions, find_config
-from promptools.profiles.config_files.promptools_toml import load_config
+from promptools.profiles.config_files.config import (
+    Config,
+    ConfigFile,
+    KeyOptions,
+    Model,
+    Provider,
+    ProxyOptions,
+    find_config,
+    find_configs,
+)
+from promptools.profiles.config_files.config_reach import ConfigReach, UntrustedConfig, reach_of, require_trust
+from promptools.profiles.config_files.promptools_toml import load_config, parse_config
 from promptools.profiles.facts import Builtin, Fact, all_control_tokens, families, family_dialect, kinds, load_builtin
 from promptools.profiles.profile import Profile
 from promptools.profiles.resolution import Target, api_key, resolve
@@ -9,6 +19,8 @@ from promptools.profiles.resolution import Target, api_key, resolve
 __all__ = [
     "Builtin",
     "Config",
+    "ConfigFile",
+    "ConfigReach",
     "Fact",
     "KeyOptions",
     "Model",
@@ -16,13 +28,18 @@ __all__ = [
     "Provider",
     "ProxyOptions",
     "Target",
+    "UntrustedConfig",
     "all_control_tokens",
     "api_key",
     "families",
     "family_dialect",
     "find_config",
+    "find_configs",
     "kinds",
     "load_builtin",
     "load_config",
+    "parse_config",
+    "reach_of",
+    "require_trust",
     "resolve",
 ]

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from promptools import dialects
 from promptools.errors import UsageError, safe_repr, without_credentials
 from promptools.profiles.config_files.config import DEFAULT, Config, Model, Provider, ToolModePolicy
+from promptools.profiles.config_files.config_reach import is_loopback_url, require_trust, same_url
 from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin
 from promptools.profiles.profile import GENERIC, Profile
 from promptools.profiles.server_detection import PATHS_BY_KIND, detected_facts
@@ -52,6 +53,8 @@ class Target:
     server_version: str | None = None
     probe: ProbeScope | None = None
     """What a probe of the server may find out; None: there is nothing to probe for."""
+    local_key: bool = False
+    """Whether the key goes to this machine alone, since a config that was only found names its variable."""
 
     def __repr__(self) -> str:
         """Return the repr without the credentials of the base URL."""
@@ -158,9 +161,9 @@ def resolve(
     Facts are layered, and the last one wins: defaults, the server's kind, the model's family, what was `seen` of the
     model in a probe, the config's provider, the config's model, `overrides`. Facts bound to server versions hold for
     `server_version`, else for the provider's, else for the one seen, else for the newest. Raises `UsageError` for
-    unknown names, of dialects too, and for overrides that do not fit.
+    unknown names, of dialects too, for overrides that do not fit, and for a config without trust that would decide.
     """
-    config = config or Config()
+    config = _usable(config or Config(), base_url, provider)
     chosen, provider_why = _provider(provider, base_url, config)
     entry, model_why = _model(model, chosen, config)
     kind, kind_why = _kind(chosen, seen)
@@ -182,7 +185,14 @@ def resolve(
         defaults={**chosen.defaults, **entry.defaults},
         server_version=version,
         probe=_probe_scope(chosen),
+        local_key=config.standing == "local",
     )
+
+
+def _usable(config: Config, base_url: str | None, provider: str | None) -> Config:
+    """Return the config, or none in place of one that is not trusted and has nothing to say about the server."""
+    require_trust(config, base_url, provider)
+    return Config() if config.standing == "untrusted" else config
 
 
 def _start_profile(
@@ -224,6 +234,12 @@ def api_key(target: Target, environ: Mapping[str, str]) -> str | None:
     """Return the target's key from the environment; None if it needs none or the caller has to supply it."""
     variable = target.api_key_env
     key = environ.get(variable) if variable else None
+    if key and target.local_key and not is_loopback_url(target.base_url or ""):
+        raise UsageError(
+            f"provider {target.provider!r} names the key in {variable!r} for a server on this machine, in a config that"
+            f" was only found: it is not sent to {without_credentials(target.base_url or '')}. Pass api_key=, name the"
+            " config with config=, --config or PROMPTOOLS_CONFIG, or trust it with `promptools config trust`"
+        )
     if key or not variable or not target.profile.needs_key:
         return key or None
     raise UsageError(
@@ -253,7 +269,7 @@ def _provider(name: str | None, base_url: str | None, config: Config) -> tuple[P
         same = [
             entry
             for entry in config.providers.values()
-            if any(url and _same_url(url, base_url) for url in (entry.base_url, *entry.replicas))
+            if any(url and same_url(url, base_url) for url in (entry.base_url, *entry.replicas))
         ]
         if len(same) == 1:
             return same[0], f"provider {same[0].name!r}: {config.file} has it at {without_credentials(base_url)}"
@@ -288,11 +304,6 @@ def _named(name: str, config: Config) -> tuple[Provider, str]:
         known = suggest(name, (*config.providers, *kinds()))
         raise UsageError(f"provider {name!r}: neither a provider of {config.file} nor a kind of server; {known}")
     return Provider(name, kind=kind), f"provider {name!r}: asked for, a kind of server"
-
-
-def _same_url(one: str, other: str) -> bool:
-    """Whether two base URLs are equal apart from case and a trailing slash."""
-    return one.rstrip("/").lower() == other.rstrip("/").lower()
 
 
 def _kind(provider: Provider, seen: ServerInfo | None) -> tuple[str, str]:

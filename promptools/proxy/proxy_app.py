@@ -97,8 +97,8 @@ class Proxy(ServedProperties):
             session, self._arguments, self.upstream_client.library.module, self.upstream_client.run_probe
         )
         """What it serves now; a reload replaces it."""
-        redis_url = redis_url or session.config.proxy.redis_url
-        self._shared = SharedState(redis_url, session) if redis_url else None
+        redis_url = redis_url or self.session.config.proxy.redis_url
+        self._shared = SharedState(redis_url, self.session) if redis_url else None
         self._sender = RequestSender(self.upstream_client, self._shared)
         self._apply_limits()
         self.in_flight = RequestsInFlight()

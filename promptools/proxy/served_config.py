@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from promptools.errors import UsageError
+from promptools.profiles import Config, ProxyOptions, UntrustedConfig, reach_of, require_trust
 from promptools.profiles.server_detection import server_root
 from promptools.proxy.admission.access import AccessControl
 from promptools.proxy.admission.api_keys import collect_keys
@@ -20,7 +21,7 @@ from promptools.transport.credentials import split_credentials
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from promptools.profiles import Config, Target
+    from promptools.profiles import Target
     from promptools.proxy.admission.api_keys import ApiKey
     from promptools.proxy.routing.model_directory import RunExchange
     from promptools.proxy.routing.route_table import RouteTable
@@ -123,6 +124,7 @@ def serve_config(
     With `base_url` or `provider` all requests go there. Otherwise they are routed over all providers of the session's
     config. `http` is the HTTP library's module.
     """
+    session = _usable_session(session, arguments)
     options = session.config.proxy
     allowed = options.allow_provider if arguments.allow_provider is None else arguments.allow_provider
     max_body = next(limit for limit in (arguments.max_body, options.max_body, MAX_BODY) if limit is not None)
@@ -154,6 +156,17 @@ def serve_config(
     return ServedConfig(
         session, target, upstream, authorization, host, access, limits, named, origins, max_body, table, directory
     )
+
+
+def _usable_session(session: Session, arguments: ProxyArguments) -> Session:
+    """Return the session, without a config that is not trusted and has nothing to say; raise `UsageError` if it has."""
+    config = session.config
+    if config.standing != "untrusted":
+        return session
+    require_trust(config, arguments.base_url, arguments.provider)
+    if config.proxy != ProxyOptions():  # without them the proxy might be open to others
+        raise UntrustedConfig(config, reach_of(config))
+    return session.with_settings({"config": Config()})
 
 
 def forget_changed(old: Config, session: Session) -> None:

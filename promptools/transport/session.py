@@ -25,10 +25,11 @@ from promptools.fallback import Breaker, ContextSizes
 from promptools.harmony import bpe_vocabulary
 from promptools.modes.requests.options import OPTIONS, Options
 from promptools.parsing.reply_record import ID_LENGTH
-from promptools.profiles import Config, Target, api_key, find_config, load_config, resolve
+from promptools.profiles import Config, Target, api_key, load_config, resolve
 from promptools.profiles.facts import kind_of
 from promptools.transport.credentials import split_credentials
 from promptools.transport.endpoints import CHAT_ENDPOINT, Endpoint
+from promptools.transport.found_config import find_here, read_found
 from promptools.transport.observers import as_observers, guard_observers
 
 if TYPE_CHECKING:
@@ -285,6 +286,10 @@ class Session:
         blank["authorization"] = basic or f"Bearer {self.find_key(target) or PLACEHOLDER_KEY}"
         return replace(route, url=base_url.rstrip("/") + CHAT_ENDPOINT.path, headers=tuple(blank.items()))
 
+    def environment_address(self) -> str | None:
+        """Return the base URL that OPENAI_BASE_URL names, if it decides where this session's requests go."""
+        return environment_address(self.config, self.provider)
+
     def find_key(self, target: Target) -> str | None:
         """Return the API key of a target, if it has one; raise `UsageError` if it needs one that is not set."""
         return api_key(target, os.environ)
@@ -310,14 +315,32 @@ def local_vocabulary() -> TokenCodec | None:
         return None
 
 
+def environment_address(config: Config, provider: str | None) -> str | None:
+    """Return the base URL that OPENAI_BASE_URL names, if neither an argument nor a config that was given decides.
+
+    A config that was only found comes after it.
+    """
+    if provider is not None or (config.standing == "given" and config.providers):
+        return None
+    return os.environ.get("OPENAI_BASE_URL") or None
+
+
 def resolve_config(config: Config | str | os.PathLike[str] | None) -> Config:
-    """Return a config as it is, read it from a path, or search for one; its warnings are logged."""
+    """Return a config as it is, read it from a path, or search for one; its warnings are logged.
+
+    One that was found and is not trusted is returned too: `resolve` uses nothing of it.
+    """
     if isinstance(config, Config):
         return config
-    path = find_config(os.environ, Path.cwd(), Path.home()) if config is None else Path(config)
-    if path is None:
-        return Config()
-    loaded = load_config(path)
+    if config is not None:
+        loaded = load_config(Path(config))
+    else:
+        found = find_here()
+        if found is None:
+            return Config()
+        loaded = read_found(found)
+    if loaded.standing == "untrusted":
+        log.info("promptools: %s is not trusted, and is not used", loaded.file)
     for warning in loaded.warnings:
         log.warning("promptools: %s", warning)
     return loaded

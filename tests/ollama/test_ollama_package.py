@@ -152,10 +152,12 @@ def test_a_provider_says_where(settings, environ, where, monkeypatch):
 
 
 def test_a_config_file_is_found_unless_the_environment_says_where(tmp_path, monkeypatch):
-    (tmp_path / "promptools.toml").write_text('[providers.far]\nkind = "vllm"\nbase_url = "http://far:8000/v1"\n')
-    assert str(Client()._client.base_url) == "http://far:8000"
+    (tmp_path / "promptools.toml").write_text('[providers.far]\nkind = "vllm"\nbase_url = "http://127.9.9.9:8000/v1"\n')
+    assert str(Client()._client.base_url) == "http://127.9.9.9:8000"
     monkeypatch.setenv("OLLAMA_HOST", "box")
     assert str(Client()._client.base_url) == "http://box:11434"
+    monkeypatch.setenv("PROMPTOOLS_CONFIG", "promptools.toml")
+    assert str(Client()._client.base_url) == "http://127.9.9.9:8000"
 
 
 def test_settings_that_cannot_be_are_said_at_once():

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from promptools.errors import UsageError
-from promptools.profiles import find_config, load_config, resolve
+from promptools.profiles import find_config, find_configs, load_config, resolve
+from promptools.profiles.config_files import config
 
 WHOLE = """
 default_provider = "local"
@@ -195,15 +196,23 @@ def test_without_a_suffix_the_content_decides(write):
 
 PLACES = (
     "named.toml",
-    "work/promptools.toml",
     "work/ppxai-named.json",
+    "work/promptools.toml",
     "work/ppxai-config.json",
     "home/xdg/promptools/promptools.toml",
     "home/.ppxai/ppxai-config.json",
+    "system/promptools.toml",
 )
+STANDINGS = ("given", "given", "untrusted", "untrusted", "own", "own", "own")
 
 
-def test_the_search_order(tmp_path):
+def found_path(*places):
+    found = find_config(*places)
+    return found and found.path
+
+
+def test_the_search_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(config, "SYSTEM_FOLDER", tmp_path / "system")
     cwd, home = tmp_path / "work", tmp_path / "home"
     environ = {
         "PROMPTOOLS_CONFIG": str(tmp_path / "named.toml"),
@@ -214,9 +223,12 @@ def test_the_search_order(tmp_path):
         path = tmp_path / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+    everything = find_configs(environ, cwd, home)
+    assert [each.path for each in everything] == [tmp_path / place for place in PLACES]
+    assert tuple(each.standing for each in everything) == STANDINGS
     for place in PLACES:
         path = tmp_path / place
-        assert find_config(environ, cwd, home) == path
+        assert found_path(environ, cwd, home) == path
         path.unlink()
         environ.pop("PROMPTOOLS_CONFIG", None)
     assert find_config(environ, cwd, home) is None
@@ -227,10 +239,10 @@ def test_the_users_own_folder(tmp_path):
     path = tmp_path / ".config" / "promptools" / "promptools.toml"
     path.parent.mkdir(parents=True)
     path.touch()
-    assert find_config({}, Path("/nowhere"), tmp_path) == path
-    assert (
-        find_config({"PROMPTOOLS_CONFIG": "~/.config/promptools/promptools.toml"}, Path("/nowhere"), tmp_path) == path
-    )
+    assert found_path({}, Path("/nowhere"), tmp_path) == path
+    assert found_path({"PROMPTOOLS_CONFIG": "~/.config/promptools/promptools.toml"}, Path("/nowhere"), tmp_path) == path
+    assert found_path({"XDG_CONFIG_HOME": str(tmp_path / ".config")}, Path("/nowhere"), None) == path
+    assert found_path({}, Path("/nowhere"), None) is None
 
 
 def test_a_file_that_the_variable_names_must_be_there(tmp_path):

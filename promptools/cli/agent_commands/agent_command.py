@@ -13,7 +13,7 @@ from promptools.agent.harness_errors import TerminatingError
 from promptools.cli.agent_commands.agent_view import AgentView, printable
 from promptools.cli.agent_commands.folder_diff import FolderSnapshot
 from promptools.cli.agent_commands.sandbox_arguments import add_sandbox, open_sandbox
-from promptools.cli.server_commands.chat_command import connect, default_model
+from promptools.cli.server_commands.chat_command import connect, default_model, print_destination
 from promptools.cli.shared_arguments import add_endpoint, at_least, seconds
 from promptools.cli.terminal_output import print_progress, print_styled
 from promptools.errors import UpstreamError, UsageError
@@ -68,7 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
         )
     sandbox = open_sandbox(arguments, root)
     try:
-        with connect(arguments) as client, AgentView() as view:
+        client = connect(arguments)
+        print_destination(arguments, client)
+        with client, AgentView() as view:
             model = arguments.model or default_model(client)
             tools = _tools(arguments, root, sandbox, view.ask)
             agent = Agent(client, tools, model=model, discovered=arguments.discovered, **_policy(arguments))

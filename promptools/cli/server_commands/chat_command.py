@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from promptools.agent.run_events import ReasoningEvent, TextEvent
 from promptools.cli.collected_reply import CollectedReply
+from promptools.cli.server_commands.config_command import describe_source
 from promptools.cli.shared_arguments import add_endpoint, add_json, add_tools, read_tools
-from promptools.cli.terminal_output import print_json, print_styled
+from promptools.cli.terminal_output import print_json, print_progress, print_styled
 from promptools.errors import UpstreamError, UsageError, clip, without_credentials
+from promptools.profiles.config_files.config_reach import shown_text
 from promptools.schema.documents.json_guards import is_array
 from promptools.types import ModeName
 from promptools.wire.json_types import as_object, as_text
@@ -48,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--json answers one message: give it as an argument")
     try:
         with connect(arguments) as client:
+            if not arguments.json:
+                print_destination(arguments, client)
             _run_conversation(arguments, client, arguments.model or default_model(client))
     except openai.APIError as error:
         raise UpstreamError(str(error)) from error
@@ -84,6 +88,15 @@ def connect_async(arguments: argparse.Namespace, **options: Any) -> AsyncOpenAI:
 
     with _missing_server():
         return AsyncOpenAI(**_client_options(arguments), **options)
+
+
+def print_destination(arguments: argparse.Namespace, client: openai.OpenAI | AsyncOpenAI) -> None:
+    """Print to stderr where requests go, and what decided it, unless an argument says so."""
+    if arguments.base_url:
+        return
+    session: Any = getattr(client, "promptools")  # noqa: B009 - openai's class has no such attribute
+    by = describe_source(session.config, arguments.provider, session.provider)
+    print_progress(f"requests go to {shown_text(without_credentials(str(client.base_url)))} ({by})")
 
 
 @contextmanager

@@ -15,7 +15,9 @@ from promptools.probing.checks import GROUPS
 from promptools.probing.findings import PROBLEMS, Finding, Subject
 from promptools.probing.provider_table import write_provider
 from promptools.probing.recommendation import Recommendation, recommend
+from promptools.profiles import parse_config, reach_of
 from promptools.transport.credentials import split_credentials
+from promptools.transport.found_config import keep_trust
 
 if TYPE_CHECKING:
     from promptools.probing.probe_runner import Cost
@@ -75,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     recommendation = recommend(findings, target.profile)
     if arguments.write:
         variable = arguments.api_key_env if key else None
-        _write(
+        write_config(
             arguments.write, write_provider(arguments.name, without_credentials(url), variable, subject, recommendation)
         )
     if arguments.json:
@@ -91,7 +93,8 @@ def _check_file(path: str | None) -> None:
         raise UsageError(f"{path!r} exists, and is not changed; --write - prints what could be added to it")
 
 
-def _write(path: str, text: str) -> None:
+def write_config(path: str, text: str) -> None:
+    """Write a config into a new file, or to stdout for `-`; what a command of ours has written is trusted."""
     if path == "-":
         print(text, end="")
         return
@@ -100,6 +103,11 @@ def _write(path: str, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise UsageError(f"cannot write {path!r}: {error.strerror}; --write - prints it") from error
+    written = Path(path).parent.resolve() / Path(path).name
+    try:
+        keep_trust(written, reach_of(parse_config(text.encode(), written)))
+    except UsageError as error:  # the file is there all the same, and can be named
+        print_progress(f"warning: {error}")
 
 
 def _groups(text: str) -> frozenset[str]:

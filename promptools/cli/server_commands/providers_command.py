@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any, cast
 
 from promptools.cli.shared_arguments import add_base_url, add_config, add_json, read_config
-from promptools.cli.terminal_output import print_json, print_styled, print_table
+from promptools.cli.terminal_output import print_json, print_progress, print_styled, print_table
 from promptools.errors import without_credentials
 from promptools.profiles import Config, Provider, Target, families, kinds, load_builtin, resolve
 from promptools.schema.documents.json_guards import is_array
@@ -50,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(config: Config) -> None:
+    if config.standing == "untrusted":
+        print_progress("the config is not trusted, and these providers are not used: see `promptools config trust`")
     if config.providers:
         print_table(
             f"Providers of {config.file}",

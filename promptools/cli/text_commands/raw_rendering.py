@@ -102,8 +102,9 @@ def _find_server(arguments: argparse.Namespace, session: Session, model: str) ->
     """
     from promptools.transport.credentials import split_credentials
 
-    target = session.resolve_target(model or None, base_url=arguments.base_url, provider=session.provider)
-    url = arguments.base_url or target.base_url
+    named = arguments.base_url or session.environment_address()
+    target = session.resolve_target(model or None, base_url=named, provider=session.provider)
+    url = named or target.base_url
     if url is None and arguments.chat_template:
         return _NO_SERVER, ()
     if url is None:
@@ -112,7 +113,8 @@ def _find_server(arguments: argparse.Namespace, session: Session, model: str) ->
             " template with --chat-template"
         )
     base_url, basic = split_credentials(url)
-    own = os.environ.get("OPENAI_API_KEY") if arguments.base_url else session.find_key(target)
+    without_provider = arguments.base_url or target.provider is None
+    own = os.environ.get("OPENAI_API_KEY") if without_provider else session.find_key(target)
     key = arguments.api_key or own
     authorization = basic or (f"Bearer {key}" if key else None)
     fields = (("content-type", "application/json"), *((("authorization", authorization),) if authorization else ()))

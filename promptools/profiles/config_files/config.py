@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
@@ -13,10 +14,13 @@ from promptools.profiles.facts import check_facts, check_family, check_kind
 from promptools.profiles.tables import Location, OneOrMore, Strings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from promptools.types import ModeName
 
+SYSTEM_FOLDER = Path("/etc/promptools")
+"""The folder of the config of all users of a machine, or of a container."""
+
+TOML_NAME = "promptools.toml"
+PPXAI_NAME = "ppxai-config.json"
 DEFAULT = "default"
 """The model name that means a provider's `default_model`."""
 
@@ -130,11 +134,18 @@ class ProxyOptions:
     """Regular expressions of what is not recorded."""
 
 
+Standing: TypeAlias = Literal["given", "own", "trusted", "local", "untrusted"]
+"""Why the servers of a config may be used. `given`: an argument or an environment variable names it. All others were
+found: `own` in the folder of the user or the system; in the current folder `trusted`, since the user said so, `local`,
+since it names nothing beyond this machine, or `untrusted`: then they may not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """One config file, checked. `warnings` names unknown keys that were ignored."""
 
     file: str = "(no file)"
+    standing: Standing = field(default="given", kw_only=True)
     default_provider: str | None = None
     providers: Mapping[str, Provider] = field(default_factory=dict[str, Provider])
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
@@ -209,30 +220,63 @@ def split_provider(name: str, providers: Iterable[str]) -> tuple[str, str]:
     return provider, name[len(provider) + 1 :] if provider else name
 
 
-def find_config(environ: Mapping[str, str], cwd: Path, home: Path) -> Path | None:
-    """Return the path of the config file, or None; the first file found is used alone, nothing is merged.
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """The path of a config file that the user's environment leads to."""
 
-    In order: the file that PROMPTOOLS_CONFIG names (which must exist), `promptools.toml` in `cwd`, the file that
-    PPXAI_CONFIG_FILE names if it exists, `ppxai-config.json` in `cwd`, `promptools/promptools.toml` in
-    XDG_CONFIG_HOME (else `~/.config`), and `~/.ppxai/ppxai-config.json`.
+    path: Path
+    by: str
+    """What leads to it: the name of the environment variable, or a folder in words."""
+    standing: Standing
+    """`given`, `own`, or `untrusted` until somebody has looked at what it names."""
+
+
+def find_config(environ: Mapping[str, str], cwd: Path, home: Path | None) -> ConfigFile | None:
+    """Return the config file, or None; the first file found is used alone, nothing is merged.
+
+    In order: the file that PROMPTOOLS_CONFIG names (which must exist), the file that PPXAI_CONFIG_FILE names if it
+    exists, `promptools.toml` and `ppxai-config.json` in `cwd`, `promptools/promptools.toml` in XDG_CONFIG_HOME (else
+    `~/.config`), `~/.ppxai/ppxai-config.json`, and `/etc/promptools/promptools.toml`.
     """
-    named = environ.get("PROMPTOOLS_CONFIG")
-    if named:
-        path = _named_path(named, cwd, home)
-        if not path.is_file():
-            raise UsageError(f"PROMPTOOLS_CONFIG={named!r}: there is no such file; correct the variable or unset it")
-        return path
-    ppxai, xdg = environ.get("PPXAI_CONFIG_FILE"), environ.get("XDG_CONFIG_HOME")
-    places = (
-        cwd / "promptools.toml",
-        _named_path(ppxai, cwd, home) if ppxai else None,
-        cwd / "ppxai-config.json",
-        (home / xdg if xdg else home / ".config") / "promptools" / "promptools.toml",
-        home / ".ppxai" / "ppxai-config.json",
-    )
-    return next((path for path in places if path and path.is_file()), None)
+    return next(iter(find_configs(environ, cwd, home)), None)
 
 
-def _named_path(named: str, cwd: Path, home: Path) -> Path:
+def find_configs(environ: Mapping[str, str], cwd: Path, home: Path | None) -> list[ConfigFile]:
+    """Return all config files that there are, in the order of `find_config`: the first one is used."""
+    named, ppxai = environ.get("PROMPTOOLS_CONFIG"), environ.get("PPXAI_CONFIG_FILE")
+    if named and not _named_path(named, cwd, home).is_file():
+        raise UsageError(f"PROMPTOOLS_CONFIG={named!r}: there is no such file; correct the variable or unset it")
+    folders = user_folders(environ, home)
+    is_own = any(cwd.resolve().is_relative_to(folder.resolve()) for folder in folders)
+    here: Standing = "own" if is_own else "untrusted"
+    places = [
+        *([ConfigFile(_named_path(named, cwd, home), "PROMPTOOLS_CONFIG", "given")] if named else []),
+        *([ConfigFile(_named_path(ppxai, cwd, home), "PPXAI_CONFIG_FILE", "given")] if ppxai else []),
+        ConfigFile(cwd / TOML_NAME, "the current folder", here),
+        ConfigFile(cwd / PPXAI_NAME, "the current folder", here),
+        *(
+            ConfigFile(folder / (PPXAI_NAME if folder.name == ".ppxai" else TOML_NAME), _describe(folder), "own")
+            for folder in folders
+        ),
+    ]
+    return [place for place in places if place.path.is_file()]
+
+
+def user_folders(environ: Mapping[str, str], home: Path | None) -> list[Path]:
+    """Return the folders whose configs are the user's own, or the administrator's, in the order of the search."""
+    xdg = environ.get("XDG_CONFIG_HOME")
+    folders: list[Path] = []
+    if home is not None:
+        folders += [(home / xdg if xdg else home / ".config") / "promptools", home / ".ppxai"]
+    elif xdg and Path(xdg).is_absolute():
+        folders.append(Path(xdg) / "promptools")
+    return [*folders, SYSTEM_FOLDER]
+
+
+def _describe(folder: Path) -> str:
+    return "the system's config folder" if folder == SYSTEM_FOLDER else "the user's config folder"
+
+
+def _named_path(named: str, cwd: Path, home: Path | None) -> Path:
     """Return the path that an environment variable holds."""
-    return home / named[2:] if named.startswith("~/") else cwd / named
+    return home / named[2:] if home is not None and named.startswith("~/") else cwd / named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -103,11 +104,18 @@ def load_config(path: Path) -> Config:
     Raises `UsageError`, naming the file and the key, for what cannot be read or is not valid. Unknown keys of a
     ppxai-config.json are listed in `Config.warnings`.
     """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise Location(str(path)).error(f"cannot be read: {error.strerror}") from None
+    return parse_config(data, path)
+
+
+def parse_config(data: bytes, path: Path) -> Config:
+    """Parse what the file at `path` holds; see `load_config`."""
     location = Location(str(path))
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise location.error(f"cannot be read: {error.strerror}") from None
+        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # with line endings as in a text file
     except UnicodeDecodeError as error:
         raise location.error(f"is not UTF-8: {error}") from None
     if path.suffix == ".json" or (path.suffix != ".toml" and text.lstrip().startswith("{")):

@@ -131,10 +131,11 @@ def _serve(arguments: argparse.Namespace, server: str, log: BfclRunLog) -> Gener
         return
     from promptools.profiles import ProxyOptions
     from promptools.proxy import Proxy
+    from promptools.transport.session import environment_address
 
     config = read_config(arguments.config)
     proxy = Proxy(
-        base_url=arguments.base_url,
+        base_url=arguments.base_url or environment_address(config, arguments.provider),
         provider=arguments.provider,
         # keys and limits are for the clients of `promptools serve`
         config=replace(config, proxy=ProxyOptions(models=config.proxy.models)),

@@ -1,0 +1,210 @@
+"""What a config reaches: where it sends prompts and keys, what it reads, and whom it lets in.
+
+A config that was only found, in the folder of a repository that somebody cloned, say, is used without a question if it
+reaches nothing beyond this machine. `ConfigReach.digest` is what the user's trust is kept with: it changes with an
+address or a key variable, and not with a model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from promptools.errors import UsageError, clip, without_credentials
+from promptools.profiles.config_files.config import Config, Model, Provider, ProxyOptions
+from promptools.profiles.facts import kind_of, load_builtin
+from promptools.profiles.tables import is_array, is_table
+
+_LOCAL_URL = re.compile(
+    # no backslash, blank, `@` or `?` in the rest: the libraries that send requests do not agree on what those mean
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?:[A-Za-z0-9._~!$&'()*+,;=:%-]*@)?(?P<host>[A-Za-z0-9.]+|\[::1\])(?::[0-9]{1,5})?"
+    r"(?:/[A-Za-z0-9._~!$&'()*+,;=:%/-]*)?",
+    re.ASCII,
+)
+_LOCAL_SOCKET = re.compile(r"unix:///[A-Za-z0-9._/-]+", re.ASCII)
+_URL = re.compile(r":[/\\]{1,2}[^/\\\s]|^[/\\]{2}[^/\\\s]")
+"""What makes a text of a request's defaults a URL: some servers fetch one, or send to it."""
+SHOWN_ADDRESSES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """One thing that a config reaches."""
+
+    what: str
+    value: str
+    is_remote: bool = False
+    """Whether it is beyond this machine, or lets somebody in who is."""
+    is_variable: bool = False
+    """Whether the value is the name of an environment variable with a key."""
+
+    def __str__(self) -> str:
+        """Return a line for a terminal or an error, without credentials: a file may hold anything."""
+        return f"{clip(shown_text(self.what))}: {clip(shown_text(without_credentials(self.value)))}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigReach:
+    """Everything that a config reaches, in the order of the file."""
+
+    entries: tuple[Reached, ...]
+
+    @property
+    def remote(self) -> tuple[Reached, ...]:
+        """What is beyond this machine."""
+        return tuple(entry for entry in self.entries if entry.is_remote)
+
+    @property
+    def digest(self) -> str:
+        """A digest of it all, with the credentials of URLs, and without the order."""
+        pairs = sorted((entry.what, entry.value) for entry in self.entries)
+        return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
+
+
+class UntrustedConfig(UsageError):
+    """A config was found that reaches beyond this machine, and nobody has said that it may be used."""
+
+    def __init__(self, config: Config, reach: ConfigReach) -> None:
+        remote = reach.remote
+        shown = [str(entry) for entry in remote[:SHOWN_ADDRESSES]]
+        more = [f"{len(remote) - SHOWN_ADDRESSES} more"] if len(remote) > SHOWN_ADDRESSES else []
+        named = "; ".join([*shown, *more]) or "another user put it there"
+        file = shown_text(config.file)
+        super().__init__(
+            f"{file} was found in the current folder, and is not trusted ({named}), so nothing is sent. To use it, run"
+            f" `promptools config trust {quote(file)}`, or name it with config=, --config or PROMPTOOLS_CONFIG; to use"
+            " another server, name one that the file does not have with base_url= or --base-url"
+        )
+        self.config = config
+        self.reach = reach
+
+
+def shown_text(text: str) -> str:
+    """Return text in ASCII: what a terminal would obey, and letters that look like others, are escaped."""
+    return "".join(char if char.isascii() and char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def is_loopback_url(url: str, schemes: tuple[str, ...] = ("http", "https")) -> bool:
+    """Whether a URL certainly leads to this machine: by `localhost`, an address in 127.0.0.0/8, or `[::1]`.
+
+    Nothing is looked up, and every other form counts as another machine: 127.1 and 2130706433, which only some
+    libraries read, 0.0.0.0, IPv4 in IPv6, names below `.localhost`, and `host.docker.internal`.
+    """
+    found = _LOCAL_URL.fullmatch(url)
+    return found is not None and found["scheme"] in schemes and is_loopback_host(found["host"])
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether the name of a host is certainly this machine."""
+    if host.lower() == "localhost" or host in {"[::1]", "::1"}:
+        return True
+    try:
+        return IPv4Address(host).is_loopback
+    except AddressValueError:
+        return False
+
+
+def reach_of(config: Config) -> ConfigReach:
+    """Return what a config reaches."""
+    folder = Path(config.file).parent
+    entries = [entry for provider in config.providers.values() for entry in _of_provider(provider, folder)]
+    return ConfigReach((*entries, *_of_proxy(config.proxy)))
+
+
+def require_trust(config: Config, base_url: str | None, provider: str | None) -> None:
+    """Raise `UntrustedConfig` if an untrusted config has anything to say about requests to a server.
+
+    The server is the one at `base_url`, which an argument or the environment names, else that of the provider of this
+    name, else the config's default. A config that has nothing to say is as good as none; one that has is never left out
+    silently, since the request would go to another server, with another key, or without its marks of tools.
+    """
+    if config.standing == "untrusted" and _concerns(config, base_url, provider):
+        raise UntrustedConfig(config, reach_of(config))
+
+
+def _concerns(config: Config, base_url: str | None, provider: str | None) -> bool:
+    marks, descriptions = config.tools, config.descriptions
+    if marks or descriptions.everywhere or descriptions.by_provider or descriptions.by_model:
+        return True
+    if provider is not None and (provider in config.providers or kind_of(provider) is None):
+        return True
+    if base_url is not None:
+        return any(
+            same_url(url, base_url) for entry in config.providers.values() for _, url in _addresses(entry) if url
+        )
+    return provider is None and bool(config.providers or config.default_provider)
+
+
+def same_url(one: str, other: str) -> bool:
+    """Whether two base URLs are equal apart from case and a trailing slash."""
+    return one.rstrip("/").lower() == other.rstrip("/").lower()
+
+
+def _of_provider(provider: Provider, folder: Path) -> Iterator[Reached]:
+    owner = f"provider {provider.name!r}"
+    for what, url in _addresses(provider):
+        yield Reached(f"{owner}, {what}", url, is_remote=not is_loopback_url(url))
+    if provider.api_key_env:
+        yield Reached(f"{owner}, key in the variable", provider.api_key_env, is_variable=True)
+    yield from _of_parts(owner, provider, folder)
+    for model in provider.models.values():
+        yield from _of_parts(f"{owner}, model {model.name!r}", model, folder)
+
+
+def _addresses(provider: Provider) -> Iterator[tuple[str, str]]:
+    """Yield the addresses of a provider; a kind of server has a usual one."""
+    kind = provider.kind or kind_of(provider.name)
+    first = provider.base_url or (load_builtin(kind).base_url if kind else None)
+    if first:
+        yield "server", first
+    for url in provider.replicas:
+        yield "another server", url
+
+
+def _of_parts(owner: str, part: Provider | Model, folder: Path) -> Iterator[Reached]:
+    """Yield what the facts and the defaults of a provider or a model reach."""
+    template = part.facts.get("chat_template")
+    if template is not None:
+        yield Reached(f"{owner}, chat template in the file", str(folder / Path(str(template)).expanduser()))
+    for key, url in _urls(part.defaults, "defaults"):
+        yield Reached(f"{owner}, {key}", url, is_remote=not is_loopback_url(url))
+
+
+def _urls(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    """Yield the URLs in the body of a request, as that of an MCP server is, with the keys that lead to each."""
+    if is_table(value):
+        table: Mapping[str, Any] = value
+        for key, member in table.items():
+            yield from _urls(member, f"{where}.{key}")
+    elif is_array(value):
+        for member in value:
+            yield from _urls(member, where)
+    elif isinstance(value, str) and _URL.search(value):
+        yield where, value
+
+
+def _of_proxy(options: ProxyOptions) -> Iterator[Reached]:
+    """Yield what the options of the proxy reach; pages of other origins, and other names of hosts, let others in."""
+    url = options.redis_url
+    if url:
+        is_local = _LOCAL_SOCKET.fullmatch(url) is not None or is_loopback_url(url, ("redis", "rediss"))
+        yield Reached("[proxy] redis_url", url, is_remote=not is_local)
+    for origin in options.cors_origins:
+        yield Reached("[proxy] cors_origins", origin, is_remote=not is_loopback_url(origin))
+    for host in options.allowed_hosts:
+        yield Reached("[proxy] allowed_hosts", host, is_remote=not is_loopback_host(host))
+    if options.allow_provider:
+        yield Reached("[proxy] allow_provider", "true")
+    if options.key_file:
+        yield Reached("[proxy] key_file", options.key_file)
+    variables = {"api_key_env": options.api_key_env, **{f"keys.{name}": key.env for name, key in options.keys.items()}}
+    for name, variable in variables.items():
+        if variable:
+            yield Reached(f"[proxy] {name}, key in the variable", variable, is_variable=True)

@@ -1,0 +1,140 @@
+"""The config that is searched for where none is passed, and the trust in those that were only found.
+
+Trust is kept in the user's state folder, one file for each config: its real path, and a digest of what it reaches. A
+file for each needs no lock, and two processes that write at once lose nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from promptools.errors import UsageError
+from promptools.profiles import Config, ConfigFile, ConfigReach, find_config, find_configs, parse_config, reach_of
+from promptools.profiles.config_files.config_reach import shown_text
+from promptools.profiles.tables import Location
+
+
+def find_here() -> ConfigFile | None:
+    """Return the config file that the environment, the current folder or the user's folders lead to."""
+    return find_config(os.environ, Path.cwd(), home_folder())
+
+
+def find_all_here() -> list[ConfigFile]:
+    """Return all config files that are there, in the order of the search."""
+    return find_configs(os.environ, Path.cwd(), home_folder())
+
+
+def home_folder() -> Path | None:
+    """Return the user's home folder; a container may have none, and one that is relative is the current folder's."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    return home if home.is_absolute() else None
+
+
+def read_found(found: ConfigFile) -> Config:
+    """Read a config that was found, and judge it by the bytes that were read."""
+    try:
+        with found.path.open("rb") as file:
+            owner = os.fstat(file.fileno()).st_uid
+            data = file.read()
+    except OSError as error:
+        raise Location(str(found.path)).error(f"cannot be read: {error.strerror}") from None
+    config = parse_config(data, found.path)
+    if found.standing != "untrusted":
+        return replace(config, standing=found.standing)
+    reach = reach_of(config)
+    if is_trusted(found.path, reach):
+        return replace(config, standing="trusted")
+    return replace(config, standing="untrusted" if reach.remote or _is_planted(found.path.parent, owner) else "local")
+
+
+def _is_planted(folder: Path, owner: int) -> bool:
+    """Whether another user may have put a file there for this one to find, as into /tmp: a port may be theirs, too.
+
+    Elsewhere the owner says nothing: in a container, files of the host belong to others.
+    """
+    if not hasattr(os, "geteuid"):
+        return False
+    try:
+        return bool(folder.stat().st_mode & stat.S_IWOTH) and owner not in {os.geteuid(), 0}
+    except OSError:
+        return True
+
+
+def is_trusted(path: Path, reach: ConfigReach) -> bool:
+    """Whether the user has said that the config at `path` may reach what it does."""
+    record = _record_path(path)
+    if record is None:
+        return False
+    try:
+        kept = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return bool(kept == _record(path, reach))
+
+
+def keep_trust(path: Path, reach: ConfigReach) -> None:
+    """Remember that the config at `path` may reach what it does; raise `UsageError` if that cannot be kept."""
+    record = _record_path(path)
+    if record is None:
+        raise _not_kept(path, "there is no home folder")
+    try:
+        record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=record.parent)  # mode 0600
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(_record(path, reach), file)
+            Path(temporary).replace(record)
+        except BaseException:
+            with suppress(OSError):
+                Path(temporary).unlink()
+            raise
+    except OSError as error:
+        raise _not_kept(path, f"{record.parent}: {error.strerror}") from error
+
+
+def drop_trust(path: Path) -> bool:
+    """Forget the trust in the config at `path`; return whether there was any."""
+    record = _record_path(path)
+    try:
+        if record is None or not record.is_file():
+            return False
+        record.unlink()
+    except OSError as error:
+        raise UsageError(f"the trust in {str(path)!r} cannot be dropped: {record}: {error.strerror}") from error
+    return True
+
+
+def _not_kept(path: Path, why: str) -> UsageError:
+    shown = quote(shown_text(str(path)))
+    return UsageError(
+        f"the trust in {shown} cannot be kept ({why}): name the file each time, with --config {shown}, config= or"
+        f" PROMPTOOLS_CONFIG={shown}, or set XDG_STATE_HOME to a folder that can be written"
+    )
+
+
+def _record_path(path: Path) -> Path | None:
+    """Return where the trust in a config is kept; None if there is no place."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    home = home_folder()
+    if not Path(state).is_absolute():  # a relative one would be in the folder of whoever wrote the config
+        if home is None:
+            return None
+        state = str(home / ".local" / "state")
+    name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
+    return Path(state) / "promptools" / "trusted-configs" / f"{name}.json"
+
+
+def _record(path: Path, reach: ConfigReach) -> dict[str, Any]:
+    return {"path": os.path.realpath(path), "reach": reach.digest}
