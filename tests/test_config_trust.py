@@ -178,7 +178,6 @@ COMMANDS = {
     "render": ["render", "--mode", "raw", "request.json"],
     "serve": ["serve", "--port", "0"],
     "serve, provider": ["serve", "--port", "0", "--provider", "NAME"],
-    "providers": ["providers", "NAME"],
     "eval": ["eval", "aime", "questions.jsonl", "--output", "log.jsonl", "--sandbox", "local"],
 }
 
@@ -207,6 +206,16 @@ def test_the_attacks_would_succeed_if_the_file_were_given(attacker, traffic):
     assert attacker.requests[0].headers["Authorization"] == "Bearer sk-openai-secret"
     assert b"my prompt" in attacker.requests[0].body
     assert traffic
+
+
+def test_what_sends_nothing_shows_it(capsys, traffic):
+    path = plant("a server")
+    assert main(["providers", "evil", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["base_url"] == "http://evil.example:8000/v1"
+    assert printed.err == f"{path} is shown, and not used: see `promptools config trust`\n"
+    assert main(["providers"]) == 0
+    assert traffic == []
 
 
 # --- what an argument says is decisive
@@ -288,7 +297,7 @@ def test_the_file_opens_no_proxy(opening, capsys, traffic):
 
 
 def test_a_proxy_in_front_of_a_named_server_leaves_the_file_alone():
-    plant("a server")
+    plant("a route")
     proxy = Proxy(base_url="http://mine.example/v1")
     assert proxy.base_url == "http://mine.example/v1"
     assert proxy.session.config == Config()

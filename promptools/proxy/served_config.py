@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -164,7 +164,8 @@ def _usable_session(session: Session, arguments: ProxyArguments) -> Session:
     if config.standing != "untrusted":
         return session
     require_trust(config, arguments.base_url, arguments.provider)
-    if config.proxy != ProxyOptions():  # without them the proxy might be open to others
+    # without these options the proxy might be open to others; names of models lead nowhere from a server that is named
+    if replace(config.proxy, models={}) != ProxyOptions():
         raise UntrustedConfig(config, reach_of(config))
     return session.with_settings({"config": Config()})
 

@@ -197,20 +197,34 @@ def on_terminal(*words):
     return Terminal([sys.executable, "-m", "promptools", *words])
 
 
-def test_the_question_is_asked_once(here, capsys):
-    with on_terminal("providers", "gpu") as terminal:
+@pytest.fixture
+def elsewhere(server, here):
+    """A config of the server, by an address that counts as another machine, and is this one on Linux."""
+    here.write_text(REMOTE.replace("gpu.example:8000", server.root.replace("127.0.0.1", "0.0.0.0").partition("//")[2]))
+    return here
+
+
+def test_the_question_is_asked_once(elsewhere, server, capsys):
+    server.play(unary(completion("Hello there")))
+    with on_terminal("chat", "Hi", "--no-detect") as terminal:
         terminal.wait_for("Trust it?")
-        for shown in (str(here), "beyond this machine: provider 'gpu', server: http://***@gpu", "GPU_KEY (set)"):
-            assert shown in terminal.text.replace("\n", "")
+        for shown in (
+            str(elsewhere),
+            "beyond this machine: provider 'gpu', server: http://***@0.0.0.0",
+            "GPU_KEY (set)",
+        ):
+            assert shown in terminal.written.decode()
         terminal.type("y\n")
         assert terminal.wait() == 0
-    assert main(["providers", "gpu"]) == 0
-    here.write_text(REMOTE.replace("gpu.example", "other.example"))
-    with on_terminal("providers", "gpu") as terminal:
+        assert "Hello there" in terminal.text
+    server.play(unary(completion("Hello again")))
+    assert main(["chat", "Hi", "--no-detect"]) == 0
+    elsewhere.write_text(elsewhere.read_text().replace("0.0.0.0", "other.example"))
+    with on_terminal("chat", "Hi") as terminal:
         terminal.wait_for("Trust it?")
         terminal.type("\n")
         assert terminal.wait() == 2
-        assert "is not trusted" in terminal.text.replace("\n", "")
+        assert "is not trusted" in terminal.written.decode()
 
 
 def test_the_answer_is_for_what_was_shown_and_no_file_writes_on_the_terminal(here):
@@ -220,18 +234,18 @@ def test_the_answer_is_for_what_was_shown_and_no_file_writes_on_the_terminal(her
         here.write_text(REMOTE.replace("gpu.example", "evil.example"))
         terminal.type("y\n")
         assert terminal.wait() == 2
-        assert "evil.example" in terminal.text.replace("\n", "")
+        assert "evil.example" in terminal.written.decode()
         assert b"\x1b[2J" not in terminal.written
         assert b"\x1b]0;" not in terminal.written
 
 
 def test_where_trust_cannot_be_kept_the_question_ends_with_the_ways_out(here, tmp_path):
     (tmp_path / "home/.local").write_text("")  # as on a system that can only be read; root may write into any folder
-    with on_terminal("providers", "gpu") as terminal:
+    with on_terminal("chat", "Hi") as terminal:
         terminal.wait_for("Trust it?")
         terminal.type("y\n")
         assert terminal.wait() == 2
-        said = terminal.text.replace("\n", "")
+        said = terminal.written.decode()
     assert "cannot be kept" in said
     assert "PROMPTOOLS_CONFIG=" in said
 

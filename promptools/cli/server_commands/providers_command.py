@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 from promptools.cli.shared_arguments import add_base_url, add_config, add_json, read_config
 from promptools.cli.terminal_output import print_json, print_progress, print_styled, print_table
 from promptools.errors import without_credentials
 from promptools.profiles import Config, Provider, Target, families, kinds, load_builtin, resolve
+from promptools.profiles.config_files.config_reach import shown_text
 from promptools.schema.documents.json_guards import is_array
 
 NAME = "providers"
@@ -28,6 +29,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """List everything, or explain what the arguments name."""
     config = read_config(arguments.config)
+    if config.standing == "untrusted":
+        print_progress(f"{shown_text(config.file)} is shown, and not used: see `promptools config trust`")
+        config = replace(config, standing="given")  # nothing is sent
     if arguments.name or arguments.model or arguments.base_url:
         target = resolve(arguments.model, provider=arguments.name, base_url=arguments.base_url, config=config)
         if arguments.json:
@@ -50,8 +54,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(config: Config) -> None:
-    if config.standing == "untrusted":
-        print_progress("the config is not trusted, and these providers are not used: see `promptools config trust`")
     if config.providers:
         print_table(
             f"Providers of {config.file}",
