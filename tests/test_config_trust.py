@@ -20,6 +20,7 @@ from promptools.client import AsyncOpenAI, OpenAI
 from promptools.errors import UsageError
 from promptools.ollama.ollama_clients import AsyncClient, Client
 from promptools.profiles import Config, UntrustedConfig, load_config, reach_of
+from promptools.profiles.config_files.config import SYSTEM_FOLDER
 from promptools.proxy import Proxy
 from promptools.transport import found_config
 from promptools.transport.found_config import find_here, keep_trust, read_found
@@ -279,6 +280,9 @@ def test_marks_of_tools_are_never_left_out_silently():
     Path("promptools.toml").write_text(ATTACKS["a server"] + "[tools.rm]\ndangerous = true\n")
     with pytest.raises(UntrustedConfig):
         OpenAI(base_url="http://mine.example/v1", api_key="sk-mine")
+    Path("promptools.toml").write_text('[proxy]\nredis_url = "redis://evil.example"\n[tools.rm]\ndangerous = true\n')
+    with pytest.raises(UntrustedConfig):
+        OpenAI()
 
 
 OPENINGS = ('cors_origins = ["https://evil.example"]', 'allowed_hosts = ["evil.example"]', 'redis_url = "redis://evil"')
@@ -392,6 +396,11 @@ def test_a_link_to_the_users_own_file_is_no_file_of_the_user(tmp_path):
     Path("promptools.toml").symlink_to(folder / "promptools.toml")
     with pytest.raises(UntrustedConfig):
         OpenAI()
+
+
+def test_the_image_starts_in_the_systems_folder():
+    dockerfile = Path(__file__).parents[1] / "deploy" / "Dockerfile"
+    assert f"WORKDIR {SYSTEM_FOLDER}\n" in dockerfile.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("variable", ["PROMPTOOLS_CONFIG", "PPXAI_CONFIG_FILE"])

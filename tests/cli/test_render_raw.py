@@ -164,6 +164,22 @@ def test_ollama_renders_the_prompt(capsys, write, upstream):
     assert request.json["model"] == "qwen3:8b"
 
 
+def test_the_environment_names_the_server_before_a_config_that_is_found(capsys, write, upstream, monkeypatch, tmp_path):
+    found = tmp_path / "promptools.toml"
+    found.write_text('[providers.found]\nkind = "ollama"\nbase_url = "http://127.0.0.1:9/v1"\n')
+    path = write()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_BASE_URL", upstream.url)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
+    upstream.about = OLLAMA
+    upstream.play(unary({"model": "q", "_debug_info": {"rendered_template": f"get_weather\n{PROMPT}"}}))
+    assert run(capsys, path)[:2] == (0, f"get_weather\n{PROMPT}\n")
+    assert upstream.seen[0].headers["authorization"] == "Bearer sk-mine"
+    status, _, err = run(capsys, path, "--config", found)
+    assert status == 1
+    assert "http://127.0.0.1:9/v1" in err
+
+
 @pytest.mark.parametrize(
     ("answer", "wrong"),
     [
