@@ -155,15 +155,14 @@ class BubblewrapSandbox:
                 env=base_environment(env, path=self._path, home="/tmp"),  # noqa: S108  the private one
                 watch=UsageWatch(self.limits, self.root),
                 kill=_end_namespace,
-                descriptors=() if calls is None else (calls,),
+                descriptors=(calls,),
             )
 
-    def _arguments(self, command: Command, cwd: str | None, calls: int | None) -> list[str]:
+    def _arguments(self, command: Command, cwd: str | None, calls: int) -> list[str]:
         """Return bwrap's command; `calls` is the descriptor of the filter of system calls."""
         inner = with_limits(to_arguments(command, self._shell), self.limits)
         folder = str(PurePosixPath(self.workspace) / (cwd or ""))
-        filtered = [] if calls is None else ["--seccomp", str(calls)]
-        return [self._bwrap, *self._options(), *filtered, "--chdir", folder, "--", *inner]
+        return [self._bwrap, *self._options(), "--seccomp", str(calls), "--chdir", folder, "--", *inner]
 
     def _options(self) -> Iterator[str]:
         """Yield the options: later mounts are on top of earlier ones."""
@@ -191,13 +190,20 @@ class BubblewrapSandbox:
 
     def _check(self) -> None:
         """Raise `SandboxError` if no sandbox can be made here."""
-        command = [self._bwrap, *self._options(), "--", "true"]
-        try:
-            done = subprocess.run(
-                command, check=False, capture_output=True, text=True, timeout=_CHECK_SECONDS, env={"PATH": self._path}
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise SandboxError(f"bubblewrap does not run: {error}") from error
+        with open_filter() as calls:
+            command = [self._bwrap, *self._options(), "--seccomp", str(calls), "--", "true"]
+            try:
+                done = subprocess.run(
+                    command,
+                    check=False,
+                    capture_output=True,
+                    text=True,
+                    timeout=_CHECK_SECONDS,
+                    env={"PATH": self._path},
+                    pass_fds=[calls],
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise SandboxError(f"bubblewrap does not run: {error}") from error
         if done.returncode != 0:
             raise SandboxError(
                 f"bubblewrap cannot make a sandbox here: {clip(done.stderr.strip())}. It needs version 0.8, and"

@@ -3,6 +3,9 @@
 One container serves all commands. It has no network unless told, no capabilities, a read-only system unless told, the
 workspace as a mounted folder, and limits that the kernel enforces on all its processes together. A command that takes
 too long is ended inside by timeout(1), with its group; a process that left the group lives as long as the container.
+
+Docker's filter of system calls lets commands set setuid bits, and another filter could only take its place, so files of
+the workspace lose these bits when the container has been removed.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from promptools.sandbox.local import existing_root
 from promptools.sandbox.protocol import TIMED_OUT, Command, CommandResult, SandboxError
 from promptools.sandbox.running.environment import QUIET, to_arguments
 from promptools.sandbox.running.processes import ProcessSettings, StartedProcess, kill_group, run_process
+from promptools.sandbox.running.special_bits import clear_special_bits
 
 _GRACE = 5
 """Seconds after which timeout(1) kills what does not end."""
@@ -131,13 +135,19 @@ class DockerSandbox:
         return process
 
     def close(self) -> None:
-        """Remove the container with all that runs in it."""
+        """Remove the container with all that runs in it, and clear setuid and setgid bits that it left behind.
+
+        Raises `SandboxError` if a bit cannot be cleared: the file belongs to another user.
+        """
         for process in self._processes:
             process.kill()
         self._processes.clear()
         if self._container:
             container, self._container = self._container, ""
-            self._call("rm", "-f", container)
+            try:
+                self._call("rm", "-f", container)
+            finally:
+                clear_special_bits(self.root)
 
     def _find_shell(self) -> str:
         if not self._succeeds("command -v timeout"):

@@ -1,54 +1,103 @@
-"""The filter of system calls for bubblewrap: it leaves out parts of the kernel that commands do not need.
+"""The filter of system calls for bubblewrap: what namespaces do not confine, and parts of the kernel with many faults.
 
-Those are the keyrings, which namespaces do not separate, and interfaces that had many faults. Their calls fail as on a
-kernel without them (ENOSYS), which programs are prepared for. The filter is a program of the kernel's packet filter
-(seccomp(2)): it sees the architecture and the number of each call, and returns what becomes of it.
+The filter is a program of the kernel's packet filter (seccomp(2)): it sees the architecture, the number and the
+arguments of each call, but no memory that these point to, and returns what becomes of the call.
+
+- Keyrings, which namespaces do not separate, and interfaces that had many faults fail as on a kernel without them
+  (ENOSYS), which programs are prepared for. So do the calls of another architecture, whose numbers mean other things.
+- No file gets a setuid or setgid bit (EPERM). Mounts without setuid protect the sandbox only: outside of it, a shell
+  with the bit would run as the user who started the sandbox, for everyone who can reach the work folder. `openat2`
+  keeps its mode in memory, so it fails as a whole; so does `io_uring`, which opens files too.
+- Sockets are of the families that a network namespace confines (EAFNOSUPPORT for all others). AF_VSOCK, for one, leads
+  from a virtual machine to its host whatever the namespace.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
+import stat
 import struct
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from promptools.sandbox.protocol import SandboxError
+
+Instruction: TypeAlias = "tuple[int, int, int, int]"
+"""Code, jump if true, jump if false, operand. Jumps are relative to the next instruction."""
 
 
-class _Architecture(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
     """The kernel's id of an architecture, and its numbers of the calls that differ between architectures."""
 
     audit: int
-    calls: tuple[int, ...]
+    left_out: tuple[int, ...]
+    """add_key, request_key, keyctl, bpf, perf_event_open, userfaultfd."""
+    modes: dict[int, int]
+    """Calls that set the mode of a file, with the place of the mode among their arguments."""
+    opens: dict[int, int]
+    """Calls that may create a file, with the place of their flags; the mode is the argument after that."""
+    sockets: tuple[int, ...]
+    """socket, socketpair."""
     second_abi: int | None = None
     """From which number on calls belong to a second interface, which is left out whole."""
 
 
-_IO_URING = (425, 426, 427)
-"""io_uring_setup, io_uring_enter, io_uring_register: everywhere."""
+_EVERYWHERE = (425, 426, 427, 437)
+"""io_uring_setup, io_uring_enter, io_uring_register, openat2."""
+_FCHMODAT2 = 452
 ARCHITECTURES = {
-    # add_key, request_key, keyctl, bpf, perf_event_open, userfaultfd
-    "x86_64": _Architecture(0xC000003E, (248, 249, 250, 321, 298, 323), second_abi=0x40000000),
-    "aarch64": _Architecture(0xC00000B7, (217, 218, 219, 280, 241, 282)),
+    "x86_64": Architecture(
+        audit=0xC000003E,
+        left_out=(248, 249, 250, 321, 298, 323),
+        # chmod, fchmod, fchmodat, fchmodat2, creat, mknod, mknodat
+        modes={90: 1, 91: 1, 268: 2, _FCHMODAT2: 2, 85: 1, 133: 1, 259: 2},
+        opens={2: 1, 257: 2},  # open, openat
+        sockets=(41, 53),
+        second_abi=0x40000000,
+    ),
+    "aarch64": Architecture(
+        audit=0xC00000B7,
+        left_out=(217, 218, 219, 280, 241, 282),
+        # fchmod, fchmodat, fchmodat2, mknodat
+        modes={52: 1, 53: 2, _FCHMODAT2: 2, 33: 2},
+        opens={56: 2},  # openat
+        sockets=(198, 199),
+    ),
 }
+FAMILIES = (1, 2, 10, 16)
+"""AF_UNIX, AF_INET, AF_INET6, and AF_NETLINK, by which programs look up addresses; the numbers are those of Linux."""
 
 _LOAD = 0x20
 _JUMP_IF_EQUAL = 0x15
 _JUMP_IF_AT_LEAST = 0x35
+_JUMP_IF_ANY = 0x45
+"""Whether the value has any bit of the operand."""
 _RETURN = 0x06
-_NUMBER_AT, _ARCHITECTURE_AT = 0, 4
+_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
+_ARGUMENT_BYTES = 8
 _ALLOW = 0x7FFF0000
-_FAIL = 0x00050000 | errno.ENOSYS
+_FAIL = 0x00050000
+_ENOSYS, _EPERM, _EAFNOSUPPORT = 38, 1, 97
+"""Of Linux; `errno` has those of this system."""
+_MISSING: Instruction = (_RETURN, 0, 0, _FAIL | _ENOSYS)
+_ALLOWED: Instruction = (_RETURN, 0, 0, _ALLOW)
+_CREATES = 0o100 | 0o20000000
+"""O_CREAT and __O_TMPFILE; without them the argument for the mode is whatever was in its register."""
 
 
 @contextmanager
-def open_filter() -> Generator[int | None]:
-    """Open the filter for this machine and yield the descriptor, to be read once; None where there is no filter."""
+def open_filter() -> Generator[int]:
+    """Open the filter for this machine and yield the descriptor, to be read once."""
     architecture = ARCHITECTURES.get(platform.machine())
     if architecture is None:
-        yield None
-        return
+        raise SandboxError(
+            f"the filter of system calls, without which commands could leave programs with a setuid bit, is made for"
+            f" {' and '.join(ARCHITECTURES)}, and this is {platform.machine()}: use DockerSandbox"
+        )
     reading, writing = os.pipe()
     try:
         os.write(writing, filter_program(architecture))  # far less than a pipe holds
@@ -58,20 +107,44 @@ def open_filter() -> Generator[int | None]:
         os.close(reading)
 
 
-def filter_program(architecture: _Architecture) -> bytes:
-    """Return the program: calls of other architectures and the listed ones fail, all others are allowed."""
-    numbers = (*architecture.calls, *_IO_URING)
-    tests = [(_JUMP_IF_EQUAL, number) for number in numbers]
-    if architecture.second_abi is not None:
-        tests.insert(0, (_JUMP_IF_AT_LEAST, architecture.second_abi))
-    program = [
+def filter_program(architecture: Architecture) -> bytes:
+    """Return the program for an architecture."""
+    program: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_JUMP_IF_EQUAL, 1, 0, architecture.audit),
-        (_RETURN, 0, 0, _FAIL),
+        _MISSING,
         (_LOAD, 0, 0, _NUMBER_AT),
-        # each jumps over the tests after it, and over the permission
-        *((code, len(tests) - place, 0, value) for place, (code, value) in enumerate(tests)),
-        (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _FAIL),
     ]
+    if architecture.second_abi is not None:
+        program += [(_JUMP_IF_AT_LEAST, 0, 1, architecture.second_abi), _MISSING]
+    for number in (*architecture.left_out, *_EVERYWHERE):
+        program += _for_call(number, [_MISSING])
+    for number, place in architecture.modes.items():
+        program += _for_call(number, _without_special_bits(place))
+    for number, place in architecture.opens.items():
+        creates = [_load_argument(place), (_JUMP_IF_ANY, 1, 0, _CREATES), _ALLOWED]
+        program += _for_call(number, [*creates, *_without_special_bits(place + 1)])
+    for number in architecture.sockets:
+        program += _for_call(number, _with_family())
+    program.append(_ALLOWED)
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+
+
+def _for_call(number: int, block: list[Instruction]) -> Iterable[Instruction]:
+    """Return `block`, which returns, for one call; all others jump over it."""
+    return [(_JUMP_IF_EQUAL, 0, len(block), number), *block]
+
+
+def _load_argument(place: int) -> Instruction:
+    """Return the load of the lower half of an argument: modes, flags and families have no more than 32 bits."""
+    return (_LOAD, 0, 0, _ARGUMENTS_AT + _ARGUMENT_BYTES * place)
+
+
+def _without_special_bits(place: int) -> list[Instruction]:
+    refused = (_RETURN, 0, 0, _FAIL | _EPERM)
+    return [_load_argument(place), (_JUMP_IF_ANY, 0, 1, stat.S_ISUID | stat.S_ISGID), refused, _ALLOWED]
+
+
+def _with_family() -> list[Instruction]:
+    tests = [(_JUMP_IF_EQUAL, len(FAMILIES) - place, 0, family) for place, family in enumerate(FAMILIES)]
+    return [_load_argument(0), *tests, (_RETURN, 0, 0, _FAIL | _EAFNOSUPPORT), _ALLOWED]

@@ -11,6 +11,7 @@ import pytest
 
 from promptools.errors import UsageError
 from promptools.sandbox import CommandLimits, DockerSandbox, SandboxError
+from promptools.sandbox.running.special_bits import clear_special_bits
 from promptools.toolsets.in_distribution import PythonSession
 
 MEGABYTE = 1 << 20
@@ -92,6 +93,63 @@ def test_a_command_is_run_by_exec_with_a_time_out_inside(told, tmp_path):
     assert last == ["rm", "-f", "the-container"]
 
 
+def test_no_setuid_or_setgid_bit_is_left_behind(told, tmp_path):
+    docker, read = told
+    inner = tmp_path / "work" / "a" / "b"
+    inner.mkdir(parents=True)
+    (tmp_path / "outside").touch()
+    sandbox = DockerSandbox("image", tmp_path / "work", docker=docker)
+    modes = {inner / "root": 0o6755, inner / "group": 0o2711, inner / "closed": 0o4111, inner.parent / "other": 0o644}
+    for path, mode in (modes | {tmp_path / "outside": 0o4755}).items():
+        path.touch()
+        path.chmod(mode)
+    (inner.parent / "link").symlink_to("../../outside")
+    inner.chmod(0o2311)  # not to be listed, and new files in it belong to its group
+    sandbox.close()
+    assert read()[-1] == ["rm", "-f", "the-container"]
+    inner.chmod(0o755)
+    assert {path: path.stat().st_mode & 0o7777 for path in modes} == {
+        path: mode & 0o777 for path, mode in modes.items()
+    }
+    assert (tmp_path / "outside").stat().st_mode & 0o7777 == 0o4755
+
+
+def test_bits_are_cleared_below_many_folders(tmp_path):
+    """Deeper than a path can be long, than a process may open files, and than Python recurses."""
+    folder = os.open(tmp_path, os.O_RDONLY)
+    depth = 3000
+    for _ in range(depth):
+        os.mkdir("folder", dir_fd=folder)
+        inner = os.open("folder", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(os.open("deepest", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+    os.chmod("deepest", 0o4755, dir_fd=folder)
+    assert clear_special_bits(tmp_path) == ["folder/" * depth + "deepest"]
+    assert os.stat("deepest", dir_fd=folder).st_mode & 0o7777 == 0o755
+    assert clear_special_bits(tmp_path) == []
+    # up again, one by one: what removes temporary folders recurses
+    os.unlink("deepest", dir_fd=folder)
+    for _ in range(depth):
+        above = os.open("..", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        os.rmdir("folder", dir_fd=above)
+        folder = above
+    os.close(folder)
+
+
+def test_a_bit_that_cannot_be_cleared_is_an_error(monkeypatch, tmp_path):
+    (tmp_path / "shell").touch()
+    (tmp_path / "shell").chmod(0o4755)
+
+    def refuse(*_, **__):
+        raise PermissionError(1, "not the owner")
+
+    monkeypatch.setattr(os, "chmod", refuse)
+    with pytest.raises(SandboxError, match=r"cannot be cleared: remove, as the owner, 'shell'$"):
+        clear_special_bits(tmp_path)
+
+
 def test_what_cannot_be_started_is_told(told, tmp_path):
     docker, _ = told
     script = Path(docker)
@@ -124,6 +182,8 @@ PROGRAMS = [
     "ls",
     "id",
     "rm",
+    "cp",
+    "chmod",
     "kill",
     "head",
     "yes",
@@ -219,6 +279,12 @@ def test_a_real_container_confines(sandbox, monkeypatch, tmp_path):
     assert len(sandbox.run("ps -e").output.splitlines()) < 10
     assert "No space left" in sandbox.run("head -c 4M /dev/zero > /tmp/a").output
     assert sandbox.run("grep -c '^Cap.*0000000000000000$' /proc/self/status").output in {"4\n", "5\n"}
+
+
+def test_a_real_container_leaves_no_setuid_bit(image, tmp_path):
+    with DockerSandbox(image, tmp_path) as sandbox:
+        assert sandbox.run("cp /bin/sh shell; chmod 4755 shell").exit_code == 0
+    assert (tmp_path / "shell").stat().st_mode & 0o7777 == 0o755
 
 
 def test_a_time_out_in_a_real_container(sandbox):

@@ -125,6 +125,23 @@ def test_modes_stay(root, mode):
     assert snapshot(root)["c.py"] == (b"two\n", mode)
 
 
+@pytest.mark.parametrize("bits", [0o4000, 0o2000, 0o6000])
+@pytest.mark.parametrize(
+    "sections",
+    [
+        (CHANGE,),
+        ("*** Update File: a.py\n*** Move to: c.py",),
+        ("*** Delete File: a.py", add("a.py", ["#!/bin/sh"])),
+    ],
+)
+def test_no_setuid_or_setgid_bit_stays(root, bits, sections):
+    """The content is the model's: as after write(2), it does not run as the file's owner."""
+    (root / "a.py").chmod(0o755 | bits)
+    apply_patch(root, patch(*sections))
+    (changed,) = [path for path in root.iterdir() if path.is_file()]
+    assert changed.stat().st_mode & 0o7777 == 0o755
+
+
 def test_layout_between_sections_is_no_context(root):
     write(root, {"b": b"x\ny\n"})
     text = (

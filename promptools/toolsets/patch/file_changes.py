@@ -22,6 +22,8 @@ from promptools.toolsets.patch.patch_document import PatchError
 DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 REGULAR = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 NEW_FILE_MODE = 0o666
+PERMISSIONS = 0o777
+"""What a changed file keeps of its mode: content that a model wrote gets no setuid or setgid bit, as after write(2)."""
 MAX_FILE_BYTES = 64 << 20
 FORBIDDEN = ".git"
 """What is in there is no content: hooks, for example, are run."""
@@ -129,7 +131,7 @@ class PatchedFolder:
             if status.st_size > MAX_FILE_BYTES:
                 raise PatchError(f"{str(path)!r} is too large: more than {MAX_FILE_BYTES >> 20} MiB.")
             with os.fdopen(file, "rb", closefd=False) as opened:
-                return FileState(opened.read(), stat.S_IMODE(status.st_mode))
+                return FileState(opened.read(), stat.S_IMODE(status.st_mode) & PERMISSIONS)
         finally:
             os.close(file)
 
