@@ -10,7 +10,7 @@ from types import ModuleType
 import ollama
 import openai
 import pytest
-from upstream import completion, running
+from upstream import completion, running, unary
 
 import promptools
 from promptools.errors import UsageError
@@ -59,6 +59,43 @@ def test_a_wrapped_client_of_anthropic_gives_the_call(server, suffix):
     assert [(seen.path, seen.headers["authorization"]) for seen in server.seen] == [
         ("/v1/chat/completions", "Bearer k")
     ] * 2
+
+
+OTHER_REQUESTS = {
+    "/v1/models?limit=3": lambda client: client.models.list(limit=3),
+    "/v1/models/m": lambda client: client.models.retrieve("m"),
+    "/v1/models/v1%2Fv1%2Fm": lambda client: client.models.retrieve("v1/v1/m"),
+    "/v1/messages/batches": lambda client: client.messages.batches.create(requests=[]),
+    "/v1/messages/batches/b/cancel": lambda client: client.messages.batches.cancel("b"),
+    "/v1/files": lambda client: client.beta.files.list(),
+    "/v1/other?path=/v1/v1/x": lambda client: client.get("/v1/other?path=/v1/v1/x", cast_to=object),
+}
+"""What the SDK requests besides messages, with the path that a server knows."""
+
+
+@pytest.mark.parametrize("suffix", ["", "/v1", "/v1/"])
+@pytest.mark.parametrize("kind", ["Anthropic", "AsyncAnthropic"])
+def test_all_other_requests_of_a_client_of_anthropic_have_one_v1(server, kind, suffix):
+    anthropic = pytest.importorskip("anthropic")
+    server.play(*[unary({"data": [], "id": "x", "type": "model", "has_more": False})] * 2 * len(OTHER_REQUESTS))
+    base_url = server.url.removesuffix("/v1") + suffix
+    wrapped = wrap(getattr(anthropic, kind)(base_url=base_url, api_key="k", max_retries=0), **OPTIONS)
+
+    async def ask(client):
+        for request in OTHER_REQUESTS.values():
+            answer = request(client)
+            if hasattr(answer, "__await__"):
+                await answer
+        return client
+
+    async def ask_all():
+        # a copy with a base URL of its own has the same transport
+        for client in (wrapped, wrapped.with_options(base_url=base_url)):
+            await ask(client)
+        await wrapped.close() if kind.startswith("Async") else wrapped.close()
+
+    asyncio.run(ask_all())
+    assert [seen.path for seen in server.seen] == list(OTHER_REQUESTS) * 2
 
 
 def test_a_wrapped_async_client_of_anthropic_gives_the_call(server):

@@ -18,7 +18,7 @@ from promptools.exchange import Exchange, Request
 from promptools.transport.driver.async_driver import AsyncDriver
 from promptools.transport.driver.http_library import HttpLibrary, decode_headers, library_of
 from promptools.transport.driver.sync_driver import SyncDriver
-from promptools.transport.endpoints import OPENAI_ENDPOINTS, Endpoint, find_endpoint
+from promptools.transport.endpoints import MESSAGES_ENDPOINTS, OPENAI_ENDPOINTS, Endpoint, find_endpoint
 from promptools.transport.error_boundary import with_error_boundary
 
 if TYPE_CHECKING:
@@ -49,6 +49,16 @@ class InterceptingTransport:
         """Return the endpoint that a request matches; None if it is not intercepted."""
         return find_endpoint(self.endpoints, request.method, request.url.path, request.url.host)
 
+    def forwarded(self, request: Any) -> Any:
+        """Return a request that is not intercepted, with its `/v1` once if the client of anthropic wrote it twice.
+
+        Paths of that SDK begin with `/v1`; where the base URL ends with one, as those of open servers do, servers know
+        none of them.
+        """
+        if self.endpoints is MESSAGES_ENDPOINTS and b"/v1/v1/" in request.url.raw_path.partition(b"?")[0]:
+            request.url = request.url.copy_with(raw_path=request.url.raw_path.replace(b"/v1/v1/", b"/v1/", 1))
+        return request
+
     def check_open(self) -> None:
         """Raise as httpx does if the original client has been closed."""
         if self.original_client.is_closed:
@@ -76,13 +86,13 @@ class SyncInterceptingTransport(InterceptingTransport):
         self.check_open()
         endpoint = self.find_endpoint(request)
         if endpoint is None:
-            return self.inner.handle_request(request)
+            return self.inner.handle_request(self.forwarded(request))
         if not endpoint.may_decline:
             request.read()
         driver = SyncDriver(send=self.send, read_body=request.read, **self.driver_arguments(request, endpoint))
         head = driver.head()
         if head is None:
-            return self.inner.handle_request(request)
+            return self.inner.handle_request(self.forwarded(request))
         return self.library.build_response(
             head, transport_classes(self.library).sync_body(driver), driver.response_extensions
         )
@@ -117,13 +127,13 @@ class AsyncInterceptingTransport(InterceptingTransport):
         self.check_open()
         endpoint = self.find_endpoint(request)
         if endpoint is None:
-            return await self.inner.handle_async_request(request)
+            return await self.inner.handle_async_request(self.forwarded(request))
         if not endpoint.may_decline:
             await request.aread()
         driver = AsyncDriver(send=self.send, read_body=request.aread, **self.driver_arguments(request, endpoint))
         head = await driver.head()
         if head is None:
-            return await self.inner.handle_async_request(request)
+            return await self.inner.handle_async_request(self.forwarded(request))
         return self.library.build_response(
             head, transport_classes(self.library).async_body(driver), driver.response_extensions
         )
