@@ -5,10 +5,12 @@ import logging
 from functools import partial
 
 import asking_ollama
+import httpx
 import ollama as package
 import pytest
 from asking import Proxies
 from asking_ollama import WAYS, Said
+from odd_images import EMPTY, IMAGES, NONE, WRONG
 from rig_ollama import BEFORE, KINDS, cue
 from scenes import ANSWER, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
 from test_ollama_healed import HEALED, MODES
@@ -170,6 +172,24 @@ def test_every_other_route_is_ollamas_own(ollama: Server, proxies: Proxies, aske
     proxy = proxies.before(ollama.base_url, "ollama").removesuffix("/v1")
     with package.Client(ollama.url) as theirs, Client(ollama.url, **NAMED) as ours, package.Client(proxy) as before:
         assert outcome(ours) == outcome(before) == outcome(theirs)
+
+
+@pytest.mark.parametrize("route", ["chat", "generate"])
+def test_what_is_an_image_to_ollama_is_one_to_us(ollama: Server, http: httpx.Client, route: str) -> None:
+    """What is none is a 400 at once; for an image it is llama.cpp that refuses, as the model takes none."""
+
+    def said(images: object) -> tuple[int, str]:
+        turn = {"messages": [{"role": "user", "content": "Look", "images": images}]}
+        body = {"model": "go", "stream": False, **(turn if route == "chat" else {"prompt": "Look", "images": images})}
+        answer = http.post(f"{ollama.url}/api/{route}", json=body)
+        return answer.status_code, "unsupported" if "does not support multimodal" in answer.text else "other"
+
+    assert {repr(images): said(images) for images in NONE} == {repr(images): (200, "other") for images in NONE}
+    assert {repr(images): said(images) for images in WRONG} == {repr(images): (400, "other") for images in WRONG}
+    accepted = [*IMAGES, *EMPTY]
+    assert {repr(images): said(images) for images in accepted} == {
+        repr(images): (400, "unsupported") for images in accepted
+    }
 
 
 @pytest.mark.parametrize("kind", ["go", "think", "notools"])

@@ -265,6 +265,17 @@ def test_a_body_that_is_no_object_goes_to_the_server():
     assert (seen.sent[0].url, seen.sent[0].body, seen.body) == (CHAT, b"[]", b'{"error":"no"}')
 
 
+@pytest.mark.parametrize("wire", ["chat", "ollama"])
+@pytest.mark.parametrize("tools", [[], [WEATHER]])
+@pytest.mark.parametrize("images", ["x", [1], ["not base64!"], [{"a": 1}]])
+def test_images_of_a_wrong_shape_are_a_clear_error(images, tools, wire):
+    """A real Ollama answers 400; they were left out, and the model asked about a picture that it did not get."""
+    asked = ask(*tools, messages=[{"role": "user", "content": "What is it?", "images": images}])
+    seen = play(asked, [], target=target(wire=wire))
+    assert (seen.head.status, seen.sent) == (400, [])
+    assert seen.json["error"].startswith("'messages[0].images")
+
+
 @pytest.mark.parametrize("body", [b"[]", b'"hi"', b"{not json", b""])
 def test_before_another_server_a_body_that_is_no_object_is_a_clear_error(body):
     seen = play(body, [])

@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from deep_folders import NAME, nested
 
 from promptools.errors import UsageError
 from promptools.sandbox import CommandLimits, DockerSandbox, SandboxError
@@ -115,27 +116,12 @@ def test_no_setuid_or_setgid_bit_is_left_behind(told, tmp_path):
 
 
 def test_bits_are_cleared_below_many_folders(tmp_path):
-    """Deeper than a path can be long, than a process may open files, and than Python recurses."""
-    folder = os.open(tmp_path, os.O_RDONLY)
-    depth = 3000
-    for _ in range(depth):
-        os.mkdir("folder", dir_fd=folder)
-        inner = os.open("folder", os.O_RDONLY, dir_fd=folder)
-        os.close(folder)
-        folder = inner
-    os.close(os.open("deepest", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
-    os.chmod("deepest", 0o4755, dir_fd=folder)
-    assert clear_special_bits(tmp_path) == ["folder/" * depth + "deepest"]
-    assert os.stat("deepest", dir_fd=folder).st_mode & 0o7777 == 0o755
-    assert clear_special_bits(tmp_path) == []
-    # up again, one by one: what removes temporary folders recurses
-    os.unlink("deepest", dir_fd=folder)
-    for _ in range(depth):
-        above = os.open("..", os.O_RDONLY, dir_fd=folder)
-        os.close(folder)
-        os.rmdir("folder", dir_fd=above)
-        folder = above
-    os.close(folder)
+    with nested(tmp_path, 3000) as deepest:
+        os.close(os.open("shell", os.O_CREAT | os.O_WRONLY, dir_fd=deepest))
+        os.chmod("shell", 0o4755, dir_fd=deepest)
+        assert clear_special_bits(tmp_path) == [f"{NAME}/" * 3000 + "shell"]
+        assert os.stat("shell", dir_fd=deepest).st_mode & 0o7777 == 0o755
+        assert clear_special_bits(tmp_path) == []
 
 
 def test_a_bit_that_cannot_be_cleared_is_an_error(monkeypatch, tmp_path):

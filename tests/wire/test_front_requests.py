@@ -4,11 +4,13 @@ import json
 
 import ollama
 import pytest
+from odd_images import EMPTY, IMAGES, NONE, WRONG
 
 from promptools.errors import UsageError
 from promptools.profiles import Profile, resolve
 from promptools.wire.ollama.decode_request import decode_chat_request
 from promptools.wire.ollama.encode_request import encode_chat_request
+from promptools.wire.ollama.generate_request import encode_as_chat
 from promptools.wire.parameters import PARAMETERS, UNKNOWN_PARAMETER
 
 CHAT = Profile()
@@ -65,6 +67,42 @@ def test_arguments_are_text(arguments, written):
     (got,) = said["tool_calls"]
     assert got["id"] == "call_1"
     assert got["function"]["arguments"] == (written if written is not None else json.dumps(arguments))
+
+
+@pytest.mark.parametrize("profile", [CHAT, OLLAMA])
+@pytest.mark.parametrize("given", [*WRONG, *EMPTY])
+def test_what_is_no_image_is_refused(profile, given):
+    with pytest.raises(UsageError, match=r"^'messages\[1\]\.images(\[[01]\])?' must be "):
+        read(profile, messages=[USER, {**USER, "images": given}])
+    with pytest.raises(UsageError, match=r"^'images(\[[01]\])?' must be "):
+        encode_as_chat({"model": "m", "prompt": "Hi", "images": given})
+
+
+@pytest.mark.parametrize("profile", [CHAT, OLLAMA])
+def test_what_is_an_image_is_none_that_is_lost(profile):
+    for given in NONE:
+        assert read(profile, messages=[{**USER, "images": given}])[0]["messages"] == [USER]
+    for given in IMAGES:
+        said = read(profile, messages=[{**USER, "images": given}])[0]["messages"]
+        (image, text) = said[0]["content"]
+        assert image["image_url"]["url"].startswith("data:image/png;base64,iVBORw")
+        assert "\n" not in image["image_url"]["url"]
+        assert text == {"type": "text", "text": "Hi"}
+
+
+@pytest.mark.parametrize("profile", [CHAT, OLLAMA])
+@pytest.mark.parametrize(
+    ("keys", "what"),
+    [
+        ({"options": 1}, "'options' must be an object, not 1"),
+        ({"options": []}, "'options' must be an object"),
+        ({"messages": [{**USER, "tool_calls": 1}]}, r"'messages\[0\].tool_calls' must be a list of objects"),
+        ({"messages": [USER, {**USER, "tool_calls": [1]}]}, r"'messages\[1\].tool_calls' must be a list of objects"),
+    ],
+)
+def test_what_ollama_refuses_is_not_left_out(profile, keys, what):
+    with pytest.raises(UsageError, match=f"^{what}"):
+        read(profile, **keys)
 
 
 @pytest.mark.parametrize(

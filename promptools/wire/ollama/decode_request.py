@@ -8,6 +8,8 @@ note. Formats of Ollama 0.32.15 (docs.ollama.com, api/chat).
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
@@ -15,7 +17,7 @@ from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.json_types import as_list, as_object, as_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from promptools.profiles import Profile
 
@@ -31,22 +33,25 @@ _VALUE_KEYWORDS = frozenset(("enum", "const", "default", "examples"))
 _IMAGE_PREFIXES = {"/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp", "Qk": "bmp"}
 """The prefixes of image formats in base64; any other is taken for PNG, the most common."""
 
+_LINE_BREAKS = {ord("\r"): None, ord("\n"): None}
+
 
 def decode_chat_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the body, and notes on what was left out. Raises UsageError for a request that the server cannot serve."""
     notes: list[str] = []
     body = {key: value for key, value in data.items() if key not in {"format", *_OLLAMA_ONLY}}
     if is_array(data.get("messages")):
-        body["messages"] = [_decode_message(item) for item in data["messages"]]
+        body["messages"] = [_decode_message(item, f"messages[{at}].") for at, item in enumerate(data["messages"])]
     if data.get("tools"):
         body["tools"] = [_normalize_types(item) for item in as_list(data["tools"])] or data["tools"]
     body["stream"] = data.get("stream") is not False
+    options = _checked(data, "options", "", is_object, "an object")
     if profile.wire == "ollama":
         body |= {key: data[key] for key in _OLLAMA_ONLY if key in data}
     else:
         if not data.get("messages"):
             raise UsageError("'messages' is empty, which loads a model on Ollama; this server is none: send a message")
-        body |= decode_options(as_object(data.get("options")), profile, notes)
+        body |= decode_options(as_object(options), profile, notes)
         body |= _decode_think(data.get("think"), profile, notes)
         notes += [f"not sent: {key}; only Ollama knows it" for key in _OLLAMA_ONLY[2:] if data.get(key) is not None]
     return body | _decode_format(data.get("format"), profile), tuple(notes)
@@ -55,7 +60,7 @@ def decode_chat_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict
 # --- messages --------------------------------------------------------------------------------------------------------
 
 
-def _decode_message(message: Any) -> Any:
+def _decode_message(message: Any, where: str) -> Any:
     """Decode one message; ids of calls and results are assigned later, where every history is parsed."""
     if not is_object(message):
         return message
@@ -66,9 +71,10 @@ def _decode_message(message: Any) -> Any:
         decoded["reasoning_content"] = message["thinking"]
     if message.get("tool_name"):
         decoded["name"] = message["tool_name"]
-    if message.get("tool_calls"):
-        decoded["tool_calls"] = [_decode_call(as_object(item)) for item in as_list(message["tool_calls"])]
-    images = [_image_part(item) for item in as_list(message.get("images")) if isinstance(item, str)]
+    calls = as_list(_checked(message, "tool_calls", where, is_objects, "a list of objects"))
+    if calls:
+        decoded["tool_calls"] = [_decode_call(item) for item in calls]
+    images = decode_images(message, where)
     if images:
         text = [{"type": "text", "text": decoded["content"]}] if decoded["content"] else []
         decoded["content"] = [*images, *text]
@@ -81,6 +87,36 @@ def _decode_call(call: Mapping[str, Any]) -> dict[str, Any]:
     encoded = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
     kept = {key: value for key, value in call.items() if key != "function"}
     return {**kept, "type": "function", "function": {"name": as_text(function.get("name")), "arguments": encoded}}
+
+
+def _checked(data: Mapping[str, Any], key: str, where: str, fits: Callable[[Any], bool], what: str) -> Any:
+    """Return the value of a key. One that is neither null nor fits is refused, as Ollama does: it would be lost."""
+    value = data.get(key)
+    if value is None or fits(value):
+        return value
+    raise UsageError(f"'{where}{key}' must be {what}, not {clip(repr(value))}")
+
+
+def is_objects(value: Any) -> bool:
+    """Whether a value is a list of objects."""
+    return is_array(value) and all(map(is_object, value))
+
+
+def decode_images(data: Mapping[str, Any], where: str = "") -> list[dict[str, Any]]:
+    """Decode `images` to parts of a message. Raises `UsageError` for what is no image to Ollama either."""
+    images = as_list(_checked(data, "images", where, is_array, "a list of images in base64"))
+    return [_image_part(_base64_of(item, f"{where}images[{at}]")) for at, item in enumerate(images)]
+
+
+def _base64_of(image: Any, where: str) -> str:
+    """Return an image in base64, without line breaks; Ollama takes a list of bytes, too."""
+    with suppress(ValueError, TypeError):
+        if is_array(image) and image:
+            return b64encode(bytes(image)).decode()
+        encoded = image.translate(_LINE_BREAKS) if isinstance(image, str) else ""
+        if encoded and b64decode(encoded, validate=True):
+            return encoded
+    raise UsageError(f"'{where}' must be an image in base64, not {clip(repr(image))}")
 
 
 def _image_part(data: str) -> dict[str, Any]:

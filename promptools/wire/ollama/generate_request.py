@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
 from promptools.wire.json_types import as_list, as_number, as_object, as_text
-from promptools.wire.ollama.decode_request import decode_options
+from promptools.wire.ollama.decode_request import decode_images, decode_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,9 +51,9 @@ def check_generate_request(data: Mapping[str, Any]) -> None:
 
 def encode_as_chat(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a request for `/api/chat` with the same prompt."""
-    turn = {"role": "user", "content": as_text(data.get("prompt"))}
-    if data.get("images"):
-        turn["images"] = data["images"]
+    turn: dict[str, Any] = {"role": "user", "content": as_text(data.get("prompt"))}
+    if images := decode_images(data):
+        turn["content"] = [*images, {"type": "text", "text": turn["content"]}]
     system = as_text(data.get("system"))
     messages = [{"role": "system", "content": system}, turn] if system else [turn]
     return {**{key: value for key, value in data.items() if key not in _OWN_KEYS}, "messages": messages}
