@@ -1,13 +1,20 @@
 """`promptools render --mode raw FILE`: the prompt as a server renders it, or a template file."""
 
 import json
+import re
 
+import httpx
+import openai
 import pytest
+from serving import serving
 from upstream import running, unary
 
 from promptools.cli import main
+from promptools.client import OpenAI
 from promptools.lab import weather
 from promptools.lab.llamacpp_server import TEMPLATES, can_serve, serve
+from promptools.profiles import Config
+from promptools.proxy import Proxy
 
 TOOL = {
     "type": "function",
@@ -124,6 +131,27 @@ def test_a_prompt_has_no_place_for_an_image(capsys, write, llamacpp):
     assert err == "promptools render: a prompt cannot hold the conversation's parts that are not text\n"
 
 
+@pytest.mark.exhaustive
+def test_a_template_that_shows_no_tools_is_told_everywhere(capsys, write, tmp_path):
+    """By the command, in the app's process, and through the proxy; nothing is generated."""
+    if not can_serve():
+        pytest.skip("xllamacpp or gguf is not installed here")
+    why = "the model's template does not show it the tools, so raw mode is not possible: leave `mode` out"
+    settings = {"config": Config(), "mode": "raw"}
+    with serve(weather.hermes_script(), template="plain", name="plain", folder=tmp_path) as server:
+        status, out, err = run(capsys, write(), "--base-url", server.base_url)
+        assert (status, out) == (2, "")
+        assert err.startswith(f"promptools render: {why}")
+        with OpenAI(base_url=server.base_url, api_key="none", max_retries=0, **settings) as client:
+            for stream in (False, True):
+                with pytest.raises(openai.BadRequestError, match=re.escape(why)) as refused:
+                    client.chat.completions.create(**REQUEST, stream=stream)
+                assert refused.value.type == "UsageError"
+        with serving(Proxy(base_url=server.base_url, **settings)) as port:
+            answer = httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=REQUEST, timeout=60)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "UsageError")
+
+
 def test_detect_tells_how_llamacpp_renders(capsys, llamacpp):
     assert main(["detect", "--base-url", llamacpp]) == 0
     out = capsys.readouterr().out
@@ -183,9 +211,8 @@ def test_the_environment_names_the_server_before_a_config_that_is_found(capsys, 
 @pytest.mark.parametrize(
     ("answer", "wrong"),
     [
-        (unary({"error": "registry.ollama.ai/library/q does not support tools"}, status=400), "(HTTP 400): "),
+        (unary({"error": "model 'q' not found"}, status=404), "(HTTP 404): "),
         (unary({"message": {"role": "assistant", "content": "Hello"}}), "the server's answer holds no rendered prompt"),
-        (unary({"_debug_info": {"rendered_template": PROMPT}}), "the model's template does not show it the tools"),
     ],
 )
 def test_a_server_that_renders_nothing_of_use_is_told_in_one_line(capsys, write, upstream, answer, wrong):
@@ -196,6 +223,22 @@ def test_a_server_that_renders_nothing_of_use_is_told_in_one_line(capsys, write,
     assert err.startswith(f"promptools render: {upstream.url} rendered no prompt")
     assert err.count("\n") == 1
     assert wrong in err
+
+
+@pytest.mark.parametrize(
+    ("answer", "wrong"),
+    [
+        (unary({"error": "registry.ollama.ai/library/q does not support tools"}, status=400), "does not support tools"),
+        (unary({"_debug_info": {"rendered_template": PROMPT}}), "the model's template does not show it the tools"),
+    ],
+)
+def test_a_model_that_raw_mode_is_not_for_is_told_in_one_line(capsys, write, upstream, answer, wrong):
+    upstream.about = OLLAMA
+    upstream.play(answer)
+    status, out, err = run(capsys, write(), "--base-url", upstream.url)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert wrong in err
+    assert "so raw mode is not possible: leave `mode` out" in err
 
 
 def test_nobody_answers(capsys, write):

@@ -187,15 +187,37 @@ def test_a_mode_that_failed_lately_serves_where_no_other_can_render_the_request(
 
 
 def test_the_template_does_not_show_the_tools(kind, tmp_path):
-    facts = {}
-    if kind == "file":
-        file = tmp_path / "plain.jinja"
-        file.write_text("{% for message in messages %}{{ message.content }}{% endfor %}", encoding="utf-8")
-        facts["chat_template"] = str(file)
-    hidden = rendered(kind, PROMPT.replace("get_weather", ""))
+    facts, hidden = without_tools(kind, tmp_path)
     seen = play(ask(WEATHER), [*hidden, reply(FENCED)], target=server(kind, ("raw", "prompt"), **facts, wire="chat"))
     assert modes(seen) == [("raw", "no_native_tools"), ("prompt", "answered")]
     assert "does not show it the tools" in seen.reply.trace.attempts[0].why
+
+
+def without_tools(kind, tmp_path):
+    """Facts of a template that shows no tools, and what the server answers to it."""
+    if kind != "file":
+        return {}, rendered(kind, PROMPT.replace("get_weather", ""))
+    file = tmp_path / "plain.jinja"
+    file.write_text("{% for message in messages %}{{ message.content }}{% endfor %}", encoding="utf-8")
+    return {"chat_template": str(file)}, []
+
+
+@pytest.mark.parametrize("how", ["pinned", "the only mode"])
+def test_the_template_does_not_show_the_tools_and_no_other_mode_is_wanted(kind, how, tmp_path):
+    facts, answers = without_tools(kind, tmp_path)
+    pinned, modes = ({"promptools": {"mode": "raw"}}, ORDER) if how == "pinned" else ({}, ("raw",))
+    seen = play(ask(WEATHER, **pinned), answers, target=server(kind, modes, **facts, wire="chat"))
+    assert (seen.head.status, seen.json["error"]["type"]) == (400, "UsageError")
+    said = seen.json["error"]["message"]
+    assert said.startswith("the model's template does not show it the tools, so raw mode is not possible: leave `mode`")
+
+
+def test_an_ollama_that_refuses_tools_where_raw_mode_is_pinned():
+    refusal = error("registry.ollama.ai/library/m:latest does not support tools", 400)
+    seen = play(ask(WEATHER, promptools={"mode": "raw"}), [refusal], target=server("ollama", ORDER))
+    assert (seen.head.status, seen.json["error"]["type"]) == (400, "UsageError")
+    assert "m:latest does not support tools" in seen.json["error"]["message"]
+    assert "raw mode is not possible" in seen.json["error"]["message"]
 
 
 def test_one_of_several_names_shows_the_tools():

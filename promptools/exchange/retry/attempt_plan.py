@@ -109,6 +109,11 @@ class AttemptPlan:
         """The breaker's key for the current mode."""
         return self._key(self.mode)
 
+    @property
+    def has_other_modes(self) -> bool:
+        """Whether other modes than the current one may be tried, if only because nothing else is left."""
+        return bool(self._modes_left or self._skipped)
+
     def _key(self, mode: ModeName) -> BreakerKey:
         return BreakerKey(*self._provider_model, mode)
 

@@ -45,13 +45,18 @@ if TYPE_CHECKING:
 
 NO_PLACE = "Ollama's /api/chat, which renders the template, has no place for a part of the conversation"
 NO_TOOLS = "the model's template does not show it the tools"
+WITHOUT_RAW = (
+    "leave `mode` out, or use prompt mode, which describes tools itself; or name a template that shows them"
+    " (`chat_template` in the profile, as docs/reference/raw-mode.md has it)"
+)
 NO_PROMPT = "the server's answer holds no rendered prompt"
 
 
 def render_prompt(state: ExchangeState, plan: AttemptPlan) -> Steps[Failure | None]:
     """Render the prompt of the plan's request into the request; return why the server did not, if so.
 
-    Raises UsageError where raw mode cannot express the request, or the template of the config fails.
+    Raises UsageError where raw mode cannot express the request, the template of the config fails, or the template shows
+    the model no tools and no other mode may be tried.
     """
     native = yield from state.compute(partial(RawMode().template_body, plan.request))
     request = replace(plan.request, template=native)
@@ -59,6 +64,8 @@ def render_prompt(state: ExchangeState, plan: AttemptPlan) -> Steps[Failure | No
     if isinstance(prompt, RenderedPrompt):
         prompt = yield from _begin_call(state, request, prompt)
     if isinstance(prompt, Failure):
+        if prompt.kind == "no_native_tools" and not plan.has_other_modes and not state.attempts:
+            raise UsageError(f"{prompt.why}, so raw mode is not possible: {WITHOUT_RAW}")
         return prompt
     plan.request = replace(request, rendered=prompt)
     return None
