@@ -16,9 +16,8 @@ from promptools.exchange.retry.adapt import REASONING_KEYS, without_reasoning
 from promptools.exchange.upstream.detection import resolve_route
 from promptools.modes.requests.options import Options
 from promptools.modes.requests.tool_request import ToolRequest, involves_tools, parse_request
-from promptools.schema.documents.json_guards import is_object
 from promptools.wire.json_types import as_list, as_object, as_text
-from promptools.wire.lenient_json import parse_json
+from promptools.wire.lenient_json import TOO_DEEP, parse_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,21 +81,25 @@ class RoutedRequest:
 def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     """Parse and route a request. A body that is not a JSON object is forwarded: the server knows best how to refuse it.
 
+    So is one that is nested too deeply to be read, which the server may take.
+
     Raises `UsageError` where the server does not have the client's API, and for invalid options or more tools than
     `Context.max_tools`.
     """
     request, context, client_api = state.request, state.context, state.client_api
     defaults = context.options or Options()
-    parsed = yield from state.compute(partial(_parse_json, request.body))
+    parsed, unread = yield from state.compute(partial(parse_body, request.body))
     data = as_object(parsed)
     _check_tool_count(data, context.max_tools)
     options = defaults.override(data.get("promptools"))
     route = context.route(as_text(data.get("model")) or None, options.provider)
-    if not is_object(parsed):
+    if unread:
         if client_api.wire == "ollama":
             route = yield from resolve_route(state, route, "")
         if client_api.wire is None or (client_api.wire == "ollama" != route.target.profile.wire):
-            raise UsageError("the request's body must be a JSON object")
+            raise UsageError(unread)
+        if unread == TOO_DEEP and context.log:
+            context.log(f"a request went on unread, and no call in its reply is looked for: {unread}")
         return RoutedRequest(
             data, route, route.url or request.url, defaults, has_tools=False, unchanged_body=request.body
         )
@@ -118,14 +121,6 @@ def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     )
     payload = None if rewrite else request.body if client_body == data else encode_json(client_body)
     return RoutedRequest(body, route, route.url or request.url, defaults, tools, payload, notes)
-
-
-def _parse_json(body: bytes) -> Any:
-    """Parse JSON; None if it is invalid."""
-    try:
-        return parse_json(body)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _check_tool_count(body: dict[str, Any], limit: int | None) -> None:

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from promptools import dialects
 from promptools.dialects.rendering.example_calls import example_calls
+from promptools.errors import UsageError
 from promptools.modes.constrained_decoding import apply_constraint, constraint_key
 from promptools.modes.mode import PreparedRequest
 from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
@@ -153,7 +154,10 @@ def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
     message = plain_message(turn, profile)
     if turn.calls:
         text, _ = split_content(message.get("content"))
-        calls = dialect.render_calls(turn.calls)
+        try:
+            calls = dialect.render_calls(turn.calls)
+        except RecursionError:
+            raise UsageError("the arguments of a past call: nested too deeply to be written; flatten them") from None
         message["content"] = f"{text}\n{calls}" if text else calls
     elif turn.role == "assistant" and message.get("content") is None:
         message["content"] = ""

@@ -13,6 +13,7 @@ from promptools.schema.check import Checked as Checked  # noqa: PLC0414  re-expo
 from promptools.schema.check import check
 from promptools.schema.documents.graph import SchemaGraph
 from promptools.schema.documents.json_copy import copy_json
+from promptools.schema.documents.json_guards import write_json
 from promptools.schema.fitting import spelling
 from promptools.schema.fitting.other_names import OtherNames
 from promptools.schema.prepared_tool import PreparedTool, prepare_tool, set_marks, without_unfit_marks
@@ -282,7 +283,7 @@ class Tools(Sequence[Tool]):
     def json_text(self) -> str:
         """The JSON of `payloads`, written on first use."""
         if self._json_text is None:
-            self._json_text = json.dumps(self.payloads, ensure_ascii=False)
+            self._json_text = write_json(self.payloads, "the parameters of a tool")
         return self._json_text
 
     def relaxed(self, name: str) -> tuple[Schema, tuple[str, ...]]:

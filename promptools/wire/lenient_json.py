@@ -16,6 +16,10 @@ MAX_DIGITS = 4_000
 """Integers with more digits become null; Python refuses more than 4,300."""
 MAX_DEPTH = 100
 """Nesting above which a value that is only passed on is dropped."""
+MAX_LEVELS = 500
+"""Nesting above which a text is not read: half of what Python's own recursion allows."""
+NO_OBJECT = "the request's body must be a JSON object"
+TOO_DEEP = f"the request's body is nested more than {MAX_LEVELS} levels deep; flatten it"
 _WHITE_SPACE = " \t\r\n\ufeff\x00"
 _GUESS_PREFIX = "unescaped quotes"
 """The prefix of the fix that guesses where a string ends: nothing is guessed of a server's own JSON."""
@@ -40,12 +44,27 @@ def parse_json(data: str | bytes) -> Any:
     """Parse strict JSON, as `json.loads` does, in less time. Raises ValueError and RecursionError as it.
 
     pydantic's parser accepts nothing that Python's would not read in the same way, but refuses some of what that takes:
-    lone surrogates, UTF-16, more than 200 levels.
+    lone surrogates, UTF-16, more than 200 levels. What has more than `MAX_LEVELS` is a RecursionError on every Python
+    and at every depth of the stack, where it could be read, but not written again.
     """
     try:
         return from_json(data)
     except (ValueError, TypeError):  # TypeError: a string with a lone surrogate
-        return json.loads(data)
+        value = json.loads(data)
+    if not is_shallow(value, MAX_LEVELS):
+        raise RecursionError(f"nested more than {MAX_LEVELS} levels")
+    return value
+
+
+def parse_body(body: bytes) -> tuple[Any, str]:
+    """Parse a request's body. Returns what it is not, and None, if it is no JSON object or is nested too deeply."""
+    try:
+        value = parse_json(body)
+    except ValueError:
+        value = None
+    except RecursionError:
+        return None, TOO_DEEP
+    return (value, "") if is_object(value) else (None, NO_OBJECT)
 
 
 def decode_json(text: str) -> Decoded:
@@ -87,10 +106,10 @@ def _decode_repaired(text: str) -> Decoded:
     return Decoded([parsed.value], fixes)
 
 
-def is_shallow(value: Any) -> bool:
-    """Whether a value has at most `MAX_DEPTH` levels: deeper, it may fail to be encoded again. O(n)."""
+def is_shallow(value: Any, levels: int = MAX_DEPTH) -> bool:
+    """Whether a value has at most so many levels: deeper, it may fail to be encoded again. O(n)."""
     level = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(levels):
         level = [inner for item in level for inner in (item.values() if is_object(item) else as_list(item))]
         if not level:
             return True

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 
 import pytest
+from deep_folders import nested
 from upstream import running
 
 from promptools.agent import read_tape
@@ -264,6 +265,15 @@ def test_what_changed_in_a_submodule_is_shown(repo, tmp_path):
     (repo / "part" / ".git").write_text("gitdir: ../elsewhere\n")
     lines = snapshot.difference().splitlines()
     assert {"--- a/part/inner.txt", "+two", "--- a/part/.git", "+gitdir: ../elsewhere"} <= set(lines)
+
+
+def test_very_many_nested_folders_are_walked(repo):
+    before = FolderSnapshot(repo)
+    with nested(repo, 1500):
+        (repo / "d" / "d" / "new.txt").write_text("x\n")
+        difference = before.difference()
+        (repo / "d" / "d" / "new.txt").unlink()
+    assert "b/d/d/new.txt" in difference
 
 
 def test_links_to_folders_are_shown(repo):

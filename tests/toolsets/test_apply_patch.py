@@ -125,6 +125,19 @@ def test_modes_stay(root, mode):
     assert snapshot(root)["c.py"] == (b"two\n", mode)
 
 
+@pytest.mark.parametrize("depth", [100, 3000, 100_000])
+def test_a_path_of_very_many_folders_is_refused(root, depth):
+    path = "d/" * depth + "new"
+    for section in (add(path, ["x"]), f"*** Update File: a.py\n*** Move to: {path}", f"*** Delete File: {path}"):
+        assert "is more than 100 folders deep; choose a shorter path." in refused(root, patch(section))
+
+
+def test_a_long_chain_of_links_is_no_path(root):
+    for number in range(1200):
+        (root / str(number)).symlink_to(str(number + 1))
+    assert "cannot be a path" in refused(root, patch(add("0/new", ["x"])))
+
+
 @pytest.mark.parametrize("bits", [0o4000, 0o2000, 0o6000])
 @pytest.mark.parametrize(
     "sections",

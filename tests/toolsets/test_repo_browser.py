@@ -6,6 +6,7 @@ import threading
 
 import environments
 import pytest
+from deep_folders import nested
 from recipes.recipe import CannotMakeError
 
 from promptools.sandbox import CommandResult, LocalSandbox
@@ -16,6 +17,7 @@ from promptools.toolsets.in_distribution.repo_browser import (
     PathError,
     WorkspaceFiles,
 )
+from promptools.toolsets.in_distribution.repo_browser.workspace_files import MAX_DEPTH
 
 BUDGET = 10_000
 
@@ -211,6 +213,30 @@ def test_depth_is_how_many_levels(lister):
 
 def test_a_skipped_folder_is_listed_if_it_is_named(lister):
     assert "inner" in lister.print_tree("node_modules", 1)
+
+
+def test_folders_that_are_too_deep_are_named_and_not_listed(lister, search, root):
+    """3,000 levels: more than Python recurses, than a process opens files, and than a path has characters."""
+    with nested(root / "empty", 3000) as deepest:
+        os.close(os.open("needle.txt", os.O_CREAT | os.O_WRONLY, dir_fd=deepest))
+        tree, paths = lister.print_tree("empty", 5000), lister.list_dir("empty", float("inf"))
+        found = search("empty", "needle")
+        for call in (lister.print_tree, lister.list_dir, lambda path: search(path, "needle")):
+            with pytest.raises(PathError, match="cannot be resolved: File name too long"):
+                call("empty/" + "d/" * 3000)
+    note = " [deeper folders are not listed: name one as the path]"
+    assert tree.endswith(f"└── d/{note}\n\n{MAX_DEPTH} folders, 0 files")
+    assert paths.endswith("d/" * MAX_DEPTH + note)
+    assert found.startswith("[no matches]\n[folders more than 100 levels deep were not searched, such as 'empty/d/d/")
+
+
+def test_a_long_chain_of_links_is_refused(lister, reader, search, root):
+    for number in range(1200):
+        (root / "empty" / str(number)).symlink_to(str(number + 1))
+    (root / "empty" / "1200").mkdir()
+    for call in (lister.print_tree, lister.list_dir, reader.open_file, search):
+        with pytest.raises(PathError, match=r"cannot be resolved: (too many links|Too many levels of symbolic links)"):
+            call("empty/0", **({"query": "x"} if call is search else {}))
 
 
 def test_a_list(lister):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
+
+from promptools.sandbox.running.folder_walk import walk
 
 MAX_FILE = 1 << 20
 """Bytes of a file whose changes are shown; of a larger one only that it changed."""
@@ -51,8 +52,8 @@ class FolderSnapshot:
 
 
 def _walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk a folder as `os.walk` does, without going into folders that are skipped."""
-    for folder, names, entries in os.walk(root):
+    """Walk a folder without going into folders that are skipped."""
+    for folder, names, entries in walk(root):
         yield folder, [*names], entries
         names[:] = [name for name in names if name not in _SKIPPED]
 
@@ -88,7 +89,7 @@ def _read_repositories(root: Path) -> dict[str, int]:
 def _fingerprint(folder: Path) -> int:
     """Return a number that changes with the names, sizes and times of the files of a folder, within this process."""
     states: list[tuple[str, int, int]] = []
-    for place, _, entries in os.walk(folder):
+    for place, _, entries in walk(folder):
         for entry in entries:
             path = Path(place, entry)
             with contextlib.suppress(OSError):  # it is gone

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from promptools.errors import PromptoolsError, UsageError, clip
+from promptools.sandbox.running.folder_walk import walk
 
 _DIFF = (
     *("diff", "--cached", "--binary", "--no-color", "--no-renames", "--no-ext-diff", "--no-textconv"),
@@ -105,7 +106,7 @@ class WorkTreeChanges:
 
     def _remove_repositories(self) -> None:
         """Remove `.git` of other repositories in the work tree, whose files would not be compared otherwise."""
-        for folder, names, files in os.walk(self._root):
+        for folder, names, files in walk(self._root):
             inside = Path(folder).relative_to(self._root).as_posix()
             if inside in self._submodules:
                 names.clear()

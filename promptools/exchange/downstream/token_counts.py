@@ -12,8 +12,8 @@ from promptools.exchange.downstream.response_writer import encode_json
 from promptools.exchange.effects import Head, Headers
 from promptools.exchange.exchange_state import ExchangeState
 from promptools.harmony.rendering.token_count import estimate_tokens
-from promptools.schema.documents.json_guards import is_object
 from promptools.wire.json_types import as_list, as_object, as_text
+from promptools.wire.lenient_json import parse_body
 from promptools.wire.message_content import split_content
 
 if TYPE_CHECKING:
@@ -43,12 +43,9 @@ def _respond(state: ExchangeState, response: Mapping[str, Any]) -> Steps[None]:
 
 
 def _count_tokens(state: ExchangeState) -> int:
-    try:
-        parsed: Any = json.loads(state.request.body)
-    except (ValueError, RecursionError):
-        parsed = None
-    if not is_object(parsed):
-        raise UsageError("the request's body must be a JSON object")
+    parsed, unread = parse_body(state.request.body)
+    if unread:
+        raise UsageError(unread)
     data = as_object(parsed)
     profile: Profile = state.context.route(as_text(data.get("model")) or None, None).target.profile
     body, _ = state.client_api.decode_request(data, profile)

@@ -28,7 +28,7 @@ from promptools.harmony.rendering.renderer import (
     is_header_field,
 )
 from promptools.harmony.rendering.tool_declarations import FunctionDeclaration
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.schema.documents.json_guards import is_array, is_object, write_json
 from promptools.types import Schema, Tool
 
 ToolPlacement: TypeAlias = Literal["developer", "system", "auto"]
@@ -124,7 +124,7 @@ def answer_formats(response_format: Mapping[str, Any] | None) -> tuple[AnswerFor
         case "json_schema":
             given = (response_format or {}).get("json_schema")
             inner: Mapping[str, Any] = given if is_object(given) else {}
-            schema = json.dumps(inner.get("schema", {}), ensure_ascii=False, separators=(",", ":"))
+            schema = write_json(inner.get("schema", {}), "the schema of response_format", compact=True)
             return (AnswerFormat(_string(inner.get("name")) or "answer", schema, _string(inner.get("description"))),)
         case "json_object":
             return (AnswerFormat("answer", '{"type":"object"}'),)
@@ -290,7 +290,13 @@ def _iter_calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         inner = call.get("function") or call.get("custom")
         function = inner if is_object(inner) else {}
         value = function.get("arguments", function.get("input"))
-        arguments = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+        arguments = (
+            value
+            if isinstance(value, str)
+            else ""
+            if value is None
+            else write_json(value, "the arguments of a past call")
+        )
         yield _string(call.get("id")), _string(function.get("name")) or clean_name(""), arguments
 
 
@@ -322,7 +328,7 @@ def _content_text(content: Any) -> tuple[str, int]:
     if content is None or isinstance(content, str):
         return content or "", 0
     if not is_array(content):
-        return json.dumps(content, ensure_ascii=False), 0
+        return write_json(content, "the content of a message"), 0
     texts: list[str] = []
     others = 0
     for part in content:

@@ -7,7 +7,6 @@ written, and no others, are unescaped in the calls that answer the request.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -21,7 +20,7 @@ from promptools.parsing.escape import markup_escaper
 from promptools.profiles import Profile, all_control_tokens
 from promptools.profiles.facts import CONTROL_TOKEN_FORMS
 from promptools.schema import Tools
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.schema.documents.json_guards import is_array, is_object, write_json
 from promptools.types import Fix
 from promptools.wire.json_types import as_object
 
@@ -90,7 +89,7 @@ class ForeignEscaper:
         if unchanged is not None:
             marked = _may_contain(unchanged, self.markup)
         else:
-            marked = self.markup.may_be_in_json(json.dumps(tools, ensure_ascii=False))
+            marked = self.markup.may_be_in_json(write_json(tools, "the parameters of a tool"))
         if not marked:
             return tools
         self._location = "the tools"
@@ -170,7 +169,7 @@ class ForeignEscaper:
         call = replace(call, id=self._escape_text(call.id), name=self._escape_name(call.name))
         if arguments is call.arguments:
             return call
-        return replace(call, arguments=arguments, arguments_json=json.dumps(arguments, ensure_ascii=False))
+        return replace(call, arguments=arguments, arguments_json=write_json(arguments, "the arguments of a past call"))
 
     def _escape_name(self, name: str) -> str:
         return self.renamed[name] if name in self.renamed else self._escape_text(name)

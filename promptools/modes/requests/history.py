@@ -15,7 +15,7 @@ from typing import Any
 
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.parsing.reply_record import ID_LENGTH
-from promptools.schema.documents.json_guards import is_object
+from promptools.schema.documents.json_guards import is_object, write_json
 from promptools.types import Call, Result
 from promptools.wire.json_types import as_list, as_object, as_text
 from promptools.wire.message_content import split_content
@@ -147,7 +147,7 @@ def _reject_constant(constant: str) -> Any:
 
 
 def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return write_json(value, "the arguments of a past call")
 
 
 def alnum9_id(call_id: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from promptools import dialects
-from promptools.errors import UsageError
+from promptools.errors import UsageError, clip
 from promptools.harmony.rendering.convert import CallOrder, ToolPlacement
 from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
 from promptools.schema.documents.json_guards import is_object
@@ -95,7 +95,7 @@ class Options(BaseModel):
         if changes is None:
             return self
         if not is_object(changes):
-            raise UsageError(f"{source!r} must be an object of options, not {changes!r}")
+            raise UsageError(f"{source!r} must be an object of options, not {clip(repr(changes))}")
         try:
             return Options.model_validate({**self.__dict__, **changes})
         except ValidationError as error:

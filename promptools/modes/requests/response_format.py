@@ -15,7 +15,7 @@ from promptools.errors import UsageError
 from promptools.parsing.events import CallEnd, Event
 from promptools.schema import Tools
 from promptools.schema.documents.graph import build_graph
-from promptools.schema.documents.json_guards import is_object
+from promptools.schema.documents.json_guards import is_object, write_json
 from promptools.schema.fitting.budget import UncheckedError
 from promptools.schema.fitting.validate import Validator, check_patterns, describe_errors
 from promptools.types import Malformed
@@ -40,7 +40,7 @@ def describe_format(request: ToolRequest, subject: str) -> str:
     schema = answer_schema(request)
     if schema is None:
         return f"{subject} one JSON object and nothing else."
-    text = json.dumps(schema, ensure_ascii=False)
+    text = write_json(schema, "the schema of response_format")
     return f"{subject} one JSON value that fits this JSON Schema, and nothing else: {text}"
 
 

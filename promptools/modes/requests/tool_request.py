@@ -324,7 +324,7 @@ def _parse_tool_choice(tool_choice: Any) -> tuple[ToolChoice, frozenset[str] | N
     name = _named_tool(data)
     if not name:
         raise UsageError(
-            f"tool_choice {tool_choice!r} is not understood; use 'auto', 'none', 'required' or "
+            f"tool_choice {clip(repr(tool_choice))} is not understood; use 'auto', 'none', 'required' or "
             "{'type': 'function', 'function': {'name': ...}}"
         )
     return ToolChoice("named", name), frozenset((name,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from promptools.proxy.routing.failover import Failover
 from promptools.proxy.routing.route_table import Destination, RouteTable
 from promptools.transport import CHAT_ENDPOINT
 from promptools.wire.json_types import as_object, as_text
+from promptools.wire.lenient_json import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -152,6 +152,6 @@ async def open_router(
 
 def _parse(body: bytes) -> dict[str, Any]:
     try:
-        return as_object(json.loads(body))
+        return as_object(parse_json(body))
     except (ValueError, RecursionError):
         return {}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, clip
 from promptools.toolsets.patch.patch_document import PatchError
 
 DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -24,6 +24,7 @@ REGULAR = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(
 NEW_FILE_MODE = 0o666
 PERMISSIONS = 0o777
 """What a changed file keeps of its mode: content that a model wrote gets no setuid or setgid bit, as after write(2)."""
+MAX_FOLDERS = 100
 MAX_FILE_BYTES = 64 << 20
 FORBIDDEN = ".git"
 """What is in there is no content: hooks, for example, are run."""
@@ -70,9 +71,13 @@ class PatchedFolder:
             raise PatchError(f"{path!r} is absolute; write a path relative to the root folder, such as {inside}.")
         if ".." in pure.parts:
             raise PatchError(f"{path!r} has '..' in it; write a path relative to the root folder, without '..'.")
+        if len(pure.parts) > MAX_FOLDERS:
+            raise PatchError(f"{clip(path)!r} is more than {MAX_FOLDERS} folders deep; choose a shorter path.")
         try:
             real = Path(os.path.realpath(self._root / pure))
             is_link = (self._root / pure).is_symlink()
+        except RecursionError:
+            raise PatchError(f"{path!r} cannot be a path: too many links lead to one another.") from None
         except (OSError, ValueError) as error:
             raise PatchError(f"{path!r} cannot be a path: {error}.") from error
         if not real.is_relative_to(self._root) or real == self._root:

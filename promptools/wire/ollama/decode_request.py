@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from promptools.errors import UsageError, clip
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.json_types import as_list, as_object, as_text
+from promptools.wire.lenient_json import MAX_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -124,13 +125,18 @@ def _image_part(data: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:image/{kind};base64,{data}"}}
 
 
-def _normalize_types(value: Any) -> Any:
-    """Normalize types to JSON Schema: the ollama package joins those of a union to `integer, string` (0.6.3)."""
+def _normalize_types(value: Any, depth: int = 0) -> Any:
+    """Normalize types to JSON Schema: the ollama package joins those of a union to `integer, string` (0.6.3).
+
+    What is nested too deeply for a tool's parameters to be read anyway stays as it is.
+    """
+    if depth > MAX_DEPTH:
+        return value
     if is_array(value):
-        return [_normalize_types(item) for item in value]
+        return [_normalize_types(item, depth + 1) for item in value]
     if not is_object(value):
         return value
-    schema = {key: item if key in _VALUE_KEYWORDS else _normalize_types(item) for key, item in value.items()}
+    schema = {key: item if key in _VALUE_KEYWORDS else _normalize_types(item, depth + 1) for key, item in value.items()}
     types = as_text(schema.get("type")).split(", ")
     return {**schema, "type": sorted(types)} if len(types) > 1 and _TYPES.issuperset(types) else schema
 

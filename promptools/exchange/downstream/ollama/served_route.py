@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,6 +12,7 @@ from promptools.exchange.effects import Failed, Head, Headers
 from promptools.exchange.exchange_state import ExchangeState
 from promptools.exchange.upstream.detection import resolve_route
 from promptools.exchange.upstream.failure import failure_of_status
+from promptools.wire import lenient_json
 from promptools.wire.json_types import as_object, as_text
 
 if TYPE_CHECKING:
@@ -103,6 +103,6 @@ def requested_model(data: Mapping[str, Any]) -> str:
 def parse_json(body: bytes) -> dict[str, Any]:
     """Parse a JSON object; empty if it is none."""
     try:
-        return as_object(json.loads(body))
+        return as_object(lenient_json.parse_json(body))
     except (ValueError, RecursionError):
         return {}

@@ -5,7 +5,6 @@ What it returns is a part of the conversation in a form that only its maker can 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import without_credentials
@@ -16,6 +15,7 @@ from promptools.exchange.exchange_state import ExchangeState
 from promptools.exchange.upstream.failure import failure_of_status
 from promptools.wire.chat_decoder import error_of
 from promptools.wire.json_types import as_object, as_text
+from promptools.wire.lenient_json import parse_json
 
 if TYPE_CHECKING:
     from promptools.exchange.context import ClientRequest, Context
@@ -71,6 +71,6 @@ def _respond_absent(state: ExchangeState, reason: str) -> Steps[None]:
 
 def _parse(body: bytes) -> dict[str, Any]:
     try:
-        return as_object(json.loads(body))
+        return as_object(parse_json(body))
     except (ValueError, RecursionError):
         return {}

@@ -18,6 +18,7 @@ from promptools.errors import clip
 from promptools.sandbox import Sandbox, SandboxError
 from promptools.sandbox.running.output_buffer import shorten
 from promptools.toolsets.in_distribution.repo_browser.workspace_files import (
+    MAX_DEPTH,
     SKIPPED_FOLDERS,
     Parts,
     PathError,
@@ -99,7 +100,7 @@ class FileSearch:
         deadline = time.monotonic() + SECONDS
         lines: list[str] = []
         try:
-            for path, text in self._texts(parts):
+            for path, text in self._texts(parts, notes):
                 for number, line in _matches(pattern, text, deadline):
                     lines.append(_clip_line(f"{path}:{number}:{line}"))
                     if len(lines) > most:
@@ -108,7 +109,7 @@ class FileSearch:
             notes.append(f"[the search was ended after {SECONDS:g} seconds; narrow it]")
         return lines
 
-    def _texts(self, parts: Parts) -> Iterator[tuple[str, str]]:
+    def _texts(self, parts: Parts, notes: list[str]) -> Iterator[tuple[str, str]]:
         """Yield the path and the content of each text file at or below a path."""
         if not self._files.is_folder(parts):
             with self._files.open_file(parts) as descriptor:
@@ -117,7 +118,12 @@ class FileSearch:
                 yield shown(parts), text
             return
         with self._files.open_folder(parts) as folder:
-            yield from _texts_below(folder, parts)
+            too_deep: list[str] = []
+            yield from _texts_below(folder, parts, MAX_DEPTH, too_deep)
+        if too_deep:
+            notes.append(
+                f"[folders more than {MAX_DEPTH} levels deep were not searched, such as {clip(too_deep[0])!r}]"
+            )
 
 
 def _matches(pattern: regex.Pattern[str], text: str, deadline: float) -> Iterator[tuple[int, str]]:
@@ -131,18 +137,20 @@ def _matches(pattern: regex.Pattern[str], text: str, deadline: float) -> Iterato
             yield number, shown_line
 
 
-def _texts_below(folder: int, parts: Parts) -> Iterator[tuple[str, str]]:
+def _texts_below(folder: int, parts: Parts, depth: int, too_deep: list[str]) -> Iterator[tuple[str, str]]:
     for name in sorted(os.listdir(folder)):
         inside = (*parts, name)
         if not _is_folder(folder, name):
             text = _text_in(folder, name)
             if text is not None:
                 yield shown(inside), text
+        elif depth <= 1:
+            too_deep.append(shown(inside))
         elif name not in SKIPPED_FOLDERS:
             with contextlib.suppress(PathError):
                 descriptor = open_at(folder, name, os.O_DIRECTORY, name)
                 try:
-                    yield from _texts_below(descriptor, inside)
+                    yield from _texts_below(descriptor, inside, depth - 1, too_deep)
                 finally:
                     os.close(descriptor)
 

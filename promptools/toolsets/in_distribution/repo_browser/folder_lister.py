@@ -9,6 +9,7 @@ from typing import Any
 
 from promptools.sandbox.running.output_buffer import shorten
 from promptools.toolsets.in_distribution.repo_browser.workspace_files import (
+    MAX_DEPTH,
     SKIPPED_FOLDERS,
     Parts,
     PathError,
@@ -44,32 +45,34 @@ class FolderLister:
         self._max_output = max_output
 
     def print_tree(self, path: str = "", depth: float = DEFAULT_DEPTH, **_: Any) -> str:
-        """Return the tree of names below a folder, `depth` levels of it."""
+        """Return the tree of names below a folder, `depth` levels of it, up to `MAX_DEPTH`."""
         parts, entries = self._read(path, depth)
         lines = [shown(parts), *_branches(entries, "")]
         folders, files = _count(entries)
         return shorten("\n".join(lines), self._max_output) + f"\n\n{folders} folders, {files} files"
 
     def list_dir(self, path: str = "", depth: float = 1, **_: Any) -> str:
-        """Return the paths below a folder, `depth` levels of them, one on each line."""
+        """Return the paths below a folder, `depth` levels of them, up to `MAX_DEPTH`, one on each line."""
         parts, entries = self._read(path, depth)
         lines = list(_paths(entries, "".join(f"{part}/" for part in parts)))
         return shorten("\n".join(lines), self._max_output) if lines else "[the folder is empty]"
 
     def _read(self, path: str, depth: float) -> tuple[Parts, tuple[_Entry, ...]]:
-        levels = max(int(depth), 1)
+        levels = int(max(1, min(depth, MAX_DEPTH)))
+        note = "[deeper folders are not listed: name one as the path]" if depth > MAX_DEPTH else ""
         parts = self._files.locate(path)
         if not self._files.is_folder(parts):
             raise PathError(f"{shown(parts)!r} is no folder; read it with open_file")
         with self._files.open_folder(parts) as folder:
-            return parts, _read_folder(folder, levels, _Room(MAX_ENTRIES), shown(parts))
+            return parts, _read_folder(folder, levels, _Room(MAX_ENTRIES, note), shown(parts))
 
 
 class _Room:
-    """How many names may still be listed."""
+    """How many names may still be listed, and the note on a folder that is too deep."""
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int, too_deep: str) -> None:
         self.left = left
+        self.too_deep = too_deep
 
 
 def _read_folder(folder: int, depth: int, room: _Room, path: str) -> tuple[_Entry, ...]:
@@ -96,7 +99,7 @@ def _read_entry(entry: os.DirEntry[str], folder: int, depth: int, room: _Room, p
     if not entry.is_dir(follow_symlinks=False):
         return _Entry(name)
     if depth <= 1:
-        return _Entry(name, is_folder=True)
+        return _Entry(name, is_folder=True, note=room.too_deep)
     if name in SKIPPED_FOLDERS:
         return _Entry(name, is_folder=True, note="[not listed]")
     try:

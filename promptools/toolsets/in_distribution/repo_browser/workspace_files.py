@@ -22,6 +22,9 @@ SKIPPED_FOLDERS = frozenset((
 ))  # fmt: skip
 """Folders that are named but not descended into, unless a path names them: generated, and large."""
 
+MAX_DEPTH = 100
+"""Levels of folders that are listed and searched: each is open while what is in it is read."""
+
 Parts = tuple[str, ...]
 """A path inside the workspace, without links."""
 
@@ -51,6 +54,8 @@ class WorkspaceFiles:
             resolved = (self.root / relative).resolve(strict=True)
         except FileNotFoundError:
             raise PathError(f"{clip(path)!r} does not exist") from None
+        except RecursionError:
+            raise PathError(f"{clip(path)!r} cannot be resolved: too many links lead to one another") from None
         except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
             raise PathError(f"{clip(path)!r} cannot be resolved: {getattr(error, 'strerror', error)}") from None
         if not resolved.is_relative_to(self.root):

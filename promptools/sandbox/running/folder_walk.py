@@ -1,0 +1,35 @@
+"""Walking folders of any depth: commands make them, and `os.walk` recurses before Python 3.12."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield each folder with the names of its folders and of its other entries, as `os.walk` does, top-down.
+
+    What cannot be read, such as a path that is too long, is left out. Names that are removed from the list of folders
+    are not gone into, and links never are.
+    """
+    waiting = [str(root)]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as scan:
+                entries = list(scan)
+        except OSError:
+            continue
+        folders = {entry.name: entry for entry in entries if _is_folder(entry)}
+        names = list(folders)
+        yield folder, names, [entry.name for entry in entries if entry.name not in folders]
+        waiting += [folders[name].path for name in reversed(names) if not folders[name].is_symlink()]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder, or a link to one."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
