@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,11 +14,12 @@ from promptools.errors import UsageError
 from promptools.sandbox.command_limits import CommandLimits
 from promptools.sandbox.protocol import Command, CommandResult
 from promptools.sandbox.running.environment import SYSTEM_PATH, base_environment, to_arguments
-from promptools.sandbox.running.processes import ProcessSettings, StartedProcess, run_process
+from promptools.sandbox.running.processes import ProcessSettings, StartedProcess, kill_group, run_process
+from promptools.sandbox.running.usage_watch import ProcessWatch, started_by
 
 
 class LocalSandbox:
-    """Runs commands as this user, with all that the user may do. Only time and output are limited.
+    """Runs commands as this user, with all that the user may do. Only time, output and processes are limited.
 
     Nothing is confined: `allow_unsandboxed=True` says that this is wanted, as in a container that is thrown away. A
     process that leaves its group (setsid) outlives its command.
@@ -62,7 +65,7 @@ class LocalSandbox:
         if not folder.is_dir():
             return CommandResult(f"{cwd}: no such folder\n", 126)
         return run_process(
-            _settings(command, folder, env),
+            _settings(command, folder, env, self.limits),
             stdin=stdin,
             timeout=self.limits.seconds(timeout),
             output=max_output or self.limits.output,
@@ -70,7 +73,7 @@ class LocalSandbox:
 
     def start(self, command: Command, *, env: Mapping[str, str] | None = None) -> StartedProcess:
         """Start a command; see `Sandbox.start`."""
-        process = StartedProcess(_settings(command, self.root, env))
+        process = StartedProcess(_settings(command, self.root, env, self.limits))
         self._processes.append(process)
         return process
 
@@ -90,8 +93,23 @@ def existing_root(root: Path | str) -> Path:
     return folder
 
 
-def _settings(command: Command, folder: Path, env: Mapping[str, str] | None) -> ProcessSettings:
+def _settings(command: Command, folder: Path, env: Mapping[str, str] | None, limits: CommandLimits) -> ProcessSettings:
     shell = "bash" if shutil.which("bash") else "sh"
     path, home = os.environ.get("PATH", SYSTEM_PATH), os.environ.get("HOME", str(Path.home()))
     environment = base_environment(env, path=path, home=home)
-    return ProcessSettings(arguments=to_arguments(command, shell), env=environment, cwd=folder)
+    return ProcessSettings(
+        arguments=to_arguments(command, shell),
+        env=environment,
+        cwd=folder,
+        watch=ProcessWatch(limits),
+        kill=_end_all,
+    )
+
+
+def _end_all(process: subprocess.Popen[bytes]) -> None:
+    """Kill a command with all that is its own; what was started meanwhile is killed in the second round."""
+    for _ in range(2):
+        for each in started_by(process.pid) - {process.pid}:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(each, signal.SIGKILL)
+    kill_group(process)

@@ -147,6 +147,59 @@ def test_a_started_process_is_talked_to_and_ended(sandbox):
         assert not thread.is_alive()
 
 
+MANY = """
+import os, sys, time
+for number in range(64):  # never more, should nothing stop it
+    if os.fork() == 0:
+        if "sessions" in sys.argv:
+            os.setsid()
+        time.sleep(60)
+        os._exit(0)
+    print(number, flush=True)
+if "parents" in sys.argv:
+    os._exit(0)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["together", "sessions", "parents"])
+def test_too_many_processes_are_ended(tmp_path, how):
+    """Also those in sessions of their own, and those whose parent has ended."""
+    limits = CommandLimits(timeout=120, processes=32)
+    sandbox = LocalSandbox(tmp_path, allow_unsandboxed=True, limits=limits)
+    line = f"{sys.executable} -c '{MANY}' {how} promptools-many-{os.getpid()}; sleep 60"
+    result = sandbox.run(line)
+    assert (result.stopped, result.timed_out) == ("it had more than 32 processes", False)
+    assert all(ended(process) for process in running(f"promptools-many-{os.getpid()}"))
+
+
+def test_a_started_process_that_has_too_many_is_ended(tmp_path):
+    with LocalSandbox(tmp_path, allow_unsandboxed=True, limits=CommandLimits(processes=32)) as sandbox:
+        process = sandbox.start([sys.executable, "-c", MANY, "together"])
+        assert process.stdout.read().split()  # to its end
+        process.kill()
+        assert process.stopped == "it had more than 32 processes"
+
+
+def test_as_many_processes_as_the_limit_are_not_ended(tmp_path):
+    sandbox = LocalSandbox(tmp_path, allow_unsandboxed=True, limits=CommandLimits(processes=70))
+    code = MANY.replace("time.sleep(60)", "time.sleep(1)")
+    result = sandbox.run([sys.executable, "-c", code, "together"])
+    assert (result.exit_code, result.stopped, len(result.output.split())) == (0, "", 64)
+
+
+def running(words):
+    """Return the processes whose command has these words."""
+    found = []
+    for path in Path("/proc").iterdir():
+        try:
+            if path.name.isdigit() and words in (path / "cmdline").read_text():
+                found.append(int(path.name))
+        except (OSError, UnicodeDecodeError):
+            continue
+    return found
+
+
 def test_leaving_it_ends_what_was_started(tmp_path):
     with LocalSandbox(tmp_path, allow_unsandboxed=True) as sandbox:
         process = sandbox.start("echo $$; exec sleep 600")

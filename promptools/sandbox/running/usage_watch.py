@@ -41,6 +41,38 @@ class UsageWatch:
         return ""
 
 
+class ProcessWatch:
+    """Looks at how many processes a command has: those below it, and those of its session whose parents have ended.
+
+    For commands that are confined by nothing: one that leaves the session and whose parent ends is not counted. Where
+    there is no /proc, nothing is.
+    """
+
+    def __init__(self, limits: CommandLimits) -> None:
+        self._limits = limits
+
+    def __call__(self, process: int) -> str:
+        """Return that the limit was exceeded, in words, or an empty string."""
+        if sum(map(_threads, started_by(process))) > self._limits.processes:
+            return f"it had more than {self._limits.processes} processes"
+        return ""
+
+
+def started_by(process: int) -> set[int]:
+    """Return a process, those below it, and those of its session."""
+    try:
+        names = os.listdir("/proc")  # noqa: PTH208  ten times a second
+    except OSError:
+        return {process}
+    session = {int(name) for name in names if name.isdigit() and _session(name) == process}
+    return {process, *descendants(process), *session}
+
+
+def _session(process: str) -> int:
+    fields = _read(f"/proc/{process}/stat").rpartition(b")")[2].split()  # the name before it may hold anything
+    return int(fields[3]) if len(fields) > 3 else 0
+
+
 def descendants(process: int) -> list[int]:
     """Return the processes below one: its children, and theirs."""
     known, waiting = {process}, [process]
