@@ -20,6 +20,7 @@ from promptools.proxy import Proxy
 from promptools.proxy.upstream import http1_connection
 from promptools.proxy.upstream.direct_client import DirectClient, DirectRequest
 from promptools.proxy.upstream.http1_connection import DirectResponse, Http1Connection
+from promptools.proxy.upstream.upstream_client import UpstreamClient
 from promptools.transport import installed_library
 from promptools.transport.driver import exchange_driver
 
@@ -433,6 +434,32 @@ def test_a_streamed_body_of_another_length_than_it_says_is_an_error(size, proble
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("length", [9, None])
+def test_a_connection_whose_request_was_answered_before_it_was_whole_is_not_used_again(length):
+    """The server would read the next request as the rest of the first one's body."""
+
+    class Body:
+        async def __aiter__(self):
+            yield b"half"
+            await asyncio.Event().wait()
+
+    Body.length = length
+
+    async def go():
+        async def talk(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(OK)
+            await reader.read()
+
+        async with before(talk) as (client, url, connections):
+            response = await client.send(DirectRequest(client.library, "POST", url, [], Body(), {}))
+            assert b"".join([piece async for piece in response.aiter_raw()]) == b"ok"
+            assert (await asyncio.wait_for(ask(client, url), 120))[1] == b"ok"
+            return len(connections)
+
+    assert asyncio.run(go()) == 2
+
+
 def test_a_server_that_takes_nothing_for_too_long_is_a_timeout():
     class Body:
         length = None
@@ -634,6 +661,32 @@ def test_tls_checks_the_certificate_as_httpx_does(tmp_path, monkeypatch):
             assert len(connections) == 1
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+@pytest.mark.parametrize("http2", [False, True])
+def test_a_client_of_the_callers_closes_each_connection_unless_it_speaks_http2(library, http2):
+    """HTTP/2 forbids the field that says so, and does not need it."""
+    module = pytest.importorskip(library)
+
+    async def go():
+        seen = []
+
+        async def talk(reader, writer):
+            while True:
+                seen.append(await read_request(reader))
+                writer.write(OK)
+
+        async with before(talk) as (_, url, connections), module.AsyncClient() as http:
+            vars(http._transport._pool)["_http2"] = http2  # what `http2=True` sets, if h2 is installed
+            client = UpstreamClient(http)
+            for _ in range(2):
+                request = client.build_request("GET", url, [], b"")
+                response = await client.send(request, client_authorization=None)
+                await response.aread()
+            return [b"connection: close" in head.lower() for head in seen], len(connections)
+
+    assert asyncio.run(go()) == ([not http2] * 2, 1 if http2 else 2)
 
 
 @pytest.mark.parametrize("library", ["httpx", "httpx2"])

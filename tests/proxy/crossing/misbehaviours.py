@@ -227,15 +227,12 @@ BASES: dict[str, Callable[[Reply], bytes]] = {
     "chunks": lambda r: r.chunked(),
     "204": lambda r: r.head(status=b"HTTP/1.1 204 None"),
     "204 with a length": lambda r: r.head(b"Content-Length: 26", status=b"HTTP/1.1 204 None"),
-    "204 with chunks": lambda r: r.head(b"Transfer-Encoding: chunked", status=b"HTTP/1.1 204 None"),
     "304": lambda r: r.head(b"Content-Length: 26", status=b"HTTP/1.1 304 Same"),
-    "205": lambda r: r.head(b"Content-Length: 0", status=b"HTTP/1.1 205 Reset"),
     "an error": lambda r: r.whole(status=b"HTTP/1.1 400 Bad"),
 }
 MORE: dict[str, Callable[[Reply], bytes]] = {
     "text": lambda r: SURPLUS,
     "an empty line": lambda r: b"\r\n",
-    "a null": lambda r: b"\0",
     "the response again": lambda r: r.whole(),
     "half a response": lambda r: r.whole()[:-4],
     "the body of another": lambda r: r.payload,
@@ -244,7 +241,7 @@ MORE: dict[str, Callable[[Reply], bytes]] = {
 }
 HOLDING = {"half a response", "an interim response"}
 """What keeps the next request waiting, if it comes too late: nothing says that it is not its answer."""
-WHOLE = {"a whole response", "chunks", "205", "an error"}
+WHOLE = {"a whole response", "chunks", "an error"}
 """Responses after which a connection is used again."""
 
 

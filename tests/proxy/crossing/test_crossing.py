@@ -181,7 +181,7 @@ ASKED = [one for one in MISBEHAVIOURS if one.when == "asked"]
 
 
 @pytest.mark.parametrize("name", ["httpx", "httpx2"])
-@pytest.mark.parametrize("misbehaviour", ASKED[::3], ids=lambda one: one.name)
+@pytest.mark.parametrize("misbehaviour", ASKED[::8], ids=lambda one: one.name)
 def test_a_client_of_the_callers_crosses_nothing_either(name, misbehaviour):
     """Each request has a connection of its own, whatever the client's pool would keep."""
     module = pytest.importorskip(name)
