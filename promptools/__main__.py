@@ -1,8 +1,53 @@
-"""`python -m promptools`: the command line."""
+"""The command `promptools`, and `python -m promptools`. An interrupt shows no traceback, whenever it comes."""
 
+import os
+import signal
 import sys
+from contextlib import suppress
+from typing import Any
 
-from promptools.cli import main
+INTERRUPTED = 130
+
+
+def main() -> int:
+    """Run the command line and return its exit status: 130 after an interrupt, whenever it comes."""
+    default = signal.getsignal(signal.SIGINT)
+    if default is not signal.default_int_handler:  # ignored, as of a job in the background
+        from promptools.cli import main as run
+
+        return run()
+    sys.excepthook, sys.unraisablehook = _hide_interrupt, _repeat_interrupt
+    signal.signal(signal.SIGINT, _leave)
+    from promptools.cli import main as run
+
+    try:
+        signal.signal(signal.SIGINT, default)
+        return run()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, _leave)
+
+
+def _leave(*_: object) -> None:
+    """End the process: nothing has begun, or what is left is to wait for threads."""
+    with suppress(Exception):
+        sys.stdout.flush()
+    os._exit(INTERRUPTED)
+
+
+def _hide_interrupt(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    if not issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+
+
+def _repeat_interrupt(unraisable: Any) -> None:
+    """Interrupt once more where Python would drop it, with a traceback: in a finalizer, or a callback of a lock."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    else:
+        sys.__unraisablehook__(unraisable)
+
 
 if __name__ == "__main__":
     sys.exit(main())

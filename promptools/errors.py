@@ -14,7 +14,7 @@ A message says what is wrong, where, and what to do about it. The data it is bas
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,19 @@ def clip(text: str, limit: int = MAX_QUOTED) -> str:
     if len(text) <= limit:
         return text
     return f"{text[:limit]}... ({len(text) - limit} more characters)"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint for an error, `did you mean 'WORD'? `: the known word that was probably meant; empty if none is."""
+    from difflib import get_close_matches  # only errors need it
+
+    close = get_close_matches(clip(word), [*known], n=1)
+    return f"did you mean {close[0]!r}? " if close else ""
+
+
+def suggest(word: str, known: Collection[str]) -> str:
+    """Return a hint for an error: the known word that was probably meant, and all known ones."""
+    return f"{did_you_mean(word, known)}known: {', '.join(sorted(known)) or 'none'}"
 
 
 _USERINFO = re.compile(r"(?:^|(?<=:/)|(?<=://))[^/?#\s]*@")

@@ -6,11 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any
 
 import promptools
+from promptools.cli import help_command, version_command
 from promptools.cli.agent_commands import agent_command, discover_command, eval_command
 from promptools.cli.batch_commands import batch_command, reparse_command
+from promptools.cli.command_log import log_level, show_log
+from promptools.cli.command_parser import USAGE_ERROR, CommandParser
 from promptools.cli.server_commands import (
     chat_command,
     config_command,
@@ -20,6 +23,7 @@ from promptools.cli.server_commands import (
     providers_command,
     serve_command,
 )
+from promptools.cli.terminal_output import hide_progress
 from promptools.cli.text_commands import (
     apply_patch_command,
     dialects_command,
@@ -32,7 +36,7 @@ from promptools.cli.trust_question import ask_trust
 from promptools.errors import PromptoolsError, UsageError
 from promptools.profiles import UntrustedConfig
 
-COMMANDS = (
+COMMANDS: tuple[Any, ...] = (
     demo_command,
     serve_command,
     parse_command,
@@ -51,39 +55,47 @@ COMMANDS = (
     apply_patch_command,
     discover_command,
     eval_command,
+    help_command,
+    version_command,
 )
 
 FAILURE = 1
-USAGE_ERROR = 2
 INTERRUPTED = 130
 
 
-class _Parser(argparse.ArgumentParser):
-    """Prints an error in one line, like all other errors of the command line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(USAGE_ERROR, f"{self.prog}: {message} (try {self.prog} --help)\n")
+def build_parser() -> CommandParser:
+    """Return the parser of all commands."""
+    parser = CommandParser(prog="promptools", description="Working tool calls from any open-model server.")
+    parser.add_argument("--version", action="version", version=f"promptools {promptools.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=CommandParser)
+    for command in COMMANDS:
+        about = (command.__doc__ or "").splitlines()[0]
+        subparser = commands.add_parser(command.NAME, help=about, description=about)
+        command.add(subparser)
+        subparser.set_defaults(run=command.run)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
-    parser = _Parser(
-        prog="promptools", description="Working tool calls from any open-model server.", allow_abbrev=False
-    )
-    parser.add_argument("--version", action="version", version=f"promptools {promptools.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
-    for command in COMMANDS:
-        about = (command.__doc__ or "").splitlines()[0]
-        subparser = commands.add_parser(command.NAME, help=about, description=about, allow_abbrev=False)
-        command.add(subparser)
-        subparser.set_defaults(run=command.run)
-    arguments = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else [*argv]
+    parser = build_parser()
+    if not words:  # as git and click do: help, and no success
+        parser.print_help(sys.stderr)
+        return USAGE_ERROR
+    if words[0] == help_command.NAME:
+        words = [*words[1:], "--help"]
+    arguments = parser.parse_args(words)
+    arguments.quiet, arguments.verbose = (getattr(arguments, name, False) for name in ("quiet", "verbose"))
     try:
-        return _run(arguments)
+        with show_log(log_level(arguments)), hide_progress(hidden=arguments.quiet):
+            return _run(arguments)
     except PromptoolsError as error:
         print(f"promptools {arguments.command}: {error}", file=sys.stderr)
         return USAGE_ERROR if isinstance(error, UsageError) else FAILURE
     except KeyboardInterrupt:
+        if sys.stderr.isatty():
+            print(file=sys.stderr)  # the next prompt is not behind ^C
         return INTERRUPTED
     except BrokenPipeError:
         # the reader of stdout is gone; without this, Python would print an error when it flushes stdout at exit

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from promptools.cli.terminal_output import print_progress
+from promptools.cli.terminal_output import print_progress, shows_progress
 
 
 @contextmanager
 def show_progress(title: str) -> Generator[Callable[[str, int, int], None], None, None]:
     """Yield a function that shows a text, how much is done, and of how much."""
-    if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
+    if not shows_progress() or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
         yield lambda text, done, total: print_progress(f"{done}/{total} {text}")
         return
     from rich.console import Console

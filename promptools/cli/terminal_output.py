@@ -6,7 +6,8 @@ import importlib.util
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,9 +59,29 @@ def print_styled(pieces: Iterable[tuple[str, str]], console: Console | None = No
     console.print(Text.assemble(*pieces), soft_wrap=True)
 
 
+class _Progress:
+    hidden = False
+
+
+@contextmanager
+def hide_progress(*, hidden: bool) -> Generator[None]:
+    """Print no progress meanwhile, if it is to be hidden: `--quiet`."""
+    before, _Progress.hidden = _Progress.hidden, hidden
+    try:
+        yield
+    finally:
+        _Progress.hidden = before
+
+
+def shows_progress() -> bool:
+    """Whether progress is printed."""
+    return not _Progress.hidden
+
+
 def print_progress(text: str) -> None:
     """Print a progress message to stderr, so that stdout stays clean for pipes."""
-    print(text, file=sys.stderr, flush=True)
+    if not _Progress.hidden:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _console() -> Console | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, did_you_mean, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,7 +110,8 @@ def get(name: str) -> Dialect:
     if cached is not None:
         return cached
     if not isinstance(name, str) or name not in BUILT_IN:
-        raise UsageError(f"There is no dialect {name!r}; `promptools dialects` lists those there are.")
+        hint = did_you_mean(name, names()) if isinstance(name, str) else ""
+        raise UsageError(f"There is no dialect {name!r}; {hint}`promptools dialects` lists those there are.")
     _loaded[name] = dialect = _load_built_in(name)
     return dialect
 
@@ -133,7 +134,7 @@ def _tables() -> Any:
 def unknown(given: Iterable[str]) -> str:
     """Return the error message for the first unknown name among those given; empty if all are known."""
     missing = [name for name in given if name not in names()]
-    return f"{missing[0]!r} is no dialect; known: {', '.join(sorted(names()))}" if missing else ""
+    return f"{missing[0]!r} is no dialect; {suggest(missing[0], names())}" if missing else ""
 
 
 def register(dialect: Dialect) -> Dialect:

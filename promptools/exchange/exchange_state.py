@@ -340,7 +340,7 @@ class ExchangeState:
                 clip(self.provider_model[1]),
             )
             self.context.log(
-                f"promptools: send {number + 1} in {failed.mode} mode failed: {failure.kind} ({status}); {remedy}"
+                f"send {number + 1} in {failed.mode} mode failed: {failure.kind} ({status}); {remedy}"
                 f" (provider {provider!r}, model {model!r})"
             )
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import Field, create_model
 
 import promptools
-from promptools.errors import UsageError, clip
+from promptools.errors import UsageError, clip, suggest
 from promptools.parsing.escape import MAX_TOKEN_LENGTH, is_valid_token
 from promptools.profiles.profile import Profile
 from promptools.profiles.tables import (
@@ -30,7 +30,6 @@ from promptools.profiles.tables import (
     accepting_arrays,
     is_table,
     set_fields,
-    suggest,
     validate_table,
 )
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from promptools import dialects
-from promptools.errors import UsageError, safe_repr, without_credentials
+from promptools.errors import UsageError, did_you_mean, safe_repr, suggest, without_credentials
 from promptools.profiles.config_files.config import DEFAULT, Config, Model, Provider, ToolModePolicy
 from promptools.profiles.config_files.config_reach import is_loopback_url, require_trust, same_url
 from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin
 from promptools.profiles.profile import GENERIC, Profile
 from promptools.profiles.server_detection import PATHS_BY_KIND, detected_facts
-from promptools.profiles.tables import Location, suggest
+from promptools.profiles.tables import Location
 from promptools.types import ModeName, ServerInfo
 
 ProbeScope = Literal["server", "model"]
@@ -390,8 +390,8 @@ def _check_dialect(facts: Mapping[str, Any], location: Location) -> None:
     name = facts.get("dialect")
     if name is not None and name not in dialects.names():
         raise (location / "dialect").error(
-            f"there is no dialect {name!r}; `promptools dialects` lists those there are, and one of your own has to be"
-            " registered first"
+            f"there is no dialect {name!r}; {did_you_mean(name, dialects.names())}`promptools dialects` lists those"
+            " there are, and one of your own has to be registered first"
         )
 
 

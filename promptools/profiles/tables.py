@@ -6,7 +6,7 @@ Only arrays are converted, to tuples and frozensets. Neither a bool nor a string
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from promptools.errors import UsageError, clip
+from promptools.errors import UsageError, clip, suggest
 
 _T = TypeVar("_T", bound=BaseModel)
 
@@ -46,15 +46,6 @@ class Location:
     def error(self, problem: str) -> UsageError:
         """Build the error for this location."""
         return UsageError(f"{self}: {problem}")
-
-
-def suggest(word: str, known: Collection[str]) -> str:
-    """Return a hint for an error: the known word that was probably meant, and all known ones."""
-    from difflib import get_close_matches  # only errors need it
-
-    close = get_close_matches(word, known, n=1)
-    meant = f"did you mean {close[0]!r}? " if close else ""
-    return f"{meant}known: {', '.join(sorted(known)) or 'none'}"
 
 
 def is_table(value: Any) -> bool:

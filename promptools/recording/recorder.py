@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import logging
 import queue
 import threading
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from promptools.errors import UsageError
 from promptools.exchange import Ended, Opened, Piece
+from promptools.log import log
 from promptools.recording.recording_files import RecordingFiles
 from promptools.recording.redaction import Redactor
 from promptools.recording.row_writing import CapturedAttempt, encode_attempt
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from promptools.exchange import ExchangeEnd, ObservedExchange, SentRequest
     from promptools.exchange.observer import Received
 
-log = logging.getLogger("promptools")
 DEFAULT_LIMIT = 256 * 2**20
 """The most bytes that recordings take on the disk, unless `limit` is set."""
 MIN_LIMIT = 1 << 16
@@ -116,9 +115,7 @@ class Recorder:
         self._release(self._running.pop(exchange))
         if not self._warned:
             self._warned = True
-            log.warning(
-                "promptools: a reply was not recorded: more than %d bytes of replies wait to be written", MAX_HELD
-            )
+            log.warning("a reply was not recorded: more than %d bytes of replies wait to be written", MAX_HELD)
 
     def _release(self, attempts: list[CapturedAttempt]) -> None:
         with self._lock:
@@ -170,6 +167,6 @@ class Recorder:
         except OSError as error:
             self._stopped = True
             self._running.clear()
-            log.error("promptools: recording stopped: %s; exchanges go on without it", error.strerror or error)  # noqa: TRY400
+            log.error("recording stopped: %s; exchanges go on without it", error.strerror or error)  # noqa: TRY400
         except Exception as error:  # noqa: BLE001 - a recording must not fail an exchange; the text may hold the reply
-            log.error("promptools: an attempt could not be recorded (%s)", type(error).__name__)  # noqa: TRY400
+            log.error("an attempt could not be recorded (%s)", type(error).__name__)  # noqa: TRY400

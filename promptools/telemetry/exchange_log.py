@@ -8,6 +8,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from promptools.log import NAME
 from promptools.telemetry.exchange_follower import ExchangeFollower
 from promptools.wire.json_types import as_list
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from promptools.telemetry.exchange_summary import ExchangeSummary
 
 LogFormat = Literal["json", "text"]
-LOGGER = "promptools.exchanges"
+LOGGER = f"{NAME}.exchanges"
 
 _BARE = re.compile(r"[\w./:@,+-]+", re.ASCII)
 """A value that needs no quotes."""

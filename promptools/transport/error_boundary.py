@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from promptools.exchange import EffectResult, Emit, Exchange, Failed, Head
 from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
+from promptools.log import log
 
 if TYPE_CHECKING:
     from promptools.types import Reply
-
-log = logging.getLogger("promptools")
 
 
 def with_error_boundary(exchange: Exchange, api: ClientApi = CHAT_API, *, may_decline: bool = False) -> Exchange:
@@ -35,7 +33,7 @@ def with_error_boundary(exchange: Exchange, api: ClientApi = CHAT_API, *, may_de
     except Exception as error:  # a bug can be of any class
         if started or (isinstance(outcome, Failed) and outcome.error is error):
             raise
-        log.exception("promptools: the exchange broke; the client gets a 500")
+        log.exception("the exchange broke; the client gets a 500")
         failure = error
     finally:
         exchange.close()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from typing import TYPE_CHECKING, Any, cast
 
 from promptools.errors import UsageError
+from promptools.log import log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from promptools.exchange import ExchangeEnd, ObservedExchange, Observer, SentRequest
     from promptools.exchange.observer import Received
-
-log = logging.getLogger("promptools")
 
 
 class GuardedObservers:
@@ -44,7 +42,7 @@ class GuardedObservers:
             try:
                 getattr(observer, method)(*values)
             except Exception:
-                log.exception("promptools: the observer's %s raised; the answer goes on without it", method)
+                log.exception("the observer's %s raised; the answer goes on without it", method)
 
 
 def guard_observers(observers: Sequence[Observer]) -> Observer | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 import string
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from promptools import dialects
-from promptools.errors import UsageError, clip
+from promptools.errors import UsageError, clip, suggest
 from promptools.exchange import ClientRequest, Context, DetectionCache, Exchange, Request, Route
 from promptools.exchange.downstream.responses.response_store import ResponseStore
 from promptools.exchange.exchange_state import api_base
@@ -23,6 +22,7 @@ from promptools.exchange.upstream.detection import probe_server
 from promptools.exchange.upstream.upstream_reply import MAX_REPLY
 from promptools.fallback import Breaker, ContextSizes
 from promptools.harmony import bpe_vocabulary
+from promptools.log import log
 from promptools.modes.requests.options import OPTIONS, Options
 from promptools.parsing.reply_record import ID_LENGTH
 from promptools.profiles import Config, Target, api_key, load_config, resolve
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from promptools.modes.requests.options import ArgumentStreaming, Hold, OnMalformed, Prefill, Undeclared
     from promptools.types import ModeName, Reply, ServerInfo, Strictness
 
-log = logging.getLogger("promptools")
 ID_ALPHABET = string.ascii_letters + string.digits
 CREDENTIAL_FIELDS = frozenset({
     "authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie", "openai-organization", "openai-project",
@@ -162,7 +161,7 @@ class Session:
             response_bytes=max((getattr(observer, "response_bytes", 0) for observer in observers), default=0),
             wall_clock=_local_time,
             vocabulary=local_vocabulary,
-            log=log.warning,
+            log=log.info,
         )
         # `dataclasses.replace` takes several times as long, for each request
         self._shared: list[Any] = [getattr(self.context, entry.name) for entry in fields(Context)[1:]]
@@ -311,7 +310,7 @@ def local_vocabulary() -> TokenCodec | None:
     try:
         return None if file is None else bpe_vocabulary.load_codec(file)
     except UsageError as error:
-        log.warning("promptools: token ids are not used: %s", error)
+        log.warning("token ids are not used: %s", error)
         return None
 
 
@@ -340,9 +339,9 @@ def resolve_config(config: Config | str | os.PathLike[str] | None) -> Config:
             return Config()
         loaded = read_found(found)
     if loaded.standing == "untrusted":
-        log.info("promptools: %s is not trusted, and is not used", loaded.file)
+        log.info("%s is not trusted, and is not used", loaded.file)
     for warning in loaded.warnings:
-        log.warning("promptools: %s", warning)
+        log.warning("%s", warning)
     return loaded
 
 
@@ -357,7 +356,7 @@ def _logging_errors(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply
         try:
             on_reply(reply)
         except Exception:
-            log.exception("promptools: on_reply raised; the answer goes on without it")
+            log.exception("on_reply raised; the answer goes on without it")
 
     return tell
 
@@ -373,7 +372,8 @@ def _default_options(settings: Mapping[str, Any]) -> Options:
 def _check_names(settings: Mapping[str, Any]) -> None:
     unknown = settings.keys() - SETTING_NAMES
     if unknown:
-        raise UsageError(f"unknown settings {sorted(unknown)}; promptools takes {sorted(SETTING_NAMES)}")
+        first = min(unknown)
+        raise UsageError(f"unknown setting {first!r}; {suggest(first, SETTING_NAMES)}")
 
 
 def _check_max_reply(value: object) -> int:

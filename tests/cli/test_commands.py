@@ -276,7 +276,7 @@ def test_wrong_use_is_told_in_one_line(capsys, files, monkeypatch, arguments, wr
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["nope"], ["parse", "--strictness", "mild"], ["parse", "--nope"]])
+@pytest.mark.parametrize("arguments", [["nope"], ["parse", "--strictness", "mild"], ["parse", "--nope"]])
 def test_wrong_arguments_are_told_in_one_line(capsys, arguments):
     with pytest.raises(SystemExit) as left:
         main(arguments)

@@ -208,7 +208,7 @@ def target(**facts: Any) -> Target:
 
 def logged(mode: str, words: str) -> str:
     """Return the line that the log holds for a first send that failed."""
-    return f"promptools: send 1 in {mode} mode failed: {words} (provider 'local', model 'm')"
+    return f"send 1 in {mode} mode failed: {words} (provider 'local', model 'm')"
 
 
 def make_context(seen: Seen, **given: Any) -> Context:

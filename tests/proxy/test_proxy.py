@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import socket
 import threading
 import time
@@ -279,6 +280,7 @@ FENCED = '```json\n{"tool": "f", "arguments": {}}\n```'
 
 
 def test_a_fallback_behind_the_proxy(server, http, caplog):
+    caplog.set_level(logging.INFO, "promptools")
     replies = []
     with serving(Proxy(base_url=server.url, config=Config(), on_reply=replies.append)) as url:
         server.play(HARMONY, completion(FENCED))

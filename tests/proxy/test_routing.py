@@ -238,7 +238,7 @@ def test_a_failed_request_goes_on_to_the_next_provider(gpu, laptop, http, caplog
         assert answer.status_code == 200
     assert laptop.seen[0].json["model"] == "small"
     line = next(line for line in caplog.messages if "failed (" in line and "the request goes to" in line)
-    assert f"promptools: provider 'gpu' at {getattr(first, 'url', first)} failed (" in line
+    assert f"provider 'gpu' at {getattr(first, 'url', first)} failed (" in line
     assert f"the request goes to provider 'laptop' at {laptop.url}" in line
     assert "s3cret" not in line
 
@@ -496,7 +496,7 @@ def test_a_provider_that_lists_nothing_is_left_out(gpu, laptop, http, caplog, mo
             if listed.status_code == 200:  # gpu was in time
                 break
         assert [each["id"] for each in listed.json()["data"]] == ["m"]
-        assert "promptools: provider 'laptop' is left out of the list of models: no answer" in caplog.messages
+        assert "provider 'laptop' is left out of the list of models: no answer" in caplog.messages
         gpu.about = {}
         answer = http.get(url)
         release.set()

@@ -53,7 +53,7 @@ def test_two_real_servers_and_the_death_of_one(caplog):
             assert call_of(client, "careful") == "get_weather"
             assert streamed_call_of(client, "gpt-oss-20b") == "get_weather"
             message = next(line for line in caplog.messages if "the request goes to" in line)
-            assert f"promptools: provider 'gpu' at {gpu.base_url} failed (ConnectError" in message
+            assert f"provider 'gpu' at {gpu.base_url} failed (ConnectError" in message
             assert {model.owned_by for model in client.models.list()} == {"laptop"}
             with pytest.raises(openai.NotFoundError):
                 client.models.retrieve("gpu/gpt-oss-20b")

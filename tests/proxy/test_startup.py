@@ -89,7 +89,7 @@ def test_without_a_look_nothing_is_asked(server):
 def test_verbose_writes_a_line_for_a_healed_exchange_without_the_models_words(server):
     server.play(REFUSED, completion(CALL))
     _, errors = started(server, "--no-detect", "--verbose", ask=ASK)
-    healed = [line for line in errors.splitlines() if line.startswith("healed: ")]
+    healed = [line for line in errors.splitlines() if line.startswith("promptools: healed: ")]
     assert len(healed) == 1
     assert "native failed (" in healed[0]
     assert healed[0].endswith("answered in prompt mode; ping read as json with fixes: coerce, json")

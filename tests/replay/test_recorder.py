@@ -104,7 +104,7 @@ def test_a_disk_that_fails_ends_the_recording_alone(server, client, tmp_path, ca
         recorder.flush()
     recorder.close()
     assert [record.message for record in caplog.records if "recording" in record.message] == [
-        "promptools: recording stopped: No such file or directory; exchanges go on without it"
+        "recording stopped: No such file or directory; exchanges go on without it"
     ]
 
 

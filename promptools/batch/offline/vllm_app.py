@@ -26,8 +26,7 @@ from typing import Any
 
 from promptools.batch.offline.engine_guard import guard_engine
 from promptools.batch.offline.engine_settings import EngineSettings
-from promptools.errors import PromptoolsError, UpstreamError, UsageError, clip
-from promptools.profiles.tables import suggest
+from promptools.errors import PromptoolsError, UpstreamError, UsageError, clip, suggest
 from promptools.schema.documents.json_guards import is_array
 
 _ENTRY = ("vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.openai.api_server")

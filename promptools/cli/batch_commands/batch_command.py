@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
-from collections.abc import Generator
-from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -82,8 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         return int(exists(job.errors))
     started = monotonic()
     try:
-        with _quiet_log():
-            run_job(arguments, job, engine)
+        run_job(arguments, job, engine)
     except KeyboardInterrupt:
         print_progress(f"interrupted; {job.totals.done} results are in {job.log}: the same command goes on")
         raise
@@ -156,15 +152,3 @@ def _describe(arguments: argparse.Namespace, job: BatchJob, size: PromptSize) ->
     ]
     print_table("Nothing was sent", ("what", "value"), rows)
     return int(bool(survey.invalid))
-
-
-@contextmanager
-def _quiet_log() -> Generator[None, None, None]:
-    """Hold back the warnings of single requests: the file of errors has what came of each."""
-    log = logging.getLogger("promptools")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)

@@ -10,6 +10,7 @@ import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
+from promptools.cli.command_log import log_if_healed, log_level, show_log
 from promptools.cli.serving import inspector_options, limit_options, record_options, report_options
 from promptools.cli.shared_arguments import (
     add_base_url,
@@ -30,7 +31,6 @@ from promptools.types import ModeName, Strictness
 if TYPE_CHECKING:
     from promptools.proxy import Proxy
     from promptools.proxy.admission.api_keys import ApiKey
-    from promptools.types import Call, Reply
 
 NAME = "serve"
 
@@ -43,6 +43,7 @@ _OPTIONS = (
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    parser.set_defaults(log_level=logging.INFO)
     add_base_url(parser)
     add_provider(parser)
     add_config(parser)
@@ -52,9 +53,6 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--port", type=_port, default=8100, help="port to listen on; 0 takes any free one (default: 8100)"
     )
     _add_request_defaults(parser)
-    parser.add_argument(
-        "--verbose", action="store_true", help="write a line to stderr for each exchange that was healed"
-    )
     _add_access(parser)
     limit_options.add(parser)
     report_options.add(parser)
@@ -161,7 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
             print_progress("warning: the limits count in each worker; with --redis-url they count in all together")
         _run_workers(arguments, listener)
     else:
-        _serve(proxy, listener, verbose=arguments.verbose, drain_seconds=arguments.drain_seconds)
+        _serve(proxy, listener, drain_seconds=arguments.drain_seconds)
     return 0
 
 
@@ -177,7 +175,8 @@ def _run_workers(arguments: argparse.Namespace, listener: socket.socket) -> None
 
 def _serve_worker(arguments: argparse.Namespace, listener: socket.socket) -> None:
     """Serve in a process of its own."""
-    _serve(build_proxy(arguments), listener, verbose=arguments.verbose, drain_seconds=arguments.drain_seconds)
+    with show_log(log_level(arguments)):
+        _serve(build_proxy(arguments), listener, drain_seconds=arguments.drain_seconds)
 
 
 def build_proxy(arguments: argparse.Namespace) -> Proxy:
@@ -192,7 +191,7 @@ def build_proxy(arguments: argparse.Namespace) -> Proxy:
         name: getattr(arguments, name) for name in _OPTIONS if getattr(arguments, name) is not None
     }
     if arguments.verbose:
-        settings["on_reply"] = _log_if_healed
+        settings["on_reply"] = log_if_healed
     return Proxy(
         config=config,
         api_keys=_keys(arguments),
@@ -208,25 +207,6 @@ def build_proxy(arguments: argparse.Namespace) -> Proxy:
     )
 
 
-def _log_if_healed(reply: Reply) -> None:
-    """Log how a reply was healed, if it was; never any text of the model."""
-    failed = [
-        f"{attempt.mode} failed ({attempt.outcome})"
-        for attempt in reply.trace.attempts
-        if attempt.outcome != "answered"
-    ]
-    native = reply.trace.mode == "native"
-    calls = [_describe_healed(call) for call in reply.calls if call.fixes or (native and call.dialect != "native")]
-    if failed or calls:
-        answered = f"answered in {reply.trace.mode} mode"
-        logging.getLogger("promptools").info("healed: %s", "; ".join([*failed, answered, *calls]))
-
-
-def _describe_healed(call: Call) -> str:
-    fixes = ", ".join(sorted({fix.kind for fix in call.fixes}))
-    return f"{call.name} read as {call.dialect}" + (f" with fixes: {fixes}" if fixes else "")
-
-
 def _keys(arguments: argparse.Namespace) -> list[str | ApiKey]:
     from promptools.proxy.admission.api_keys import read_key_file
 
@@ -234,13 +214,10 @@ def _keys(arguments: argparse.Namespace) -> list[str | ApiKey]:
     return [*arguments.api_key, *(read_key_file(read_text(name), name) if name is not None else ())]
 
 
-def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False, drain_seconds: float = 30.0) -> None:
+def _serve(proxy: Proxy, listener: socket.socket, *, drain_seconds: float = 30.0) -> None:
     from promptools.cli.serving.http_server import ProxyServer, raise_descriptor_limit
 
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
     raise_descriptor_limit()
-    if verbose:
-        logging.getLogger("promptools").setLevel(logging.INFO)
     gc.freeze()  # what has been loaded stays: no collection looks at it again
     gc.set_threshold(10_000, 20, 20)  # requests leave no cycles, but at the default of 700 each one pays a collection
     ProxyServer(proxy, drain_seconds=drain_seconds).run(sockets=[listener])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from typing import TYPE_CHECKING
 
 from promptools.cli.shared_arguments import read_config
 from promptools.errors import UsageError
+from promptools.log import log
 from promptools.proxy import Extension
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from promptools.profiles import Config
     from promptools.proxy import Proxy
 
-log = logging.getLogger("promptools")
 _HANGUP: int | None = getattr(signal, "SIGHUP", None)
 """None: the platform has no such signal."""
 
@@ -49,6 +48,6 @@ class ReloadOnHangup(Extension):
             config = read_config(self._config)
             proxy.reload(config)
         except UsageError as error:
-            log.warning("promptools: the config was not reloaded, and the old one stays: %s", error)
+            log.warning("the config was not reloaded, and the old one stays: %s", error)
         else:
-            log.warning("promptools: the config was reloaded: %s", config.file)
+            log.info("the config was reloaded: %s", config.file)

@@ -11,7 +11,6 @@ once. A worker whose parent is gone drains and ends.
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import signal
@@ -21,12 +20,13 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
+from promptools.log import log
+
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Generator
     from multiprocessing.context import SpawnProcess
 
-log = logging.getLogger("promptools")
 _RESTART_SECONDS = 1.0
 """Least time between two starts of one worker: one that cannot start must not be started over and over."""
 _FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
@@ -67,7 +67,7 @@ class Supervisor:
                 process.join()
                 started = self._started.pop(process)
                 if self._ended_by is None:
-                    log.warning("promptools: worker %s ended (%s); it is replaced", process.pid, process.exitcode)
+                    log.warning("worker %s ended (%s); it is replaced", process.pid, process.exitcode)
                     time.sleep(max(0.0, started + _RESTART_SECONDS - time.monotonic()))
                     self._start()
 

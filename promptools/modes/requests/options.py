@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from promptools import dialects
-from promptools.errors import UsageError, clip
+from promptools.errors import UsageError, clip, did_you_mean, suggest
 from promptools.harmony.rendering.convert import CallOrder, ToolPlacement
 from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
 from promptools.schema.documents.json_guards import is_object
@@ -102,8 +102,11 @@ class Options(BaseModel):
             first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
-            raise UsageError(f"{source}: unknown option {name!r}; the options are {', '.join(OPTIONS)}")
-        raise UsageError(f"{source}.{name} must be {_describe_option(name)}, not {changes[name]!r}")
+            raise UsageError(f"{source}: unknown option {name!r}; {suggest(name, OPTIONS)}")
+        wrong, hint = changes[name], ""
+        if isinstance(wrong, str) and (meant := did_you_mean(wrong, _words(name))):
+            hint = f"; {meant.rstrip()}"
+        raise UsageError(f"{source}.{name} must be {_describe_option(name)}, not {wrong!r}{hint}")
 
 
 OPTIONS = tuple(Options.model_fields)
@@ -117,13 +120,23 @@ _TYPE_DESCRIPTIONS = {
 }
 
 
+def _kinds(name: str) -> tuple[Any, ...]:
+    """Return the types of an option, without what qualifies the first."""
+    kind: Any = Options.model_fields[name].annotation
+    first, *others = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
+    return (get_args(first)[0] if get_origin(first) is Annotated else first, *others)
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """Return the words that an option accepts; none if it accepts other values."""
+    first = _kinds(name)[0]
+    return get_args(first) if get_origin(first) is Literal else ()
+
+
 def _describe_option(name: str) -> str:
     """Describe the values that an option accepts."""
-    kind: Any = Options.model_fields[name].annotation
-    kinds = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
+    kinds = _kinds(name)
     first = kinds[0]
-    if get_origin(first) is Annotated:
-        first = get_args(first)[0]
     if get_origin(first) is Literal:
         wanted = f"one of {', '.join(map(repr, get_args(first)))}"
     elif get_origin(first) is dict:

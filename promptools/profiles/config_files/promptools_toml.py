@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from promptools.errors import suggest
 from promptools.profiles.config_files.config import (
     Config,
     KeyOptions,
@@ -29,7 +30,6 @@ from promptools.profiles.tables import (
     Table,
     named_tables,
     set_fields,
-    suggest,
     validate_table,
 )
 

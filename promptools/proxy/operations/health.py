@@ -6,7 +6,6 @@ requested, the servers are asked once in `READY_SECONDS`.
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from promptools.proxy.proxy_app import Proxy
     from promptools.proxy.upstream.upstream_url import UpstreamAddress
 
-log = logging.getLogger("promptools")
 READY_SECONDS = 3.0
 """For how long an answer of the servers counts."""
 PROBE_TIMEOUT = 2.0

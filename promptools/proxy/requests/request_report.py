@@ -6,13 +6,13 @@ the client: every value here is one of a bounded number.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from promptools.log import log
 from promptools.proxy.upstream.upstream_url import route_path
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from promptools.proxy.asgi import RefusedError, Scope
     from promptools.proxy.requests.in_flight import RequestInFlight
 
-log = logging.getLogger("promptools")
 PAGE = "page"
 """The route of a page of the proxy's own."""
 OTHER = "other"
@@ -91,7 +90,7 @@ class RequestReports:
             try:
                 observer(report)
             except Exception:
-                log.exception("promptools: an observer of requests raised")
+                log.exception("an observer of requests raised")
 
 
 def _method(scope: Scope) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from promptools.errors import without_credentials
 from promptools.exchange import Request
 from promptools.exchange.downstream.responses.response_store import owner_of
 from promptools.exchange.downstream.responses.responses_api import RESPONSES_API
+from promptools.log import log
 from promptools.proxy.asgi import (
     JSON_CONTENT_TYPE,
     RefusedError,
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from promptools.proxy.upstream.upstream_client import UpstreamClient
     from promptools.transport.endpoints import Endpoint
 
-log = logging.getLogger("promptools")
 RETRY_SECONDS = 1.0
 """`Retry-After` of a 504."""
 
@@ -86,7 +85,7 @@ class RequestSender:
         except module.RequestError as error:
             reason = without_credentials(error_text(error))
             if begun:
-                log.warning("promptools: the answer from %s broke off: %s", incoming.base_url, reason)
+                log.warning("the answer from %s broke off: %s", incoming.base_url, reason)
                 raise
             incoming.in_flight.is_unanswered = True
             status, code = (504, "timeout") if isinstance(error, module.TimeoutException) else (502, "no_answer")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
+from promptools.log import log
 from promptools.profiles import Provider
 from promptools.profiles.tables import Location
 from promptools.proxy.routing.replica import Replica, RoutedProvider
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from promptools.profiles import Target
     from promptools.transport import Session
-
-log = logging.getLogger("promptools")
 
 
 def build_table(
@@ -54,7 +52,7 @@ def _others(
         try:
             routed.append(_route_provider(session, provider, http, known))
         except UsageError as error:
-            log.warning("promptools: provider %r is left out: %s", provider.name, error)
+            log.warning("provider %r is left out: %s", provider.name, error)
     return routed
 
 

@@ -11,11 +11,11 @@ model.
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING
 
 from promptools.errors import without_credentials
+from promptools.log import log
 from promptools.transport.driver.http_library import error_text
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from promptools.proxy.routing.replica import Replica
     from promptools.proxy.routing.route_table import Destination
 
-log = logging.getLogger("promptools")
 FAILOVER_STATUSES = frozenset({429, 500, 502, 503, 504})
 _EXHAUSTED = ("x-should-retry", "false")
 """With a 502, the exchange's own error after its last attempt."""
@@ -98,7 +97,7 @@ class Failover:
             f"provider {destination.provider.name!r} at {replica.address.base_url} failed ({why});"
             f" the request goes to provider {to.provider.name!r} at {at.address.base_url}"
         )
-        log.warning("promptools: %s", step)
+        log.warning("%s", step)
         self.notes.append(step)
         self._set(following)
         return True

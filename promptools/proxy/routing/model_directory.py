@@ -20,6 +20,7 @@ import anyio
 from promptools.errors import clip
 from promptools.exchange import Probe, Probed, Request
 from promptools.exchange.downstream.response_writer import encode_json
+from promptools.log import log
 from promptools.profiles.facts import family_of
 from promptools.proxy.asgi import send_response
 from promptools.transport.session import CREDENTIAL_FIELDS
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from promptools.proxy.routing.replica import Replica, RoutedProvider
     from promptools.proxy.routing.route_table import RouteTable
 
-log = logging.getLogger("promptools")
 REFRESH_SECONDS = 60.0
 LEARN_TIMEOUT = 2.0
 """Seconds that a request waits for the names of models."""
@@ -161,7 +161,7 @@ class ModelDirectory:
             models = None if answer is None or answer.status != 200 else _read_models(answer.body)
             if models is None:
                 why = "no answer" if answer is None else f"HTTP {answer.status}"
-                log.log(level, "promptools: provider %r is left out of the list of models: %s", routed.name, why)
+                log.log(level, "provider %r is left out of the list of models: %s", routed.name, why)
             else:
                 models_by_provider[routed.name] = models
         self._due |= len(models_by_provider) < len(providers)

@@ -6,7 +6,6 @@ background task has reached the server again. One line is logged when it goes, a
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -14,11 +13,11 @@ from urllib.parse import urlsplit
 import anyio
 
 from promptools.errors import UsageError, without_credentials
+from promptools.log import log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-log = logging.getLogger("promptools")
 T = TypeVar("T")
 
 PASSWORD_VARIABLE = "PROMPTOOLS_REDIS_PASSWORD"
@@ -73,7 +72,7 @@ class RedisConnection:
             self._lose(error)
             return False
         if self._was_lost:
-            log.warning("promptools: Redis at %s is back: state is shared again", self._shown)
+            log.info("Redis at %s is back: state is shared again", self._shown)
         self.is_up, self._was_lost = True, False
         return True
 
@@ -97,5 +96,5 @@ class RedisConnection:
         self.is_up = False
         if not self._was_lost:
             why = str(error) or type(error).__name__
-            log.warning("promptools: Redis at %s is away (%s): this proxy works alone", self._shown, why)
+            log.warning("Redis at %s is away (%s): this proxy works alone", self._shown, why)
         self._was_lost = True

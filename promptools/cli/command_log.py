@@ -1,0 +1,57 @@
+"""What a command writes to stderr of what the library logs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from promptools.log import log
+
+if TYPE_CHECKING:
+    import argparse
+
+    from promptools.types import Call, Reply
+
+
+def log_level(arguments: argparse.Namespace) -> int:
+    """Return the least level that is shown: of errors with `--quiet`, of what was healed with `--verbose`."""
+    if arguments.quiet:
+        return logging.ERROR
+    return logging.INFO if arguments.verbose else int(getattr(arguments, "log_level", logging.WARNING))
+
+
+@contextmanager
+def show_log(level: int) -> Generator[None]:
+    """Write log records to stderr, those of promptools from this level on."""
+    root, before = logging.getLogger(), log.level
+    handler = logging.StreamHandler()
+    handler.setLevel(level)
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    root.addHandler(handler)
+    log.setLevel(level)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+        root.removeHandler(handler)
+
+
+def log_if_healed(reply: Reply) -> None:
+    """Log how a reply was healed, if it was; never any text of the model."""
+    failed = [
+        f"{attempt.mode} failed ({attempt.outcome})"
+        for attempt in reply.trace.attempts
+        if attempt.outcome != "answered"
+    ]
+    native = reply.trace.mode == "native"
+    calls = [_describe_healed(call) for call in reply.calls if call.fixes or (native and call.dialect != "native")]
+    if failed or calls:
+        answered = f"answered in {reply.trace.mode} mode"
+        log.info("healed: %s", "; ".join([*failed, answered, *calls]))
+
+
+def _describe_healed(call: Call) -> str:
+    fixes = ", ".join(sorted({fix.kind for fix in call.fixes}))
+    return f"{call.name} read as {call.dialect}" + (f" with fixes: {fixes}" if fixes else "")

@@ -1,0 +1,120 @@
+"""The parser of the command line: errors in one line, with what was probably meant, and a server's URL up front."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+from promptools.errors import clip, did_you_mean, suggest
+
+USAGE_ERROR = 2
+_MAX_LISTED = 20
+"""Most values that an error lists: there are some sixty dialects."""
+SUBCOMMANDS = frozenset({"command", "benchmark", "what"})
+"""Where the names of subcommands are in the namespace."""
+_SERVER = "--base-url"
+_URL = re.compile(r"https?://", re.IGNORECASE)
+_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Parses the arguments of a command. Where `--base-url` names a server, its URL may come first instead."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **options})
+        # without a default, so that the parser of a subcommand does not overwrite what stands before its name
+        output = self.add_argument_group("output").add_mutually_exclusive_group()
+        output.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="only results and errors")
+        output.add_argument(
+            "--verbose", action="store_true", default=argparse.SUPPRESS, help="say on stderr what was healed, too"
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """End with an error in one line, like all other errors of the command line."""
+        self.exit(USAGE_ERROR, f"{self.prog}: {message} (try {self.prog} --help)\n")
+
+    def parse_known_args(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - any namespace
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse the arguments, and end with an error for those that are not known; so do parsers of subcommands.
+
+        An unknown option is reported before all else, since it may be a required one that is misspelled.
+        """
+        given = list(args or ())
+        positional = [*self._positional(given)]
+        if positional and self._takes_url(given, positional):
+            given.insert(positional[0], _SERVER)
+        found, others = super().parse_known_args(given, namespace)
+        if others:
+            self.error(f"unexpected argument {clip(others[0])!r}")
+        return found, others
+
+    def format_help(self) -> str:
+        """Return the help text."""
+        return self._with_url(super().format_help())
+
+    def format_usage(self) -> str:
+        """Return the usage."""
+        return self._with_url(super().format_usage())
+
+    def _with_url(self, text: str) -> str:
+        return text.replace("[-h]", "[-h] [URL]", 1) if _SERVER in self._option_string_actions else text
+
+    def _takes_url(self, given: Sequence[str], positional: Sequence[int]) -> bool:
+        """Whether the first positional argument is the server's URL: not if the command needs it for something else."""
+        needed = sum(not action.option_strings and action.nargs not in {"?", "*"} for action in self._actions)
+        named = any(word.partition("=")[0] == _SERVER for word in given)
+        server = _SERVER in self._option_string_actions and not named
+        return server and len(positional) > needed and _URL.match(given[positional[0]]) is not None
+
+    def _positional(self, given: Sequence[str]) -> Iterator[int]:
+        """Yield the indices of the positional arguments, up to the name of a subcommand; check the options."""
+        at = 0
+        while at < len(given):
+            word = given[at]
+            if word == "--":
+                yield from range(at + 1, len(given))
+                return
+            if not _is_option(word):
+                yield at
+                if self._subparsers is not None:
+                    return
+                at += 1
+                continue
+            name, equals, _ = word.partition("=")
+            action = self._option_string_actions.get(name)
+            if action is None:
+                meant = did_you_mean(name, self._option_string_actions)
+                self.error(f"there is no option {clip(name)!r}{f'; {meant.rstrip()}' if meant else ''}")
+            at += 1 if equals else 1 + _count_values(action.nargs, given[at + 1 :])
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Raise for a value that is not possible."""
+        if action.choices is None or value in action.choices:
+            return
+        word, names = str(value), [str(choice) for choice in action.choices]
+        hint = (suggest(word, names) if len(names) <= _MAX_LISTED else did_you_mean(word, names)).rstrip()
+        if action.dest in SUBCOMMANDS:
+            raise argparse.ArgumentError(None, f"there is no {str(action.metavar).lower()} {clip(word)!r}; {hint}")
+        raise argparse.ArgumentError(action, f"{clip(word)!r} is not possible{f'; {hint}' if hint else ''}")
+
+
+def _is_option(word: str) -> bool:
+    """Whether argparse takes a word for an option: a text with a space in it is none, nor is a negative number."""
+    return word.startswith("-") and word != "-" and " " not in word and _NUMBER.fullmatch(word) is None
+
+
+def _count_values(nargs: int | str | None, following: Sequence[str]) -> int:
+    """Return how many of the words after an option are its values."""
+    values = next((at for at, word in enumerate(following) if _is_option(word)), len(following))
+    match nargs:
+        case None:
+            return 1
+        case "?":
+            return min(values, 1)
+        case int():
+            return nargs
+        case _:
+            return values

@@ -1,0 +1,18 @@
+"""Show the help of promptools, or of a command."""
+
+from __future__ import annotations
+
+import argparse
+
+NAME = "help"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("of", nargs="*", metavar="COMMAND", help="the command (default: promptools itself)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do nothing: `help COMMAND` is read as `COMMAND --help`."""
+    del arguments
+    return 0
