@@ -5,17 +5,14 @@
 `http_client` and `async_http_client` do so inside a framework's client. `run_tools` runs a conversation with tools to
 its end; an `Agent` works on tasks, within limits and by a policy.
 
-Importing this package does no I/O, and loads neither openai nor any other large library: a name that needs one loads it
-on first access.
+Importing this package does no I/O and loads nothing: each name loads its module on first access. So neither openai nor
+any other large library is loaded before it is needed, and the command line is ready for an interrupt at once.
 """
 
 from __future__ import annotations
 
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
-
-from promptools.errors import Exhausted, ModelError, PromptoolsError, UpstreamError, UsageError
-from promptools.types import Call, Discarded, Fix, Malformed, Reply, Result, Span, Tool, Trace
 
 if TYPE_CHECKING:
     from promptools.agent import (
@@ -30,9 +27,11 @@ if TYPE_CHECKING:
     )
     from promptools.client import AsyncOpenAI, OpenAI
     from promptools.engine import StreamParser, parse
+    from promptools.errors import Exhausted, ModelError, PromptoolsError, UpstreamError, UsageError
     from promptools.modes.prompt_mode import render
     from promptools.profiles import resolve
     from promptools.schema import Tools
+    from promptools.types import Call, Discarded, Fix, Malformed, Reply, Result, Span, Tool, Trace
     from promptools.wrapping import async_http_client, http_client, wrap
 
 __version__ = "0.1.0"
@@ -76,13 +75,27 @@ _LAZY = {
     "Agent": "promptools.agent",
     "AgentPolicy": "promptools.agent",
     "AsyncOpenAI": "promptools.client",
+    "Call": "promptools.types",
     "Compaction": "promptools.agent",
+    "Discarded": "promptools.types",
+    "Exhausted": "promptools.errors",
+    "Fix": "promptools.types",
+    "Malformed": "promptools.types",
+    "ModelError": "promptools.errors",
     "OpenAI": "promptools.client",
+    "PromptoolsError": "promptools.errors",
+    "Reply": "promptools.types",
+    "Result": "promptools.types",
     "RunContext": "promptools.agent",
     "RunLimits": "promptools.agent",
+    "Span": "promptools.types",
     "StreamParser": "promptools.engine",
+    "Tool": "promptools.types",
     "Tools": "promptools.schema",
+    "Trace": "promptools.types",
     "Transcript": "promptools.agent",
+    "UpstreamError": "promptools.errors",
+    "UsageError": "promptools.errors",
     "async_http_client": "promptools.wrapping",
     "http_client": "promptools.wrapping",
     "parse": "promptools.engine",
@@ -97,6 +110,8 @@ _LAZY = {
 def __getattr__(name: str) -> object:
     if name in _LAZY:
         return getattr(_import_module(_LAZY[name]), name)
+    if name in {"errors", "types"}:
+        return _import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

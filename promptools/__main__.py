@@ -1,5 +1,6 @@
 """The command `promptools`, and `python -m promptools`. An interrupt shows no traceback, whenever it comes."""
 
+import _thread
 import os
 import signal
 import sys
@@ -44,7 +45,8 @@ def _hide_interrupt(kind: type[BaseException], error: BaseException, trace: Any)
 def _repeat_interrupt(unraisable: Any) -> None:
     """Interrupt once more where Python would drop it, with a traceback: in a finalizer, or a callback of a lock."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
+        # by another thread: raised here, it would be an error of this hook
+        _thread.start_new_thread(os.kill, (os.getpid(), signal.SIGINT))
     else:
         sys.__unraisablehook__(unraisable)
 

@@ -267,7 +267,11 @@ def test_detect_says_what_a_server_that_tells_nothing_is_taken_for(server, capsy
 
 def test_detect_fails_where_nobody_answers(capsys):
     assert main(["detect", "--base-url", "http://127.0.0.1:9/v1"]) == 1
-    assert "nothing answered in time" in capsys.readouterr().out
+    assert capsys.readouterr().err.startswith(
+        "promptools detect: no answer from http://127.0.0.1:9/v1; start the server"
+    )
+    assert main(["detect", "http://127.0.0.1:9/v1", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["why"] == "nothing answered in time"
     with pytest.raises(SystemExit, match="2"):
         main(["detect", "--base-url", "localhost:8000"])
     assert "'localhost:8000' is no address of a server" in capsys.readouterr().err

@@ -94,7 +94,9 @@ class RequestAnswerer:
         except openai.APIStatusError as error:
             return _answer_error(request, error.response)
         except openai.APIConnectionError as error:
-            raise TemporaryFailureError(without_credentials(str(error.__cause__ or error))) from error
+            server = without_credentials(str(self._client.base_url)).rstrip("/")
+            reason = without_credentials(str(error.__cause__ or error))
+            raise TemporaryFailureError(f"no answer from {server} ({reason})") from error
         return _answer_success(request, response)
 
 

@@ -88,7 +88,8 @@ class RequestPool:
         except TemporaryFailureError as error:
             if not error.may_be_request and self._last_success < stop.first_failure:
                 raise UpstreamError(
-                    f"the server has answered no request for {self._patience:g} s: {clip(str(error))}"
+                    f"the server has answered no request for {self._patience:g} s: {clip(str(error))};"
+                    " start it, and run the batch again"
                 ) from error
             return error.answer or failed_answer(_no_response(request, error))
 

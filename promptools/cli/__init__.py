@@ -23,6 +23,7 @@ from promptools.cli.server_commands import (
     providers_command,
     serve_command,
 )
+from promptools.cli.server_errors import describe_failure
 from promptools.cli.terminal_output import hide_progress
 from promptools.cli.text_commands import (
     apply_patch_command,
@@ -91,8 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with show_log(log_level(arguments)), hide_progress(hidden=arguments.quiet):
             return _run(arguments)
     except PromptoolsError as error:
-        print(f"promptools {arguments.command}: {error}", file=sys.stderr)
-        return USAGE_ERROR if isinstance(error, UsageError) else FAILURE
+        return _fail(arguments.command, error)
     except KeyboardInterrupt:
         if sys.stderr.isatty():
             print(file=sys.stderr)  # the next prompt is not behind ^C
@@ -101,6 +101,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         # the reader of stdout is gone; without this, Python would print an error when it flushes stdout at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
+    except Exception as error:
+        failure = describe_failure(error)
+        if failure is None:
+            raise
+        return _fail(arguments.command, failure)
+
+
+def _fail(command: str, error: PromptoolsError) -> int:
+    """Print an error in one line; return the exit status."""
+    print(f"promptools {command}: {error}", file=sys.stderr)
+    return USAGE_ERROR if isinstance(error, UsageError) else FAILURE
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -64,10 +64,13 @@ class CommandParser(argparse.ArgumentParser):
 
     def _takes_url(self, given: Sequence[str], positional: Sequence[int]) -> bool:
         """Whether the first positional argument is the server's URL: not if the command needs it for something else."""
-        needed = sum(not action.option_strings and action.nargs not in {"?", "*"} for action in self._actions)
         named = any(word.partition("=")[0] == _SERVER for word in given)
-        server = _SERVER in self._option_string_actions and not named
-        return server and len(positional) > needed and _URL.match(given[positional[0]]) is not None
+        if named or _SERVER not in self._option_string_actions or "--" in given[: positional[0]]:
+            return False
+        others = [action for action in self._actions if not action.option_strings]
+        needed = sum(action.nargs not in {"?", "*"} for action in others)
+        is_url = not others or _URL.match(given[positional[0]]) is not None
+        return is_url and len(positional) > needed
 
     def _positional(self, given: Sequence[str]) -> Iterator[int]:
         """Yield the indices of the positional arguments, up to the name of a subcommand; check the options."""

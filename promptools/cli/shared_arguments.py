@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ from urllib.parse import urlsplit
 from promptools.errors import UsageError, clip
 from promptools.profiles import Config, load_config
 from promptools.schema.documents.json_guards import is_array, is_object
+
+DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -53,10 +56,48 @@ def add_provider(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--provider", metavar="NAME", help="a provider of the config, or a kind of server")
 
 
-def add_base_url(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
-    """Add `--base-url`."""
-    about = "root of the server's API, as http://HOST:PORT/v1 (/v1 is added where there is no path)"
-    parser.add_argument("--base-url", type=base_url, metavar="URL", required=required, help=about)
+def add_base_url(parser: argparse.ArgumentParser) -> None:
+    """Add `--base-url`; `CommandParser` reads a URL that comes first as its value."""
+    about = "root of the server's API, as http://HOST:PORT/v1 (/v1 is added where there is no path); may come first"
+    parser.add_argument("--base-url", type=base_url, metavar="URL", help=f"{about}, without --base-url")
+
+
+def add_api_key(parser: argparse.ArgumentParser) -> None:
+    """Add `--api-key` and `--api-key-env`."""
+    keys = parser.add_mutually_exclusive_group()
+    keys.add_argument(
+        "--api-key",
+        metavar="KEY",
+        help="key for the server; other users of this machine can see it in the list of processes: use --api-key-env",
+    )
+    keys.add_argument(
+        "--api-key-env",
+        metavar="NAME",
+        help=f"environment variable that holds the key (default with a URL: {DEFAULT_KEY_VARIABLE}, if set)",
+    )
+
+
+def given_key(arguments: argparse.Namespace) -> str | None:
+    """Return the key that `--api-key` or `--api-key-env` gives; raise `UsageError` if the variable is not set."""
+    variable: str | None = arguments.api_key_env
+    if variable is None:
+        return arguments.api_key or None
+    key = os.environ.get(variable)
+    if not key and variable != DEFAULT_KEY_VARIABLE:
+        raise UsageError(f"the environment variable {variable!r} of --api-key-env is not set")
+    return key or None
+
+
+def server_key(arguments: argparse.Namespace) -> str | None:
+    """Return the key for the server of `--base-url`: the one that is given, else that of OPENAI_API_KEY, if any."""
+    return given_key(arguments) or os.environ.get(DEFAULT_KEY_VARIABLE) or None
+
+
+def named_url(arguments: argparse.Namespace) -> str:
+    """Return the server's base URL; raise `UsageError` if the arguments name none."""
+    if not arguments.base_url:
+        raise UsageError("name the server: its URL, as http://HOST:PORT/v1")
+    return str(arguments.base_url)
 
 
 def base_url(text: str) -> str:
@@ -107,7 +148,7 @@ def add_endpoint(
     """Add the arguments that name a server and model, `--config` and `--no-detect`."""
     add_provider(parser)
     add_base_url(parser)
-    parser.add_argument("--api-key", metavar="KEY", help="key for --base-url (default: OPENAI_API_KEY, if set)")
+    add_api_key(parser)
     parser.add_argument("--model", metavar="M", help=about_model)
     add_config(parser)
     add_detect(parser)

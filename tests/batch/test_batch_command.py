@@ -372,4 +372,7 @@ def test_requests_without_a_model(batch, server):
     assert [seen.json["model"] for seen in server.seen if seen.method == "POST"] == ["only", "only"]
     status, printed = batch([line("c", model=None)], "--base-url", "http://127.0.0.1:9/v1", output="other.jsonl")
     assert status == 1
-    assert "cannot find out the model of 1 requests: Connection error." in printed.err
+    assert printed.err == (
+        "promptools batch: no answer from http://127.0.0.1:9/v1 (Connection refused);"
+        " start the server there, or name another with --base-url\n"
+    )

@@ -135,12 +135,12 @@ def test_a_run_that_overflows_is_begun_again_in_an_empty_folder(tmp_path, retrie
         assert [message["content"] for message in last if message["role"] == "tool"] == ["[no output, exit code 0]"]
 
 
-def test_attempts_that_fail_are_told_and_made_again(evaluate):
+def test_attempts_that_fail_are_told_and_made_again(evaluate, server):
     common = ("--model", "sums", "--tools", "none", "--repeats", "1", "--no-detect")
-    status, printed, log = evaluate(TASKS[:1], *common, "--base-url", "http://127.0.0.1:9/v1")
+    status, printed, log = evaluate(TASKS[:1], *common, "--base-url", f"{server.base_url}/nowhere")
     assert status == 1
     assert "| attempts that failed; they count as wrong | 1 |" in printed.out
-    assert log[0]["error"].startswith("APIConnectionError: Connection error.")
+    assert log[0]["error"].startswith("NotFoundError: ")
     status, printed, log = evaluate(TASKS[:1], *common)
     assert status == 0
     assert [attempt["correct"] for attempt in log] == [False, True]

@@ -14,9 +14,9 @@ from promptools.cli.agent_commands.agent_view import AgentView, printable
 from promptools.cli.agent_commands.folder_diff import FolderSnapshot
 from promptools.cli.agent_commands.sandbox_arguments import add_sandbox, open_sandbox
 from promptools.cli.server_commands.chat_command import connect, default_model, print_destination
-from promptools.cli.shared_arguments import add_endpoint, at_least, seconds
-from promptools.cli.terminal_output import print_progress, print_styled
-from promptools.errors import UpstreamError, UsageError
+from promptools.cli.shared_arguments import add_endpoint, add_json, at_least, seconds
+from promptools.cli.terminal_output import print_json, print_progress, print_styled
+from promptools.errors import UsageError
 from promptools.toolsets import AgentTool, Toolset
 from promptools.toolsets.in_distribution import gpt_oss_tools
 
@@ -50,6 +50,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--seconds", type=seconds, metavar="S", help="end after S seconds")
     how.add_argument("--tape", metavar="FILE", help="record the run in FILE")
     how.add_argument("--resume", metavar="FILE", help="go on with the last run of this tape, and record on")
+    add_json(parser)
     how.add_argument(
         "--trajectory", metavar="FILE", help="write the run as mini-swe-agent's JSON, the diff as its result"
     )
@@ -57,8 +58,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the agent, and print what it changed."""
-    import openai
-
     if not arguments.task and not arguments.resume:
         raise UsageError("there is no task: say what to do, or --resume a tape")
     root = Path(arguments.repo).resolve()
@@ -70,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         client = connect(arguments)
         print_destination(arguments, client)
-        with client, AgentView() as view:
+        with client, _view(arguments) as view:
             model = arguments.model or default_model(client)
             tools = _tools(arguments, root, sandbox, view.ask)
             agent = Agent(client, tools, model=model, discovered=arguments.discovered, **_policy(arguments))
@@ -79,16 +78,20 @@ def run(arguments: argparse.Namespace) -> int:
             try:
                 done, failure = _follow(agent, arguments, view)
             except KeyboardInterrupt:
-                _print_difference(snapshot.difference())
+                if not arguments.json:
+                    _print_difference(snapshot.difference())
                 if tape := arguments.tape or arguments.resume:
                     print_progress(f"interrupted; go on with --resume {tape}")
                 raise
-    except openai.APIError as error:
-        raise UpstreamError(str(error)) from error
     finally:
         sandbox.close()
     _report(done, failure, snapshot.difference(), arguments)
     return 0 if failure is None else 1
+
+
+def _view(arguments: argparse.Namespace) -> AgentView:
+    """Return the view: with --json it shows nothing, with --quiet only what the model says."""
+    return AgentView(shown="nothing" if arguments.json else "text" if arguments.quiet else "all")
 
 
 def _print_not_offered(names: Sequence[str]) -> None:
@@ -114,13 +117,30 @@ def _follow(agent: Agent, arguments: argparse.Namespace, view: AgentView) -> tup
 
 
 def _report(done: Transcript, error: TerminatingError | None, difference: str, arguments: argparse.Namespace) -> None:
-    _print_difference(difference)
-    tokens = (done.usage or {}).get("total_tokens", "unknown")
-    ended = f"{done.ended}: {printable(str(error))}" if error else done.ended
-    print_styled([(f"[{done.iterations} steps, {done.retries} retries, {tokens} tokens; {ended}]", "dim")])
+    if arguments.json:
+        print_json(_as_json(done, error, difference))
+    else:
+        _print_difference(difference)
+        tokens = (done.usage or {}).get("total_tokens", "unknown")
+        ended = f"{done.ended}: {printable(str(error))}" if error else done.ended
+        if not arguments.quiet:
+            print_styled([(f"[{done.iterations} steps, {done.retries} retries, {tokens} tokens; {ended}]", "dim")])
     if arguments.trajectory:
         made = trajectory(done, submission=difference, config={"policy": arguments.policy, "repo": arguments.repo})
         Path(arguments.trajectory).write_text(json.dumps(made, ensure_ascii=False, indent=2), encoding="utf-8")
+
+
+def _as_json(done: Transcript, error: TerminatingError | None, difference: str) -> dict[str, Any]:
+    return {
+        "ended": done.ended,
+        "error": str(error) if error else None,
+        "answer": done.content,
+        "steps": done.iterations,
+        "retries": done.retries,
+        "usage": done.usage,
+        "diff": difference,
+        "messages": done.messages,
+    }
 
 
 def _print_difference(difference: str) -> None:

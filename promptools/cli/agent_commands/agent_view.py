@@ -6,7 +6,7 @@ import importlib.util
 import sys
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from promptools.agent import (
     CallEvent,
@@ -33,7 +33,8 @@ SHOWN_ARGUMENTS = 400
 class AgentView:
     """Shows the events of a run. Control characters of a model or a tool never reach the terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, shown: Literal["all", "text", "nothing"] = "all") -> None:
+        self._shown = shown
         self._stack = ExitStack()
         self._console: Any = None
         self._status: Any = None
@@ -43,7 +44,7 @@ class AgentView:
         self._in_text, self._style = "", ""
 
     def __enter__(self) -> Self:
-        if sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
+        if self._shown == "all" and sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
             from rich.console import Console
 
             self._console = Console(highlight=False)
@@ -59,6 +60,8 @@ class AgentView:
 
     def show(self, event: RunEvent) -> None:
         """Show an event."""
+        if self._shown == "nothing" or (self._shown == "text" and not isinstance(event, TextEvent | StepEvent)):
+            return
         match event:
             case TextEvent(text):
                 self._write(text, "")
@@ -89,12 +92,18 @@ class AgentView:
         if self._status is not None:
             self._status.stop()
         try:
-            answer = input(f"{question} [y/N] ")
+            answer = self._input(f"{question} [y/N] ")
         except EOFError:
             answer = ""
         if self._status is not None:
             self._status.start()
         return answer.strip().lower() in {"y", "yes"}
+
+    def _input(self, prompt: str) -> str:
+        if self._shown != "nothing":
+            return input(prompt)
+        print(prompt, end="", file=sys.stderr, flush=True)  # stdout is for JSON alone
+        return input()
 
     def _show_status(self) -> None:
         if self._status is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from promptools.cli.agent_commands.benchmarks.benchmark_run import json_object
 from promptools.cli.progress_bar import show_progress
-from promptools.cli.server_commands.chat_command import connect, default_model
+from promptools.cli.server_commands.chat_command import choose_model, connect
 from promptools.cli.shared_arguments import add_endpoint, add_json, at_least
 from promptools.cli.terminal_output import print_json
 from promptools.errors import UsageError, without_credentials
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan = _plan(arguments)
     folder = Path(arguments.output)
     with connect(arguments) as client:
-        model = arguments.model or default_model(client)
+        model = choose_model(arguments, client)
         findings = _discover(arguments, client, model, plan, folder / "samples.jsonl")
     page = write_reports(findings, folder, model, plots=arguments.plots)
     if arguments.json:

@@ -10,6 +10,8 @@ from promptools.cli.batch_commands.batch_progress import follow_batch
 from promptools.cli.batch_commands.engine_arguments import start_engine
 from promptools.cli.progress_bar import show_progress
 from promptools.cli.server_commands.chat_command import connect, connect_async, default_model
+from promptools.cli.server_errors import require_server
+from promptools.cli.terminal_output import print_progress
 from promptools.errors import UpstreamError, UsageError, without_credentials
 
 if TYPE_CHECKING:
@@ -47,8 +49,8 @@ def check_ray(arguments: argparse.Namespace) -> None:
         )
     if arguments.api_key or (arguments.base_url and without_credentials(arguments.base_url) != arguments.base_url):
         raise UsageError(
-            "Ray shows the command line of a run to all users of the cluster: set the key in OPENAI_API_KEY or the"
-            " provider's api_key_env, in place of --api-key or a user in --base-url"
+            "Ray shows the command line of a run to all users of the cluster: set the key in OPENAI_API_KEY, the"
+            " variable of --api-key-env or the provider's api_key_env, in place of --api-key or a user in --base-url"
         )
 
 
@@ -63,12 +65,21 @@ def _run_here(arguments: argparse.Namespace, job: BatchJob) -> None:
 
     async def answer(pending: PendingRequests, record: Callable[[BatchAnswer], None]) -> None:
         async with connect_async(arguments, timeout=timeout, max_retries=0, mode=arguments.mode) as client:
+            _report_absence(str(client.base_url), arguments.patience)
             servers = RequestServers(client, model=arguments.model, default_model=default)
             await RequestPool(servers.answer, limit, patience=arguments.patience).run(iter(pending), record)
 
     with show_progress(arguments.model or "requests") as show:
         follow = follow_batch(show, lambda: f"{limit.in_flight} at once")
         job.run(lambda pending, record: asyncio.run(answer(pending, record)), follow)
+
+
+def _report_absence(base_url: str, patience: float) -> None:
+    """Say at once that the server is away: it is waited for, and may be loading its model."""
+    try:
+        require_server(base_url)
+    except UpstreamError as error:
+        print_progress(f"{error}; it is waited for, {patience:g} s at most (--patience)")
 
 
 def _run_on_engine(arguments: argparse.Namespace, job: BatchJob, settings: EngineSettings) -> None:
@@ -122,12 +133,7 @@ def _actor_settings(arguments: argparse.Namespace, job: BatchJob, engine: Engine
 
 def _default_model(arguments: argparse.Namespace, job: BatchJob) -> str | None:
     """Return the server's model, if a request names none."""
-    import openai
-
     if arguments.model or not job.survey.without_model:
         return None
-    try:
-        with connect(arguments) as client:
-            return default_model(client)
-    except openai.APIError as error:
-        raise UpstreamError(f"cannot find out the model of {job.survey.without_model} requests: {error}") from error
+    with connect(arguments) as client:
+        return default_model(client)

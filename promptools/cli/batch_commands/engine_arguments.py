@@ -43,7 +43,7 @@ def read_settings(arguments: argparse.Namespace) -> EngineSettings | None:
         return None
     if not arguments.model:
         raise UsageError("--engine needs --model: the name of a model on the Hugging Face hub, or its folder")
-    for name in ("provider", "base_url", "api_key"):
+    for name in ("provider", "base_url", "api_key", "api_key_env"):
         if getattr(arguments, name):
             raise UsageError(
                 f"--{name.replace('_', '-')} names a server, and --engine needs none; leave one of them out"

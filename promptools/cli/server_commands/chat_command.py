@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -12,10 +11,21 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from promptools.agent.run_events import ReasoningEvent, TextEvent
 from promptools.cli.collected_reply import CollectedReply
+from promptools.cli.command_log import log_if_healed
 from promptools.cli.server_commands.config_command import describe_source
-from promptools.cli.shared_arguments import add_endpoint, add_json, add_tools, read_tools
-from promptools.cli.terminal_output import print_json, print_progress, print_styled
+from promptools.cli.server_errors import require_server
+from promptools.cli.shared_arguments import (
+    add_endpoint,
+    add_json,
+    add_tools,
+    given_key,
+    read_config,
+    read_tools,
+    server_key,
+)
+from promptools.cli.terminal_output import print_json, print_progress, print_styled, shows_progress
 from promptools.errors import UpstreamError, UsageError, clip, without_credentials
+from promptools.profiles import Config
 from promptools.profiles.config_files.config_reach import shown_text
 from promptools.schema.documents.json_guards import is_array
 from promptools.types import ModeName
@@ -44,17 +54,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the conversation."""
-    import openai
-
     if arguments.json and not arguments.message:
         raise UsageError("--json answers one message: give it as an argument")
-    try:
-        with connect(arguments) as client:
-            if not arguments.json:
-                print_destination(arguments, client)
-            _run_conversation(arguments, client, arguments.model or default_model(client))
-    except openai.APIError as error:
-        raise UpstreamError(str(error)) from error
+    with connect(arguments) as client:
+        if not arguments.json:
+            print_destination(arguments, client)
+        _run_conversation(arguments, client, arguments.model or default_model(client))
     return 0
 
 
@@ -78,7 +83,7 @@ def connect(arguments: argparse.Namespace) -> openai.OpenAI:
     """Build a client for the server that the arguments name."""
     from promptools.client import OpenAI
 
-    with _missing_server():
+    with _missing_server(arguments.config):
         return OpenAI(**_client_options(arguments))
 
 
@@ -86,7 +91,7 @@ def connect_async(arguments: argparse.Namespace, **options: Any) -> AsyncOpenAI:
     """Build an async client for the server that the arguments name; `options` are further ones of the client."""
     from promptools.client import AsyncOpenAI
 
-    with _missing_server():
+    with _missing_server(arguments.config):
         return AsyncOpenAI(**_client_options(arguments), **options)
 
 
@@ -100,14 +105,23 @@ def print_destination(arguments: argparse.Namespace, client: openai.OpenAI | Asy
 
 
 @contextmanager
-def _missing_server() -> Generator[None, None, None]:
+def _missing_server(name: str | None) -> Generator[None, None, None]:
     """Raise `UsageError` where the SDK finds no key, which is where no server is named either."""
     import openai
 
     try:
         yield
     except openai.OpenAIError:
-        raise UsageError("name a server with --base-url or --provider, or set OPENAI_API_KEY for OpenAI's") from None
+        named = "name a server with --base-url or --provider, or set OPENAI_API_KEY for OpenAI's"
+        raise UsageError(f"{named}; {_why_none_is_known(name)}") from None
+
+
+def _why_none_is_known(name: str | None) -> str:
+    """Return what the search for a config came to."""
+    config = read_config(name)
+    if config.file == Config().file:
+        return "there is no config that names one (docs: reference/config.md)"
+    return f"{config.file} has no providers"
 
 
 def _client_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -116,12 +130,11 @@ def _client_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
     options: dict[str, Any] = {}
     if arguments.base_url:
-        options = {
-            "base_url": arguments.base_url,
-            "api_key": arguments.api_key or os.environ.get("OPENAI_API_KEY") or PLACEHOLDER_KEY,
-        }
-    elif arguments.api_key:
-        options = {"api_key": arguments.api_key}
+        options = {"base_url": arguments.base_url, "api_key": server_key(arguments) or PLACEHOLDER_KEY}
+    elif key := given_key(arguments):
+        options = {"api_key": key}
+    if arguments.verbose:
+        options["on_reply"] = log_if_healed
     return {"provider": arguments.provider, "config": arguments.config, "detect": arguments.detect, **options}
 
 
@@ -135,6 +148,12 @@ def default_model(client: Any) -> str:
     if len(listed) == 1:
         return listed[0]
     raise UsageError(f"name a model with --model; the server lists {', '.join(map(repr, listed)) or 'none'}")
+
+
+def choose_model(arguments: argparse.Namespace, client: Any) -> str:
+    """Return the model of a command that sends many requests; raise `UpstreamError` at once if its server is down."""
+    require_server(str(client.base_url))
+    return arguments.model or default_model(client)
 
 
 def _listed_models(client: Any) -> list[str]:
@@ -180,7 +199,8 @@ def _stream_reply(
         for call in answer.reply.calls:
             print_styled([("call ", "bold green"), (f"{call.name}({call.arguments})", "")])
         steps = [f"{attempt['mode']}: {attempt['outcome']}" for attempt in answer.attempts]
-        print_styled([(f"[{' -> '.join(steps)}]", "dim")] if steps else [])
+        if steps and shows_progress():
+            print_styled([(f"[{' -> '.join(steps)}]", "dim")])
     return answer.reply.message(reasoning=False), answer.trace_report
 
 

@@ -13,7 +13,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from promptools.cli.server_commands.demo_conversation import Scenario, ScenarioResult, run_scenario
-from promptools.cli.shared_arguments import add_base_url, add_json
+from promptools.cli.server_errors import require_server
+from promptools.cli.shared_arguments import add_api_key, add_base_url, add_json, server_key
 from promptools.cli.terminal_output import print_json, print_progress, print_table
 from promptools.errors import UsageError
 from promptools.lab import weather
@@ -40,7 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_base_url(parser)
     about = "model to ask there; without --base-url a GGUF file, which the demo runs with its own llama.cpp"
     parser.add_argument("--model", metavar="M", help=about)
-    parser.add_argument("--api-key", metavar="KEY", help="key for it (default: OPENAI_API_KEY, if set)")
+    add_api_key(parser)
     parser.add_argument("--provider", metavar="KIND", help="what server it is (see: promptools providers)")
     add_json(parser)
 
@@ -119,9 +120,10 @@ def _run_model_file(path: Path) -> Iterator[ScenarioResult]:
 
 
 def _run_own_server(arguments: argparse.Namespace) -> Iterator[ScenarioResult]:
+    require_server(arguments.base_url)
     kind = ["--provider", arguments.provider] if arguments.provider else []
     with _proxy("--base-url", arguments.base_url, *kind) as proxy:
-        key = arguments.api_key or os.environ.get("OPENAI_API_KEY") or "none"
+        key = server_key(arguments) or "none"
         yield run_scenario(
             Scenario("straight to the server", arguments.base_url, arguments.model, key=key, direct=True)
         )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import TYPE_CHECKING
 
-from promptools.cli.shared_arguments import add_base_url, add_json
+from promptools.cli.server_errors import no_answer
+from promptools.cli.shared_arguments import add_api_key, add_base_url, add_json, named_url, server_key
 from promptools.cli.synchronous_exchange import run_exchange
 from promptools.cli.terminal_output import print_json, print_styled, print_table
 from promptools.profiles import Config, Target, load_builtin
@@ -22,23 +22,25 @@ NAME = "detect"
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_base_url(parser, required=True)
+    add_base_url(parser)
     parser.add_argument("--model", metavar="M", help="ask what this model is, and an Ollama what it can do")
-    parser.add_argument("--api-key", metavar="KEY", help="key for it (default: OPENAI_API_KEY, if set)")
+    add_api_key(parser)
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Probe the server and show the result; return 1 if nothing answered."""
-    base_url, basic = split_credentials(arguments.base_url.rstrip("/"))
-    key = arguments.api_key or os.environ.get("OPENAI_API_KEY")
+    base_url, basic = split_credentials(named_url(arguments).rstrip("/"))
+    key = server_key(arguments)
     target, seen = detect_server(base_url, arguments.model or "", basic or (f"Bearer {key}" if key else None))
     if arguments.json:
         print_json(
             {"base_url": base_url, **seen.to_dict(), "modes": target.profile.modes, "raw_mode": _raw_mode(target)}
         )
-    else:
+    elif seen.answered:
         _show(base_url, target, seen)
+    else:
+        raise no_answer(base_url, "")
     return 0 if seen.answered else 1
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptools.cli.server_commands.detect_command import detect_server
-from promptools.cli.shared_arguments import add_json, at_least, base_url, seconds
+from promptools.cli.server_errors import no_answer, require_server
+from promptools.cli.shared_arguments import (
+    DEFAULT_KEY_VARIABLE,
+    add_api_key,
+    add_base_url,
+    add_json,
+    at_least,
+    named_url,
+    seconds,
+    server_key,
+)
 from promptools.cli.terminal_output import print_json, print_progress, print_styled, print_table
-from promptools.errors import UpstreamError, UsageError, without_credentials
+from promptools.errors import UsageError, without_credentials
 from promptools.probing.checks import GROUPS
 from promptools.probing.findings import PROBLEMS, Finding, Subject
 from promptools.probing.provider_table import write_provider
@@ -30,15 +39,9 @@ MAX_TOKENS = 512
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    about = "root of the server's API, as http://HOST:PORT/v1 (/v1 is added where there is no path)"
-    parser.add_argument("base_url", type=base_url, metavar="URL", help=about)
+    add_base_url(parser)
+    add_api_key(parser)
     parser.add_argument("--model", metavar="M", help="model to ask (default: the only one that the server lists)")
-    parser.add_argument(
-        "--api-key-env",
-        metavar="NAME",
-        default="OPENAI_API_KEY",
-        help="environment variable of the key (default: OPENAI_API_KEY, if set)",
-    )
     parser.add_argument(
         "--checks", metavar="LIST", default=",".join(GROUPS), help=f"what to check (default: {','.join(GROUPS)})"
     )
@@ -60,23 +63,26 @@ def run(arguments: argparse.Namespace) -> int:
     from promptools.probing.probe_runner import Prober
 
     groups = _groups(arguments.checks)
+    if arguments.json and arguments.write == "-":
+        raise UsageError("--json and --write - both print to stdout: leave one of them out, or write a file")
     _check_file(arguments.write)
-    url, basic = split_credentials(arguments.base_url.rstrip("/"))
-    key = _key(arguments.api_key_env)
+    url, basic = split_credentials(named_url(arguments).rstrip("/"))
+    key = server_key(arguments)
+    require_server(url)
     authorization = basic or (f"Bearer {key}" if key else None)
     detections = DetectionCache()
     with Prober(url, authorization, timeout=arguments.timeout, detections=detections) as prober:
         model = arguments.model or prober.find_model()
         target, seen = detect_server(url, model, authorization, detections)
         if not seen.answered:
-            raise UpstreamError(f"nothing answers at {without_credentials(url)}")
+            raise no_answer(url, "")
         prober.cost.requests += len(seen.asked)
         subject = Subject(model, target.profile, arguments.max_tokens, measure_context=arguments.context)
         prober.check_plain_chat(subject)
         findings = prober.run(subject, groups, lambda finding: print_progress(f"{finding.check}: {finding.verdict}"))
     recommendation = recommend(findings, target.profile)
     if arguments.write:
-        variable = arguments.api_key_env if key else None
+        variable = (arguments.api_key_env or DEFAULT_KEY_VARIABLE) if key and not arguments.api_key else None
         write_config(
             arguments.write, write_provider(arguments.name, without_credentials(url), variable, subject, recommendation)
         )
@@ -116,13 +122,6 @@ def _groups(text: str) -> frozenset[str]:
     if unknown or not names:
         raise UsageError(f"--checks {text!r}: name some of {', '.join(GROUPS)}, with commas between")
     return names
-
-
-def _key(variable: str) -> str | None:
-    key = os.environ.get(variable)
-    if not key and variable != "OPENAI_API_KEY":
-        raise UsageError(f"the environment variable {variable!r} of --api-key-env is not set")
-    return key
 
 
 def _show(url: str, subject: Subject, findings: list[Finding], recommendation: Recommendation, cost: Cost) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import logging
 import signal
 import socket
@@ -16,6 +17,7 @@ from promptools.cli.shared_arguments import (
     add_base_url,
     add_config,
     add_detect,
+    add_json,
     add_provider,
     at_least,
     read_config,
@@ -58,6 +60,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     report_options.add(parser)
     record_options.add(parser)
     inspector_options.add(parser)
+    add_json(parser)
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +112,15 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         action="append",
         default=[],
-        help="ask for this API key, or another that is given so; PROMPTOOLS_API_KEY and a file show it to nobody else",
+        help="ask clients for this API key, or another that is given so; other users of this machine can see it in the"
+        " list of processes: use --api-key-env, PROMPTOOLS_API_KEY or a file",
+    )
+    parser.add_argument(
+        "--api-key-env",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="ask clients for one of the API keys in this environment variable",
     )
     parser.add_argument(
         "--no-api-key",
@@ -144,16 +155,16 @@ def _port(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until interrupted. The line `listening URL` on stdout means that it is up."""
+    """Serve until interrupted. The line `listening URL` on stdout, or a JSON object with it, means that it is up."""
     from promptools.cli.serving.server_summary import print_servers
 
     proxy = build_proxy(arguments)
     listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
     host, port = listener.getsockname()[:2]
-    print_servers(proxy)
+    print_servers(proxy, print_progress if arguments.json or arguments.quiet else print)
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    inspector_options.print_address(arguments, proxy, address)
-    print(f"listening {address}/v1", flush=True)
+    inspector_options.warn_of_readers(arguments, proxy)
+    _print_addresses(f"{address}/v1", f"{address}/inspect" if arguments.inspect else None, as_json=arguments.json)
     if arguments.workers > 1:
         if proxy.admission.has_limits and proxy.admission.shared is None:
             print_progress("warning: the limits count in each worker; with --redis-url they count in all together")
@@ -161,6 +172,15 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _serve(proxy, listener, drain_seconds=arguments.drain_seconds)
     return 0
+
+
+def _print_addresses(address: str, inspector: str | None, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"listening": address, "inspector": inspector}), flush=True)
+        return
+    if inspector:
+        print(f"inspector {inspector}")
+    print(f"listening {address}", flush=True)
 
 
 def _run_workers(arguments: argparse.Namespace, listener: socket.socket) -> None:
@@ -208,10 +228,11 @@ def build_proxy(arguments: argparse.Namespace) -> Proxy:
 
 
 def _keys(arguments: argparse.Namespace) -> list[str | ApiKey]:
-    from promptools.proxy.admission.api_keys import read_key_file
+    from promptools.proxy.admission.api_keys import read_key_file, read_keys
 
     name = arguments.api_key_file
-    return [*arguments.api_key, *(read_key_file(read_text(name), name) if name is not None else ())]
+    keys = read_key_file(read_text(name), name) if name is not None else []
+    return [*arguments.api_key, *(key for variable in arguments.api_key_env for key in read_keys(variable)), *keys]
 
 
 def _serve(proxy: Proxy, listener: socket.socket, *, drain_seconds: float = 30.0) -> None:

@@ -32,10 +32,7 @@ def extensions(arguments: argparse.Namespace) -> list[Extension]:
     return [Inspector()]
 
 
-def print_address(arguments: argparse.Namespace, proxy: Proxy, address: str) -> None:
-    """Print where the inspector is, and warn if everybody may see it."""
-    if not arguments.inspect:
-        return
-    if arguments.no_api_key and not proxy.access.requires_key:
-        print_progress("warning: whoever reaches this proxy can read all prompts and replies in the inspector")
-    print(f"inspector {address}/inspect")
+def warn_of_readers(arguments: argparse.Namespace, proxy: Proxy) -> None:
+    """Warn if everybody may see the inspector."""
+    if arguments.inspect and arguments.no_api_key and not proxy.access.requires_key:
+        print_progress("warning: everybody who reaches this proxy can read all prompts and replies in the inspector")

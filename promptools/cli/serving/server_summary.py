@@ -12,6 +12,8 @@ from promptools.profiles import load_builtin
 from promptools.profiles.profile import GENERIC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from promptools.profiles import Target
     from promptools.proxy import Proxy
     from promptools.proxy.routing.replica import Replica, RoutedProvider
@@ -19,35 +21,35 @@ if TYPE_CHECKING:
     from promptools.types import ServerInfo
 
 
-def print_servers(proxy: Proxy) -> None:
-    """Print where requests go; unless detection is off, also what the servers are."""
+def print_servers(proxy: Proxy, say: Callable[[str], None]) -> None:
+    """Say where requests go; unless detection is off, also what the servers are."""
     if proxy.served.table is not None:
-        _print_table(proxy, proxy.served.table)
+        _print_table(proxy, proxy.served.table, say)
         return
-    print(f"forwarding to {proxy.base_url}")
+    say(f"forwarding to {proxy.base_url}")
     if proxy.session.detect:
         cache = proxy.session.context.detection_cache
         _, seen = detect_server(proxy.base_url, proxy.target.model, proxy.authorization, cache)
         target = _resolve(proxy, proxy.base_url, proxy.session.provider, seen)
         answers = "it answers" if seen.answered else "it does not answer yet; requests fail until it does"
-        print(f"server: {_title(target, seen)}; {answers}")
+        say(f"server: {_title(target, seen)}; {answers}")
         _warn_of_other_kind(target, seen)
-        print(f"modes: {_modes(proxy, target)}{f' (for {target.model})' if target.model else ''}")
+        say(f"modes: {_modes(proxy, target)}{f' (for {target.model})' if target.model else ''}")
 
 
-def _print_table(proxy: Proxy, table: RouteTable) -> None:
-    """Print a line for each provider, and for each name of the proxy's own."""
+def _print_table(proxy: Proxy, table: RouteTable, say: Callable[[str], None]) -> None:
+    """Say a line for each provider, and for each name of the proxy's own."""
     pairs = [(routed, replica) for routed in table.providers.values() for replica in routed.replicas]
     servers: list[ServerInfo | None] = [None for _ in pairs]
     if proxy.session.detect:
         with ThreadPoolExecutor(len(pairs)) as pool:
             servers = [*pool.map(partial(_detect, proxy), *zip(*pairs, strict=True))]
     for routed in table.providers.values():
-        print(
+        say(
             _describe(proxy, routed, [info for (owner, _), info in zip(pairs, servers, strict=True) if owner is routed])
         )
     for name, entries in table.models.items():
-        print(f"model {name}: {', then '.join(entries)}")
+        say(f"model {name}: {', then '.join(entries)}")
 
 
 def _detect(proxy: Proxy, routed: RoutedProvider, replica: Replica) -> ServerInfo | None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _RESTART_SECONDS = 1.0
 """Least time between two starts of one worker: one that cannot start must not be started over and over."""
 _FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+_HELD_BACK = {getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)}
 _ENDING = {signal.SIGTERM, signal.SIGINT}
 
 
@@ -73,7 +74,7 @@ class Supervisor:
 
     def _start(self) -> None:
         process = self._context.Process(target=_work, args=(self._serve, self._arguments, self._listener))
-        with _holding_hangups():  # one would end a process that does not handle it yet
+        with _holding_signals():  # one would end a process that does not handle it yet, an interrupt with a traceback
             process.start()
         self._started[process] = time.monotonic()
         if self._ended_by is not None:  # the signal came while it was started
@@ -94,19 +95,20 @@ def _work(serve: Callable[[Any, socket.socket], None], arguments: Any, listener:
         os.setsid()
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the config is read after this, and then hangups are handled
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(KeyboardInterrupt):
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD_BACK)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
         serve(arguments, listener)
 
 
 @contextmanager
-def _holding_hangups() -> Generator[None]:
-    """Hold SIGHUP back in this process, and in those that are started meanwhile until they unblock it."""
-    if not hasattr(signal, "SIGHUP"):
+def _holding_signals() -> Generator[None]:
+    """Hold signals back in this process, and in those that are started meanwhile until they unblock them."""
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     try:
         yield
     finally:

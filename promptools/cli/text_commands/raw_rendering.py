@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from promptools.cli.shared_arguments import add_endpoint
+from promptools.cli.shared_arguments import add_endpoint, given_key, server_key
 from promptools.cli.synchronous_exchange import run_exchange
 from promptools.cli.terminal_output import print_json, print_progress
 from promptools.errors import UsageError
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from promptools.exchange.prompt_preview import PromptPreview
     from promptools.transport import Session
 
-RAW_ARGUMENTS = ("provider", "base_url", "api_key", "model", "config", "chat_template")
+RAW_ARGUMENTS = ("provider", "base_url", "api_key", "api_key_env", "model", "config", "chat_template")
 """The arguments that only raw mode has."""
 _NO_SERVER = "http://127.0.0.1/v1"
 """The address of a request that is not sent anywhere, since the template is rendered here."""
@@ -114,8 +113,7 @@ def _find_server(arguments: argparse.Namespace, session: Session, model: str) ->
         )
     base_url, basic = split_credentials(url)
     without_provider = arguments.base_url or target.provider is None
-    own = os.environ.get("OPENAI_API_KEY") if without_provider else session.find_key(target)
-    key = arguments.api_key or own
+    key = server_key(arguments) if without_provider else given_key(arguments) or session.find_key(target)
     authorization = basic or (f"Bearer {key}" if key else None)
     fields = (("content-type", "application/json"), *((("authorization", authorization),) if authorization else ()))
     return base_url, fields

@@ -46,6 +46,14 @@ def read_key_file(text: str, source: str) -> list[ApiKey]:
     return keys
 
 
+def read_keys(variable: str) -> list[str]:
+    """Return the keys in an environment variable; raise `UsageError` if it holds none."""
+    keys = _split(os.environ.get(variable, ""))
+    if not keys:
+        raise UsageError(f"the environment variable {variable!r} is not set; set it to the API keys")
+    return keys
+
+
 def collect_keys(given: Iterable[str | ApiKey] | str, options: ProxyOptions) -> list[ApiKey]:
     """Return the keys of the arguments, the config and the environment; raise `UsageError` if one is missing."""
     values = [given] if isinstance(given, str) else given

@@ -19,7 +19,7 @@ from promptools.cli.agent_commands.benchmarks.benchmark_run import (
     open_workspace,
     run_and_report,
 )
-from promptools.cli.server_commands.chat_command import connect, default_model
+from promptools.cli.server_commands.chat_command import choose_model, connect
 
 if TYPE_CHECKING:
     from promptools.agent import Agent
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_numpy()
     tasks = read_tasks(*map(Path, arguments.file))
     with connect(arguments) as client:
-        model = arguments.model or default_model(client)
+        model = choose_model(arguments, client)
         open_agent = partial(_open_agent, arguments, client, model)
         with open_agent():
             pass  # what is wrong with the sandbox is said at once, and not as the error of each attempt

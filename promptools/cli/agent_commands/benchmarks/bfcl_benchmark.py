@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from promptools.cli.agent_commands.benchmarks.benchmark_run import add_overflow_retries, json_object, print_report
 from promptools.cli.agent_commands.benchmarks.proxy_thread import serve_in_thread
 from promptools.cli.progress_bar import show_progress
-from promptools.cli.server_commands.chat_command import connect, default_model
+from promptools.cli.server_commands.chat_command import choose_model, connect
 from promptools.cli.shared_arguments import add_endpoint, add_json, at_least, read_config
 from promptools.errors import UsageError, without_credentials
 from promptools.types import ModeName
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     python, folder = find_python(arguments.bfcl_python), Path(arguments.output)
     with connect(arguments) as client:
-        model, server, key = arguments.model or default_model(client), str(client.base_url), client.api_key
+        model, server, key = choose_model(arguments, client), str(client.base_url), client.api_key
     work = {name: getattr(arguments, name) for name in ("categories", "limit", "seed", "threads", "request")}
     start = partial(BfclProcess, python, folder, {**work, "model": model})
     with ExitStack() as stack:

@@ -16,7 +16,7 @@ from promptools.cli.agent_commands.benchmarks.benchmark_run import (
     open_workspace,
     run_and_report,
 )
-from promptools.cli.server_commands.chat_command import connect, default_model
+from promptools.cli.server_commands.chat_command import choose_model, connect
 from promptools.cli.shared_arguments import seconds
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     servers = Path(arguments.servers) if arguments.servers else None
     tasks = read_mcp_tasks(*map(Path, arguments.file), servers=servers)
     with connect(arguments) as client:
-        model = arguments.model or default_model(client)
+        model = choose_model(arguments, client)
         solver = McpSolver(
             partial(_make_agent, arguments, client, model),
             partial(open_workspace, arguments),

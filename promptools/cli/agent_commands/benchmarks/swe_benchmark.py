@@ -24,7 +24,7 @@ from promptools.cli.agent_commands.benchmarks.benchmark_run import (
     server_of,
 )
 from promptools.cli.agent_commands.sandbox_arguments import add_sandbox
-from promptools.cli.server_commands.chat_command import connect, default_model
+from promptools.cli.server_commands.chat_command import choose_model, connect
 from promptools.cli.shared_arguments import read_text
 from promptools.errors import UsageError
 
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     prompt = read_text(arguments.prompt) if arguments.prompt else PROMPT
     open_repository = _choose_workspaces(arguments, instances)
     with connect(arguments) as client:
-        model = arguments.model or default_model(client)
+        model = choose_model(arguments, client)
         solver = SweSolver(
             partial(_make_agent, arguments, client, model),
             open_repository,

@@ -1,0 +1,59 @@
+"""What a user is told when a server does not answer: one line, with its address and what to do."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from promptools.errors import UpstreamError, clip, without_credentials
+from promptools.exchange.exchange_state import api_base
+
+if TYPE_CHECKING:
+    import openai
+
+_ERROR_NUMBER = re.compile(r"\[Errno -?\d+\] ")
+_CONNECT_SECONDS = 10.0
+WHAT_TO_DO = "start the server there, or name another with --base-url"
+
+
+def no_answer(base_url: str, why: str) -> UpstreamError:
+    """Return the error for a server that cannot be reached."""
+    cause = clip(without_credentials(_ERROR_NUMBER.sub("", why)))
+    reason = f" ({cause})" if cause else ""
+    return UpstreamError(f"no answer from {without_credentials(base_url).rstrip('/')}{reason}; {WHAT_TO_DO}")
+
+
+def require_server(base_url: str) -> None:
+    """Raise `UpstreamError` if nothing listens at a base URL.
+
+    Commands that send many requests ask this first: each of them would fail, with an entry in the log and the report.
+    Behind a proxy of the environment only a request can tell.
+    """
+    parts = urlsplit(base_url)
+    if parts.hostname is None or getproxies().keys() & {parts.scheme, "all"}:
+        return
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname, port), _CONNECT_SECONDS).close()
+    except OSError as error:
+        raise no_answer(base_url, error.strerror or str(error)) from error
+
+
+def describe_failure(error: Exception) -> UpstreamError | None:
+    """Return the error to show for one of the `openai` package's; None for all others."""
+    sdk: Any = sys.modules.get("openai")
+    if sdk is None or not isinstance(error, sdk.APIError):
+        return None
+    if isinstance(error, sdk.APIConnectionError):
+        return no_answer(api_base(str(error.request.url)).removesuffix("/models"), _reason(error))
+    return UpstreamError(" ".join(clip(without_credentials(str(error)), 500).split()))
+
+
+def _reason(error: openai.APIConnectionError) -> str:
+    """Return why there was no answer: the SDK's own text says only that there was none."""
+    text = str(error)
+    return str(error.__cause__ or "") if text == "Connection error." else text
