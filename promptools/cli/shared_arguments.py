@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from promptools.cli.terminal_output import print_progress
 from promptools.errors import UsageError, clip
 from promptools.profiles import Config, load_config
 from promptools.schema.documents.json_guards import is_array, is_object
@@ -201,5 +202,5 @@ def read_config(name: str | None) -> Config:
         found = find_here()
         config = Config() if found is None else read_found(found)
     for warning in config.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print_progress(f"warning: {warning}")
     return config

@@ -1,5 +1,6 @@
 """`promptools agent`: a scripted server, real commands in a folder, questions before them, the diff and the tape."""
 
+import io
 import json
 import os
 import shutil
@@ -76,6 +77,30 @@ def test_the_user_is_asked_before_a_command(server, repo, capsys, monkeypatch, a
     assert "# more" in asked[0]
     assert ((repo / "notes.txt").read_text() != "one\n") is ran
     assert ("does not allow this command" in capsys.readouterr().out) is not ran
+
+
+def test_a_run_as_json(server, repo, capsys, monkeypatch):
+    """Nothing else is on stdout, not even the question before a command."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    server.play(exec_call(), "Done.")
+    assert agent(server, repo, "Add a line.", "--json") == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert (told["ended"], told["error"], told["answer"], told["steps"]) == ("answer", None, "Done.", 2)
+    assert "+# more" in told["diff"]
+    assert told["messages"][-1]["content"] == "Done."
+    assert err.startswith("run container.exec ")
+    assert err.endswith("? [y/N] ")
+
+
+def test_a_quiet_run_shows_what_the_model_says_and_what_it_changed(server, repo, capsys):
+    server.play(exec_call(), "Done.")
+    assert agent(server, repo, "Add a line.", "--yes", "--quiet") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("I add a line.\nDone.\n---")
+    assert "call container.exec" not in out
+    assert out.endswith("+# more\n")
 
 
 def test_files_are_read_without_asking(server, repo, monkeypatch):

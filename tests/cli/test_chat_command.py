@@ -67,6 +67,44 @@ def test_a_server_that_refuses_to_list(upstream, capsys):
     assert "404" in capsys.readouterr().err
 
 
+HARMONY_ERROR = Answer(500, (b'{"error": {"message": "Unexpected token 1 while expecting start token 200006"}}',))
+CALL = '```json\n{"tool": "ping", "arguments": {}}\n```'
+
+
+@pytest.mark.parametrize("option", [[], ["--verbose"]])
+def test_what_was_healed_is_not_in_the_middle_of_the_answer(upstream, capsys, tmp_path, option):
+    tools = tmp_path / "tools.json"
+    tools.write_text('[{"name": "ping", "parameters": {"type": "object", "properties": {}}}]')
+    upstream.play(HARMONY_ERROR, completion(CALL))
+    connect = ["--no-detect", "--base-url", upstream.url, "--model", "m"]
+    assert main(["chat", "Hi", "--tools", str(tools), *connect, *option]) == 0
+    out, err = capsys.readouterr()
+    assert "call ping({})" in out
+    assert "promptools:" not in out
+    if option:
+        failed, healed = err.splitlines()
+        assert failed.startswith("promptools: send 1 in native mode failed: harmony (HTTP 500); ")
+        assert healed == "promptools: healed: native failed (harmony); answered in prompt mode"
+    else:
+        assert err == ""
+
+
+def test_without_a_server_the_config_is_named_that_has_none(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "PROMPTOOLS_CONFIG", "PPXAI_CONFIG_FILE", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert main(["chat", "Hi"]) == 2
+    assert "; there is no config that names one" in capsys.readouterr().err
+    (tmp_path / "promptools.toml").write_text("")
+    for command in (["chat", "Hi"], ["agent", "Hi", "--sandbox", "local"]):
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"promptools {command[0]}: name a server with --base-url or --provider, ")
+        assert said.endswith("promptools.toml has no providers\n")
+        assert said.count("\n") == 1
+
+
 def test_every_mode_can_be_asked_for(upstream, capsys):
     text = "<|channel|>final<|message|>Hello"
     choice = {"index": 0, "text": text, "finish_reason": "stop"}
