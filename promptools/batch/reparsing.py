@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
+from multiprocessing import resource_tracker
 from typing import Any, NamedTuple
 
 from promptools.batch.columns.input_columns import REPLY_COLUMNS
@@ -119,6 +120,7 @@ def _without_interrupts() -> Generator[None, None, None]:
     in_main_thread = threading.current_thread() is threading.main_thread()  # no other one has handlers
     held_back: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: held_back.append(number)) if in_main_thread else None
+    resource_tracker.ensure_running()  # the first process to be started would start it, which unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

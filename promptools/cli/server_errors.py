@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -45,11 +45,14 @@ def require_server(base_url: str) -> None:
 
 def describe_failure(error: Exception) -> UpstreamError | None:
     """Return the error to show for one of the `openai` package's; None for all others."""
-    sdk: Any = sys.modules.get("openai")
-    if sdk is None or not isinstance(error, sdk.APIError):
+    if "openai" not in sys.modules:
         return None
-    if isinstance(error, sdk.APIConnectionError):
+    import openai
+
+    if isinstance(error, openai.APIConnectionError):
         return no_answer(api_base(str(error.request.url)).removesuffix("/models"), _reason(error))
+    if not isinstance(error, openai.APIError):
+        return None
     return UpstreamError(" ".join(clip(without_credentials(str(error)), 500).split()))
 
 

@@ -77,12 +77,31 @@ def ended(terminal):
     return terminal.text
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_proxy_that_has_just_started(server, workers):
-    """With two workers, both are still being started: a terminal interrupts them too."""
-    with start("serve", server.url, "--no-detect", "--port", "0", "--workers", workers) as terminal:
+def test_a_proxy_that_has_just_started(server):
+    with start("serve", server.url, "--no-detect", "--port", "0") as terminal:
         terminal.wait_for("listening http")
         terminal.type("\x03")
+        ended(terminal)
+
+
+IN_A_WORKER = """
+import os, signal, sys
+
+def watch(event, arguments):
+    if event == "import" and arguments[0] == "promptools.cli.serving.workers":
+        os.killpg(os.getpgrp(), signal.SIGINT)
+
+if "--multiprocessing-fork" in sys.orig_argv:
+    sys.addaudithook(watch)
+"""
+
+
+def test_workers_that_are_being_started(server, tmp_path):
+    """A terminal interrupts them too, before they have a session of their own; the first of them plays it here."""
+    (tmp_path / "sitecustomize.py").write_text(IN_A_WORKER)
+    command = ["serve", server.url, "--no-detect", "--port", "0", "--workers", "2"]
+    with Terminal([sys.executable, "-m", "promptools", *command], env={"PYTHONPATH": str(tmp_path)}) as terminal:
+        terminal.wait_for("listening http")
         ended(terminal)
 
 
