@@ -112,7 +112,10 @@ def test_a_chat_that_waits_for_a_line(server):
         ended(terminal)
 
 
-@pytest.mark.parametrize("command", ["chat", "batch", "demo", "discover", "eval"])
+LONG = [pytest.param(command, marks=pytest.mark.exhaustive) for command in ("demo", "discover", "eval")]
+
+
+@pytest.mark.parametrize("command", ["chat", "batch", *LONG])
 def test_a_command_that_waits_for_a_reply(server, command, tmp_path):
     asked, over = threading.Event(), threading.Event()
 
