@@ -12,7 +12,7 @@ from promptools.errors import clip, did_you_mean, suggest
 USAGE_ERROR = 2
 _MAX_LISTED = 20
 """Most values that an error lists: there are some sixty dialects."""
-SUBCOMMANDS = frozenset({"command", "benchmark", "what"})
+SUBCOMMANDS = frozenset({"action", "benchmark", "command", "what"})
 """Where the names of subcommands are in the namespace."""
 _SERVER = "--base-url"
 _URL = re.compile(r"https?://", re.IGNORECASE)

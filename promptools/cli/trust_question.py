@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from promptools.cli.terminal_output import print_progress
 from promptools.profiles.config_files.config_reach import shown_text
 from promptools.transport.found_config import keep_trust
 
@@ -22,7 +21,7 @@ def ask_trust(error: UntrustedConfig) -> bool:
     """
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
         return False
-    print_progress(f"{shown_text(error.config.file)} was found in the current folder. It reaches:")
+    _print_shown(f"{shown_text(error.config.file)} was found in the current folder. It reaches:")
     print_reach(error.reach)
     print("Trust it? This is asked again only if the list changes. [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
@@ -37,7 +36,12 @@ def print_reach(reach: ConfigReach) -> None:
         is_set = ""
         if entry.is_variable:
             is_set = " (set)" if os.environ.get(entry.value) else " (not set)"
-        print_progress(f"{'  beyond this machine: ' if entry.is_remote else '  '}{entry}{is_set}")
+        _print_shown(f"{'  beyond this machine: ' if entry.is_remote else '  '}{entry}{is_set}")
+
+
+def _print_shown(text: str) -> None:
+    """Print a line to stderr, with `--quiet` too: nothing is trusted unseen."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _is_terminal(stream: object) -> bool:

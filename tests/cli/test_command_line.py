@@ -54,6 +54,7 @@ def test_the_version(capsys):
     [
         (["sreve"], "promptools: there is no command 'sreve'; did you mean 'serve'? known: agent, "),
         (["help", "chta"], "promptools: there is no command 'chta'; did you mean 'chat'?"),
+        (["config", "shwo"], "promptools config: there is no action 'shwo'; did you mean 'show'? known: show, trust"),
         (["eval", "aim"], "promptools eval: there is no benchmark 'aim'; did you mean 'aime'? known: aime, bfcl, "),
         (["chat", "--base-ulr", "x"], "promptools chat: there is no option '--base-ulr'; did you mean '--base-url'?"),
         (["--versoin"], "promptools: there is no option '--versoin'; did you mean '--version'?"),

@@ -294,3 +294,13 @@ def test_what_probe_writes_is_trusted(monkeypatch):
     text = write_provider("gpu", "http://gpu.example/v1", "GPU_KEY", subject, Recommendation((), (), {}))
     probe_command.write_config("promptools.toml", text)
     assert read_found(find_here()).standing == "trusted"
+
+
+def test_quiet_asks_nothing_without_what_it_is_about(here, capsys, monkeypatch):
+    for name, stream in (("stdin", io.StringIO("n\n")), ("stderr", sys.stderr)):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+        monkeypatch.setattr(sys, name, stream)
+    assert main(["chat", "Hi", "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert "beyond this machine: provider 'gpu'" in said
+    assert said.index("beyond this machine") < said.index("Trust it?")
