@@ -121,7 +121,7 @@ def test_a_command_that_waits_for_a_reply(server, command, tmp_path):
 
     def hold():
         asked.set()
-        over.wait(60)
+        over.wait(300)
 
     server.play(replace(unary(completion("Hello.")), first=hold))
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
