@@ -44,7 +44,7 @@ def ask(port, path=CHAT, **options):
 
 
 @pytest.mark.parametrize("path", FRONTS)
-def test_more_than_so_many_a_minute_are_refused_in_the_fronts_shape(server, path):
+def test_more_than_so_many_a_minute_are_refused_in_the_fronts_shape(server, path, still):
     server.play(completion())
     with serving(proxy(server, limits=Limits(requests_per_minute=2))) as port:
         assert [ask(port).status_code for _ in range(2)] == [200, 200]
@@ -246,7 +246,7 @@ def test_the_config_has_all_limits(tmp_path):
             load_config(path)
 
 
-def test_a_reload_keeps_the_counts_of_limits_that_stay(server):
+def test_a_reload_keeps_the_counts_of_limits_that_stay(server, still):
     server.play(completion())
 
     def config(**options):

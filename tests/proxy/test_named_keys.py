@@ -39,7 +39,7 @@ def proxy(server, keys, **options):
     return Proxy(base_url=server.url, config=config, detect=False, api_keys=[*given, "plain"], **options)
 
 
-def test_each_name_has_its_own_rate(server):
+def test_each_name_has_its_own_rate(server, still):
     server.play(completion())
     with serving(proxy(server, {"ci": KeyOptions(requests_per_minute=1), "web": KeyOptions()})) as port:
         assert ask(port, "key-of-ci").status_code == 200

@@ -86,7 +86,7 @@ def test_bad_requests(server, target, headers, expected):
         assert reports.next() == expected
 
 
-def test_limits_and_keys(server):
+def test_limits_and_keys(server, still):
     server.play(MODELS)
     reports, page = Reports(), MetricsPage()
     limits = Limits(requests_per_minute=1)
