@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-MINUTES = 120
-"""The least seconds of a limit that only keeps a lost test from waiting for ever."""
+A_MINUTE = 60
+"""The least seconds of a limit that only keeps a lost test from waiting for ever; five minutes are usual."""
 LIMITED = {"wait", "join", "acquire", "communicate", "result", "wait_for", "fail_after", "timeout", "settimeout",
            "create_connection", "Barrier", "Client", "AsyncClient"}  # fmt: skip
 """Calls whose last argument, or `timeout=`, is such a limit."""
@@ -44,7 +44,7 @@ def name_of(called: ast.expr) -> str:
 
 
 def is_short(value: ast.expr | None) -> bool:
-    return isinstance(value, ast.Constant) and isinstance(value.value, int | float) and 0 < value.value < MINUTES
+    return isinstance(value, ast.Constant) and isinstance(value.value, int | float) and 0 < value.value < A_MINUTE
 
 
 def short_limits(node: ast.AST) -> Iterator[str]:

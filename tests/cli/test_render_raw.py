@@ -148,7 +148,7 @@ def test_a_template_that_shows_no_tools_is_told_everywhere(capsys, write, tmp_pa
                     client.chat.completions.create(**REQUEST, stream=stream)
                 assert refused.value.type == "UsageError"
         with serving(Proxy(base_url=server.base_url, **settings)) as port:
-            answer = httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=REQUEST, timeout=60)
+            answer = httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=REQUEST, timeout=300)
         assert (answer.status_code, answer.json()["error"]["type"]) == (400, "UsageError")
 
 

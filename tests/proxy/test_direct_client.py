@@ -267,7 +267,7 @@ def test_whatever_arrives_on_an_idle_connection_closes_it(late):
         async with before(talk) as (client, url, _):
             await ask(client, url)
             idle.set()
-            await asyncio.wait_for(closed.wait(), 120)
+            await asyncio.wait_for(closed.wait(), 300)
 
     asyncio.run(go())
 
@@ -280,7 +280,7 @@ def test_a_connection_on_which_something_arrived_while_the_event_loop_was_busy_i
         with first:
             first.recv(65536)
             first.sendall(OK)
-            asked.wait(60)
+            asked.wait(300)
             first.sendall(OK.replace(b"ok", b"no"))
             sent.set()
             second, _ = listener.accept()
@@ -298,12 +298,12 @@ def test_a_connection_on_which_something_arrived_while_the_event_loop_was_busy_i
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             await ask(client, url)
             asked.set()
-            assert sent.wait(60)  # the loop learns nothing of it
+            assert sent.wait(300)  # the loop learns nothing of it
             return await ask(client, url)
 
     with listener:
         assert asyncio.run(go())[1] == b"ok"
-        server.join(60)
+        server.join(300)
 
 
 def test_owners_share_no_connection():
@@ -477,7 +477,7 @@ def test_a_server_that_takes_nothing_for_too_long_is_a_timeout():
         async with before(talk, limit=1 << 10) as (client, url, _):
             request = DirectRequest(client.library, "POST", url, [], Body(), {"timeout": {"write": 0.1}})
             with pytest.raises(MODULE.WriteTimeout):
-                await asyncio.wait_for(client.send(request), 120)
+                await asyncio.wait_for(client.send(request), 300)
             held.set()
 
     asyncio.run(go())

@@ -165,7 +165,7 @@ time.sleep(60)
 @pytest.mark.parametrize("how", ["together", "sessions", "parents"])
 def test_too_many_processes_are_ended(tmp_path, how):
     """Also those in sessions of their own, and those whose parent has ended."""
-    limits = CommandLimits(timeout=120, processes=32)
+    limits = CommandLimits(timeout=300, processes=32)
     sandbox = LocalSandbox(tmp_path, allow_unsandboxed=True, limits=limits)
     line = f"{sys.executable} -c '{MANY}' {how} promptools-many-{os.getpid()}; sleep 60"
     result = sandbox.run(line)

@@ -94,7 +94,7 @@ class Server:
 def test_the_clients_connection_serves_the_next_request(kind, path, method):
     with few_certificates(), closing(Server()) as server:
         proxy = Proxy(base_url=server.url, config=Config(), detect=False)
-        with serving(proxy, kind) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
+        with serving(proxy, kind) as port, socket.create_connection(("127.0.0.1", port), timeout=300) as sock:
             sock.sendall(request(f"{method} {path} HTTP/1.1", "Host: localhost"))
             sock.sendall(request("GET /last HTTP/1.1", "Host: localhost", "Connection: close"))
             answer = b""

@@ -131,7 +131,7 @@ async def play(server, app, route, misbehaviour):
     ]:
         marker = new_marker(user)
         server.bad = marker if is_bad else b""
-        answer = await asyncio.wait_for(ask(app, route, user, marker), 120)
+        answer = await asyncio.wait_for(ask(app, route, user, marker), 300)
         server.bad = b""
         server.end_request()
         answers.append((user, is_bad, answer))
