@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 import threading
@@ -224,8 +225,11 @@ def test_a_server_that_goes_away_is_waited_for(batch, tmp_path, seconds):
     def restart():
         first.stop.wait(300)
         first.end()
-        back.wait(seconds)  # nothing listens meanwhile
-        later.append(Server(port))
+        with socket.socket() as kept:  # nothing listens meanwhile, and nobody else can take the port
+            kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            kept.bind(("127.0.0.1", port))
+            back.wait(seconds)
+            later.append(Server(port))
 
     thread = threading.Thread(target=restart)
     thread.start()
