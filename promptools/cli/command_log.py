@@ -39,7 +39,9 @@ def show_log(level: int) -> Generator[None]:
 
 
 def log_if_healed(reply: Reply) -> None:
-    """Log how a reply was healed, if it was; never any text of the model."""
+    """Log how a reply was healed, or that no attempt gave an answer; never any text of the model."""
+    from promptools.exchange.retry.call_recovery import RECOVERED_NOTE
+
     failed = [
         f"{attempt.mode} failed ({attempt.outcome})"
         for attempt in reply.trace.attempts
@@ -47,9 +49,13 @@ def log_if_healed(reply: Reply) -> None:
     ]
     native = reply.trace.mode == "native"
     calls = [_describe_healed(call) for call in reply.calls if call.fixes or (native and call.dialect != "native")]
-    if failed or calls:
-        answered = f"answered in {reply.trace.mode} mode"
-        log.info("healed: %s", "; ".join([*failed, answered, *calls]))
+    if not (failed or calls):
+        return
+    last = reply.trace.attempts[-1].outcome if reply.trace.attempts else "answered"
+    if last != "answered" and RECOVERED_NOTE not in reply.trace.notes:
+        log.info("failed: %s", "; ".join(failed))
+        return
+    log.info("healed: %s", "; ".join([*failed, f"answered in {reply.trace.mode} mode", *calls]))
 
 
 def _describe_healed(call: Call) -> str:

@@ -11,7 +11,7 @@ from promptools.exchange.effects import Effect, EffectResult, Head
 from promptools.exchange.exchange_state import ExchangeState, Heartbeat
 from promptools.exchange.retry.attempt_plan import AttemptPlan
 from promptools.exchange.retry.mode_registry import modes_for
-from promptools.exchange.retry.retry_loop import RetryLoop, single_choice
+from promptools.exchange.retry.retry_loop import RetryLoop, is_retried_by_sdk, single_choice
 from promptools.exchange.routed_request import open_request
 from promptools.exchange.upstream.passthrough import RETRIED_KINDS, PassthroughMonitor, forward
 from promptools.types import Reply
@@ -101,10 +101,13 @@ def _serve(
     opened = failure.opened if failure else None
     if monitor and opened and fatal.kind == "swallowed" == (failure.kind if failure else ""):
         # the retry was as empty as the first reply: then that reply is forwarded unchanged
+        state.error_kind = "swallowed"
         head = Head(opened.status, opened.headers)
         yield from state.emit(monitor.held, lambda: head)
         return []
-    yield from respond_failure(state, fatal, loop.mode)
+    if not (request.takes_calls or is_retried_by_sdk(fatal)):
+        fatal = loop.lost_to_server or fatal  # as without us: there is no call that a further attempt was made for
+    yield from respond_failure(state, fatal, loop.mode, servers_own=not request.takes_calls)
     lost = fatal.verdict.reply if fatal.verdict else fatal.partial_reply or Reply()
     return [*loop.traced_replies(), state.with_trace(lost, loop.mode)]
 

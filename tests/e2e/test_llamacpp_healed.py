@@ -34,6 +34,13 @@ def test_a_swallowed_call_is_healed(ask, harmony_server):
     assert got.attempts == [("prompt", "swallowed"), ("native", "answered")]
 
 
+def test_a_call_without_tools_is_what_the_model_wrote(connect, ask, harmony_server):
+    """The server swallows it: an empty answer by itself (`test_llamacpp_alone`)."""
+    got = ask(connect(harmony_server), harmony_server.name, "Swallow in Paris?")
+    assert (got.calls, got.content, got.finish_reason) == ([], '{"city": "Paris"}', "stop")
+    assert got.attempts == [("native", "swallowed"), ("harmony", "answered")]
+
+
 def pieces(client, model, **keys):
     """Ask for a call with a long argument, streamed; return its arguments piece by piece, and how the reply ended."""
     asked = [{"role": "user", "content": "Cut in Paris?"}]

@@ -142,6 +142,15 @@ def test_a_call_that_no_tool_was_offered_for(http, ollama, way):
         assert (list(seen.calls), seen.content) == ([PARIS] if way.endswith("streamed") else [], "")
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_broken_call_that_no_tool_was_offered_for_is_an_error(http, ollama, way):
+    seen = post(http, ollama, way, "gptoss", cue("broken"))
+    if not way.endswith("streamed"):
+        assert (seen.status, seen.error[: len(RAW) + 15]) == (500, f'{RAW}{{"city": Paris}}')
+    else:
+        assert (seen.status, seen.content, seen.calls, seen.ends) == (200, "", (), None)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_nothing_breaks_the_server_is_right(http, ollama, kind):
     for way in WAYS:

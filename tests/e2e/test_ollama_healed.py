@@ -262,9 +262,35 @@ def test_tool_choice_none_gives_no_call(put, kind):
         assert (got.error, got.finish_reason) == (None, "stop")
         assert "get_weather" in got.content, "what the model said instead is not lost"
     else:
-        # the server's parser lost the call: the trace or the error says so
+        # nothing but a call, each time: its arguments are all that there is to say, and the trace says so
         assert {outcome for _, outcome in got.attempts} <= {"choice", "swallowed"}
-        assert got.attempts or "swallowed" in got.error
+        assert (got.error, got.content) == (None, '{"city": "Paris"}')
+
+
+def conversation(last: str) -> list[Any]:
+    """Return a conversation of an agent that leaves out its tools in the last turn."""
+    call = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
+    return [
+        {"role": "user", "content": QUESTION},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": RESULT},
+        {"role": "user", "content": last},
+    ]
+
+
+@pytest.mark.parametrize("said", [[cue("broken")], conversation(cue("broken"))], ids=["plain", "history"])
+def test_a_broken_call_without_tools_is_what_the_model_wrote(put, said):
+    got = put("gptoss", *said)
+    assert (got.error, got.calls, got.content) == (None, [], '{"city": Paris}')
+    assert ("harmony", "answered") in got.attempts
+    assert "no tool was offered: the call of 'get_weather' is text" in got.trace["notes"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_so_it_is_in_a_request_that_is_forwarded(ollama, proxies, form):
+    with openai.OpenAI(base_url=proxies.before(ollama.base_url, "ollama"), api_key="none", max_retries=0) as client:
+        got = asking.ask(client, "gptoss", [{"role": "user", "content": cue("broken")}], form)
+    assert (got.error, got.calls, got.content, got.finish_reason) == (None, [], '{"city": Paris}', "stop")
 
 
 @pytest.mark.parametrize("kind", ["go", "gptoss", "coder"])

@@ -236,10 +236,10 @@ def test_where_the_profile_says_that_nothing_is_swallowed_an_empty_reply_passes(
     same(play(BODY, [empty], target=target(swallows=False)), BODY, empty)
 
 
-def test_what_nothing_can_mend_is_an_error():
+def test_what_nothing_can_mend_is_the_servers_error():
     seen = play(BODY, [error(HARMONY), error(HARMONY)])
-    assert seen.head.status == 502
-    assert seen.json["error"]["type"] == "Exhausted"
+    assert seen.head.status == 500
+    assert seen.body == error(HARMONY).body
     broken = stream({"reasoning": "Hm."}, event({"error": {"message": HARMONY}}), finish=None)
     seen = play(STREAMED, [broken, broken])
     assert seen.events[-1]["error"]["code"] == "harmony"

@@ -76,15 +76,23 @@ def test_no_reply_is_no_reply_however_it_was_to_begin():
 def test_under_tool_choice_none_a_call_is_left_out():
     run = Run(THOUGHT + CALL, tool_choice="none")
     assert (run.calls, run.reply.content, run.verdict.kind) == ([], "", "forbidden")
-    assert run.verdict.reply.content == ""
+    assert run.verdict.reply.content == '{"city": "Paris"}'  # if no attempt does better
     assert run.verdict.feedback == ({"role": "user", "content": "Answer in plain text; no tool may be called now."},)
     run = Run(FINAL.replace("return", "end") + "<|start|>assistant" + CALL, tool_choice="none", stop_reason=200012)
     assert (run.reply.content, run.verdict.ok) == ("Sunny.", True)
 
 
-def test_without_any_tool_a_call_is_left_out():
-    run = Run(THOUGHT + CALL, tools=[])
+@pytest.mark.parametrize("cut", [0, 1])
+def test_without_any_tool_a_call_is_text(cut):
+    run = Run(THOUGHT + CALL, cut=cut, tools=[])
+    assert (run.calls, run.reply.content, run.verdict.ok) == ([], '{"city": "Paris"}', True)
+    assert run.reply.trace.notes == ("no tool was offered: the call of 'get_weather' is text",)
+
+
+def test_without_any_tool_a_header_alone_is_no_text():
+    run = Run("<|channel|>commentary to=functions.get_weather<|message|>", tools=[])
     assert (run.calls, run.reply.content, run.verdict.kind) == ([], "", "forbidden")
+    assert run.verdict.reply.content == ""
     assert run.reply.trace.notes == ("no tool was offered: the call of 'get_weather' was left out",)
 
 

@@ -305,6 +305,24 @@ def test_errors_and_refusals(server, page):
     assert page.detail()["request"]["text"].startswith("\ufffd")
 
 
+LOST = b'{"error": {"message": "Unexpected token 173781 while expecting start token 200006"}}'
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_request_without_tools_whose_reply_is_lost_has_failed(server, page, streamed):
+    lost = Answer(200, (b"data: " + LOST + b"\n\n",), "text/event-stream") if streamed else Answer(500, (LOST,))
+    thought = sse(chunk({"reasoning_content": "Hm."})).pieces[:1] if streamed else ()
+    lost.pieces = (*thought, *lost.pieces)
+    server.play(lost, lost, lost)
+    answer = page.ask({**HELLO, "stream": streamed})
+    assert answer.status_code == (200 if streamed else 500)
+    assert "while expecting start token" in answer.text
+    detail = page.detail()
+    assert (detail["state"], len(detail["sends"])) == ("failed", 3)
+    users = [send["request"]["text"].count("user") for send in detail["sends"]]
+    assert users == [1, 1, 1], "nobody speaks in the user's name"
+
+
 def test_a_server_that_is_not_there(http):
     proxy = Proxy(
         base_url="http://127.0.0.1:1/v1", config=Config(), api_keys=KEY, detect=False, extensions=[Inspector()]

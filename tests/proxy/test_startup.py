@@ -96,6 +96,15 @@ def test_verbose_writes_a_line_for_a_healed_exchange_without_the_models_words(se
     assert "s3cret" not in errors
 
 
+def test_verbose_does_not_call_healed_what_has_failed(server):
+    bad = completion(None, [("ping", '{"host": 7')])
+    server.play(bad, bad, bad, bad)
+    _, errors = started(server, "--no-detect", "--verbose", ask=ASK)
+    assert [line.partition(":")[0] for line in errors.splitlines() if line.startswith(("healed", "failed"))] == [
+        "failed"
+    ]
+
+
 def test_verbose_says_nothing_of_what_was_well(server):
     server.play(completion("Hello."))
     assert "healed" not in started(server, "--no-detect", "--verbose", ask=ASK)[1]

@@ -45,8 +45,8 @@ def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
     yield from state.emit(state.client_api.encode_stream_error(body) if state.head_sent else body, lambda: head)
 
 
-def respond_failure(state: ExchangeState, failure: Failure, mode: str) -> Steps[None]:
-    """Respond to a request that failed for good.
+def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, servers_own: bool = False) -> Steps[None]:
+    """Respond to a request that failed for good; with `servers_own` by the server's own error, if one can be.
 
     Raises the driver's own exception if the server did not respond, so that the SDK retries as it would without us.
     """
@@ -63,7 +63,8 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str) -> Steps[
     deadline_passed = state.policy.seconds_left(state.now) == 0
     if failure.error and not deadline_passed and (failure.kind in {"connect", "timeout"} or sends == 1):
         raise failure.error
-    if failure.opened and failure.error_status and _returns_server_error(failure, sends):
+    servers_own = _returns_server_error(failure, sends) or (servers_own and failure.kind != "overflow")
+    if failure.opened and failure.error_status and servers_own:
         body = state.client_api.encode_server_error(failure)
         headers = failure.opened.headers
         unchanged = body is failure.body and not is_stream(headers, asked=False)

@@ -183,6 +183,8 @@ class AttemptPlan:
         verdict = failure.verdict
         if verdict is None or not verdict.retry_with_feedback or self._corrections_left < 1:
             return None
+        if not self.request.takes_calls:  # an app without tools has a conversation, to which nobody adds turns
+            return None
         self._corrections_left -= 1
         self.request = self.request.with_feedback(verdict.feedback)
         return "the model is asked to correct it"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from promptools.exchange.retry.mode_registry import get_mode
 from promptools.fallback import REMEDIES, salvage
 from promptools.jsontext.read import Unreadable, read_value
-from promptools.modes.replies.verdict import judge_reply
+from promptools.modes.replies.verdict import Verdict, judge_reply
 from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call, Fix, Reply, Span
 from promptools.wire.chat_decoder import Delta
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from promptools.types import NewId, Tool
 
 RECOVERED_NOTE = "the call was read out of the server's error text"
+RECOVERED_TEXT_NOTE = "the answer is what the model wrote, as far as the server's error text has it"
 
 
 def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply | None:
@@ -28,7 +29,8 @@ def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply |
 
     None unless every call in the text is valid and the whole reply is what the request asked for.
     """
-    text = salvage(failure.text) if "salvage" in REMEDIES[failure.kind] and plan.request.choice.kind != "none" else None
+    forbidden = plan.request.choice.kind == "none" or not plan.request.takes_calls
+    text = salvage(failure.text) if "salvage" in REMEDIES[failure.kind] and not forbidden else None
     if text is None:
         return None
     if text.kind == "arguments":
@@ -48,6 +50,22 @@ def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply |
     ).with_trace(notes=(*reply.trace.notes, RECOVERED_NOTE))
     verdict = judge_reply(plan.request, whole)
     return verdict.reply if verdict.ok else None
+
+
+def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
+    """Return `failure` with the model's text that is in the error's text, for a request that takes no calls.
+
+    The failure is as bad as before, so other attempts are made first: an error holds only a part of a reply.
+    """
+    text = salvage(failure.text) if "salvage" in REMEDIES[failure.kind] and not plan.request.takes_calls else None
+    if text is None or not text.text.strip():
+        return failure
+    part = failure.partial_reply or Reply()
+    read = _parse_reply(plan, text.text, str) if text.kind == "reply" else Reply(content=text.text)
+    content = read.content if read.content.strip() else text.text
+    reasoning = part.reasoning + read.reasoning
+    reply = Reply(content=content, reasoning=reasoning, finish_reason="stop").with_trace(notes=(RECOVERED_TEXT_NOTE,))
+    return replace(failure, verdict=Verdict("swallowed", reply, failure.why, retry_elsewhere=True))
 
 
 def _parse_reply(plan: AttemptPlan, text: str, new_id: NewId) -> Reply:

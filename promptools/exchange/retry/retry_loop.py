@@ -22,7 +22,7 @@ from promptools.errors import UsageError
 from promptools.exchange.downstream.response_writer import Summary, response_headers
 from promptools.exchange.effects import Head
 from promptools.exchange.retry.attempt import AttemptRunner
-from promptools.exchange.retry.call_recovery import recover_calls
+from promptools.exchange.retry.call_recovery import recover_calls, recover_text
 from promptools.exchange.retry.template_rendering import render_prompt
 from promptools.exchange.upstream.failure import Failure, failure_of_live_call, failure_of_verdict
 from promptools.wire.chat_decoder import Envelope
@@ -35,9 +35,14 @@ if TYPE_CHECKING:
     from promptools.exchange.downstream.response_writer import ResponseWriter
     from promptools.exchange.exchange_state import ExchangeState, Steps
     from promptools.exchange.retry.attempt_plan import AttemptPlan
+    from promptools.fallback import FailureKind
     from promptools.modes.replies.verdict import Verdict
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.types import Malformed, Reply
+
+
+_LOST_KINDS: frozenset[FailureKind] = frozenset({"server_parser", "harmony", "crashed"})
+"""Failures in which the server's error is all that it makes of a reply."""
 
 
 class RetryLoop:
@@ -49,6 +54,8 @@ class RetryLoop:
         self._strict = strict
         self.replies: dict[int, Reply] = {}
         self.mode = ""
+        self.lost_to_server: Failure | None = None
+        """The first failure in which the server lost a reply and said so, with an error of its own."""
         self._last_presentable: dict[int, Failure] = {}
         self._attempt: AttemptRunner | None = None
 
@@ -174,6 +181,8 @@ class RetryLoop:
 
     def _handle_failure(self, plan: AttemptPlan, indices: Sequence[int], failure: Failure) -> Steps[bool]:
         """Handle a failure; return whether to make another attempt, for which the plan is then ready."""
+        if failure.kind in _LOST_KINDS and failure.server_error and self.lost_to_server is None:
+            self.lost_to_server = failure
         if len(indices) == 1 and not self._writer.has_open_call(indices[0]):
             reply = recover_calls(plan, failure, self._state.context.new_id)
             if reply:
@@ -183,9 +192,10 @@ class RetryLoop:
         if any(self._writer.committed(index) for index in indices):
             plan.record_failure(failure, self.now)
             self._state.note_remedy(failure, "too much has gone to the client to begin again")
-            yield from self._finish_with_failed(indices, failure)
+            yield from self._finish_with_failed(plan.request, indices, failure)
             return False
-        if self._may_show(failure):
+        failure = recover_text(plan, failure)
+        if self._may_show(failure, plan.request):
             self._last_presentable |= dict.fromkeys(indices, failure)
         remedy = plan.plan_next(failure, self._state.now)
         pause = self._state.policy.next_wait(self._state.now) if remedy else None
@@ -196,21 +206,30 @@ class RetryLoop:
             yield from self._state.wait(pause)
             return True
         self._state.note_remedy(failure, pause if isinstance(pause, str) else "nothing is left to try")
-        yield from self._finish_with_failed(
-            indices, failure if _is_retried_by_sdk(failure) else self._last_presentable.get(indices[0], failure)
-        )
+        shown = failure if is_retried_by_sdk(failure) else self._last_presentable.get(indices[0], failure)
+        yield from self._finish_with_failed(plan.request, indices, shown)
         return False
 
-    def _finish_with_failed(self, indices: Sequence[int], failure: Failure) -> Steps[None]:
+    def _finish_with_failed(self, request: ToolRequest, indices: Sequence[int], failure: Failure) -> Steps[None]:
         """Finish a choice with the content of a failed reply, if that may be shown; else leave it unfinished."""
         verdict = failure.verdict
-        if verdict is None or len(indices) > 1 or not self._may_show(failure):
+        if verdict is None or len(indices) > 1 or not self._may_show(failure, request):
             return
         reply = verdict.reply.with_trace(notes=(*verdict.reply.trace.notes, f"{failure.kind}: {failure.why}"))
         yield from self._finish_choice(indices[0], reply, valid=bool(reply.calls))
 
-    def _may_show(self, failure: Failure) -> bool:
-        return failure.verdict is not None and _presentable(failure, failure.verdict, strict=self._strict)
+    def _may_show(self, failure: Failure, request: ToolRequest) -> bool:
+        """Whether the content of a failed reply may be sent to the client as the answer."""
+        verdict = failure.verdict
+        if verdict is None:
+            return False
+        presentable = _presentable(failure, verdict, strict=self._strict)
+        if request.takes_calls:
+            return presentable
+        if verdict.reply.content.strip() or verdict.reply.calls:
+            return presentable or failure.kind == "swallowed" or failure.kind in _LOST_KINDS
+        # thoughts alone may be the whole reply, unless the server said that it lost something
+        return presentable and failure.kind == "swallowed" and self.lost_to_server is None
 
     def _finish_choice(self, index: int, reply: Reply, *, valid: bool) -> Steps[None]:
         """End a choice with its reply."""
@@ -224,7 +243,7 @@ class RetryLoop:
             yield from self._state.emit(data, attempt.head)
 
 
-def _is_retried_by_sdk(failure: Failure) -> bool:
+def is_retried_by_sdk(failure: Failure) -> bool:
     """Whether the SDK should see the failure, so that it retries the whole request."""
     return failure.kind in {"connect", "timeout"} or failure.error_status in {408, 409, 429}
 

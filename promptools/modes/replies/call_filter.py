@@ -34,7 +34,8 @@ HEADER_NAMES = frozenset(("code", "json", "assistant", "analysis", "commentary",
 _MARKUP = re.compile(r"[<>{}]")
 """Characters of no tool name: vLLM 0.28 takes everything after `to=` for one, arguments too."""
 FORBIDDEN_PREFIXES = ("tool_choice is none: ", "no tool was offered: ")
-"""The prefixes of notes on calls that were dropped because no call may be made."""
+"""The prefixes of notes on calls that are none because no call may be made."""
+_HARMONY = "harmony"
 
 
 def is_header_part(name: str) -> bool:
@@ -51,6 +52,8 @@ class CallFilter:
     calls: list[Call] = field(default_factory=list[Call])
     malformed: list[Malformed] = field(default_factory=list[Malformed])
     notes: list[str] = field(default_factory=list[str])
+    left_out: list[str] = field(default_factory=list[str])
+    """The arguments of the server's calls that were dropped because no call may be made."""
     _numbers: dict[tuple[CallSource, int], int] = field(default_factory=dict[tuple[CallSource, int], int])
     _sources: dict[tuple[str, str], CallSource] = field(default_factory=dict[tuple[str, str], CallSource])
     _early: set[int] = field(default_factory=set[int])
@@ -86,7 +89,7 @@ class CallFilter:
         call = replace(event.call, id=self._client_id(event.call.id), name=self._client_name(event.call.name))
         index = self._index_of(source, event.index)
         live = index in self._early
-        if self._forbids_calls(call.dialect):
+        if self._forbids_calls(source):
             return self._drop_forbidden(call.name, source, raw_of(event.span), event.span, call.dialect)
         if self._is_example(event.call):
             return self._fail_example(call, index, raw_of(event.span), event.span)
@@ -112,7 +115,7 @@ class CallFilter:
 
     def on_malformed(self, event: Malformed, source: CallSource) -> list[Event]:
         """Pass on a malformed call."""
-        if self._forbids_calls(event.dialect):
+        if self._forbids_calls(source):
             return self._drop_forbidden(event.name or "", source, event.raw, event.span, event.dialect)
         call = event.call
         if call is not None:
@@ -125,11 +128,12 @@ class CallFilter:
         self.malformed.append(event)
         return [event]
 
-    def _forbids_calls(self, dialect: str) -> bool:
-        """Whether no call may be made; gpt-oss calls tools that were never offered (openai/harmony#60)."""
-        ask = self.request
-        takes_none = not (len(ask.tools) or ask.other_tools or ask.options.takes_undeclared)
-        return ask.choice.kind == "none" or (dialect == "harmony" and takes_none)
+    def _forbids_calls(self, source: CallSource) -> bool:
+        """Whether no call may be made; gpt-oss calls tools that were never offered (openai/harmony#60).
+
+        A call that the server itself hands over without any tool is passed on, as it is in a forwarded reply.
+        """
+        return self.request.choice.kind == "none" or (source == "text" and not self.request.takes_calls)
 
     def _may_be_undeclared(self, call: Call) -> bool:
         """Whether a call of a tool that the request does not declare is passed on."""
@@ -140,12 +144,20 @@ class CallFilter:
     def _drop_forbidden(self, name: str, source: CallSource, raw: str, span: Span, dialect: str) -> list[Event]:
         """Turn a forbidden call in text back into text; drop one that the server parsed.
 
-        One in Harmony is dropped too: nothing but a call looks like one there, and its markup is not text for a user.
+        Under `tool_choice` none one in Harmony is dropped too: nothing but a call looks like one there. Where no tool
+        is offered its arguments are the text: they may be all that the model wrote, since agents leave out the tools
+        in their last turn. A header without arguments is markup, and no text for a user.
         """
-        if source == "text" and dialect != "harmony":
+        unoffered = self.request.choice.kind != "none"
+        if source == "text" and dialect != _HARMONY:
             return [Text(raw, span)]
-        reason = FORBIDDEN_PREFIXES[0 if self.request.choice.kind == "none" else 1]
+        reason = FORBIDDEN_PREFIXES[1 if unoffered else 0]
+        if source == "text" and unoffered and not raw.startswith("<|"):
+            self.notes.append(f"{reason}the call of {name!r} is text")
+            return [Text(raw, span)]
         self.notes.append(f"{reason}the call of {name!r} was left out")
+        if source == "server":
+            self.left_out.append(raw)
         return [Discarded(raw, "markup", span)]
 
     def _is_example(self, call: Call) -> bool:

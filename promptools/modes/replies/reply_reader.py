@@ -111,9 +111,9 @@ class ReplyReader:
 
     @property
     def raw(self) -> str:
-        """The model's text without reasoning, followed by the arguments of structured calls that failed."""
+        """The model's text without reasoning, followed by the arguments of structured calls that cannot go on."""
         failed = (malformed.raw for malformed in self._filter.malformed if malformed.dialect == NATIVE)
-        return self._raw_text.without_reasoning() + "".join(failed)
+        return self._raw_text.without_reasoning() + "".join((*failed, *self._filter.left_out))
 
     @property
     def reply(self) -> Reply:

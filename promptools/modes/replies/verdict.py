@@ -332,9 +332,10 @@ def _empty_reply(
     if any(note.startswith(FORBIDDEN_PREFIXES) for note in reply.trace.notes):
         feedback = _text_feedback(Reply(), "", "Answer in plain text; no tool may be called now.", harmony=harmony)
         why = "nothing but calls, and none may be made"
+        written = "" if harmony and raw.startswith("<|") else raw  # a header alone is no text for a user
         return Verdict(
             "forbidden",
-            _as_content(reply, "" if harmony else raw),
+            _as_content(reply, written),
             why,
             retry_with_feedback=True,
             retry_elsewhere=True,

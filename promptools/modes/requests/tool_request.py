@@ -100,6 +100,11 @@ class ToolRequest:
         return as_text(self.body.get("model"))
 
     @property
+    def takes_calls(self) -> bool:
+        """Whether the app takes calls at all: it offers tools, of any type, or wants those that it does not declare."""
+        return bool(len(self.tools) or self.other_tools or self.options.takes_undeclared)
+
+    @property
     def accepted_dialects(self) -> tuple[str, ...] | None:
         """The dialects in which a call in text counts; None: all."""
         return self.options.accept if self.options.accept is not None else self.profile.accept

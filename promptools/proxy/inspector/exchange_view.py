@@ -102,7 +102,7 @@ def _state(kept: KeptExchange) -> str:
         return "running"
     if kept.error or kept.end.status is None:
         return "disconnected" if kept.error == DISCONNECTED else "failed"
-    failed = kept.end.status >= 400 or any(reply.malformed for reply in kept.end.replies)
+    failed = kept.end.status >= 400 or kept.end.error_kind or any(reply.malformed for reply in kept.end.replies)
     healed = any(call.fixes for reply in kept.end.replies for call in reply.calls)
     trace = _trace(kept)
     repeated = trace is not None and len(trace.attempts) > 1
