@@ -20,6 +20,7 @@ FixKind = Literal[
     "closer",  # a closing bracket, tag or fence was missing
     "unwrap",  # a call inside a call, or arguments encoded twice
     "alias",  # a parameter had the name of a known alias
+    "split",  # a key held its value too: `{"command=ls": ""}`
     "name",  # the tool's name was spelled differently
     "infer",  # no tool was named: the arguments fit exactly one
     "coerce",  # a value was converted to the type that the schema wants

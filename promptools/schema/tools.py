@@ -210,10 +210,10 @@ class Tools(Sequence[Tool]):
         """Fit arguments to a tool: rename other spellings to declared names, validate, and coerce only if that fails.
 
         `text` is the JSON that the arguments were parsed from, if any: numbers that the schema wants as strings are
-        spelled as in it. `guess`: the only undeclared key may be taken for the only missing required parameter, but
-        never for a dangerous tool. Never raises on a value, never does I/O, never changes `arguments`.
+        spelled as in it. `guess`: a key that holds its value may be divided, and the only undeclared key may be taken
+        for the only missing required parameter, but the latter never for a dangerous tool. Never raises on a value, never does I/O, never changes `arguments`.
         """
-        return check(self._entries[tool.name], arguments, text, guess=guess and not tool.dangerous)
+        return check(self._entries[tool.name], arguments, text, guess=guess and not tool.dangerous, split=guess)
 
     def infer(self, arguments: Mapping[str, Any], *, optin_only: bool = False) -> tuple[Tool, tuple[Fix, ...]] | None:
         """Return the only tool that arguments without a name fit, with the fix that says so; None if there is not one.

@@ -113,6 +113,7 @@ def fixes(outcome):
         ("ping", '""', ("ping", {}), ["coerce"]),
         ("get_weather<|channel|>commentary", '{"city": "Oslo"}', ("get_weather", {"city": "Oslo"}), ["name"]),
         ("functions.get_weather", '{"city": "Oslo"}', ("get_weather", {"city": "Oslo"}), ["name"]),
+        ("shell", '{"command=ls": ""}', ("shell", {"command": "ls"}), ["split"]),  # speculative decoding
         ("shelljson", '{"command": "ls"}', ("shell", {"command": "ls"}), ["name"]),
         ("assistant<|channel|>analysis", '{"command": "./test"}', ("shell", {"command": "./test"}), ["infer"]),
         ("", '{"needle": "x"}', ("grep", {"needle": "x"}), ["infer"]),

@@ -45,6 +45,59 @@ def test_another_spelling_is_the_declared_key(declared, key):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "whole"),
+    [
+        ({"command=ls": ""}, {"command": "ls"}),
+        ({"command=ls -la | grep x=1": ""}, {"command": "ls -la | grep x=1"}),
+        ({"cwd": "/", "command=ls\npwd": ""}, {"cwd": "/", "command": "ls\npwd"}),
+        ({"command=ls": "", "cwd=/tmp": ""}, {"command": "ls", "cwd": "/tmp"}),
+        ({"Cwd": "/", "command=ls": ""}, {"cwd": "/", "command": "ls"}),
+    ],
+)
+@pytest.mark.parametrize("marks", [{}, {"dangerous": True}])
+@pytest.mark.parametrize("more", [{}, {"additionalProperties": False}])
+def test_a_key_that_holds_its_value_is_divided(arguments, whole, marks, more):
+    prepared = tools(strings("command", "cwd"), ["command"], marks=marks, **more)
+    result = prepared.check(prepared[0], arguments)
+    assert (result.arguments, result.errors) == (whole, ())
+    assert list(result.arguments) == list(whole)
+    assert "split" in {fix.kind for fix in result.fixes} <= {"split", "alias"}
+    first = next(fix for fix in result.fixes if fix.kind == "split")
+    assert first.path == "/command"
+    assert first.detail.startswith("'command=ls")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"command=ls": "-la"},  # where is the value?
+        {"command=ls": None},
+        {"command=": ""},
+        {"command==ls": ""},
+        {'command="ls"': ""},
+        {"command='ls'": ""},
+        {"command=ls cwd=/tmp": ""},
+        {"command=ls,cwd=/tmp": ""},
+        {"command=ls": "", "command=pwd": ""},
+        {"cmd=ls": ""},
+        {"command =ls": ""},
+        {"other=ls": ""},
+        {"command=ls": "", "other": 1},
+        {"n=3": ""},
+    ],
+)
+def test_a_key_that_reads_in_two_ways_stays(arguments):
+    properties = {**strings("command", "cwd"), "n": {"type": "integer"}}
+    prepared = tools(properties, ["command"], additionalProperties=False)
+    assert checked(prepared, arguments)[1:] == ([], True)
+    assert checked(prepared, {"command=ls": ""}, guess=False)[1:] == ([], True)
+
+
+def test_a_key_that_the_schema_allows_stays():
+    assert checked(tools(strings("command")), {"command=ls": ""}) == ({"command=ls": ""}, [], False)
+
+
+@pytest.mark.parametrize(
     ("names", "arguments"),
     [
         (("a_b", "ab"), {"A-B": "x"}),  # either

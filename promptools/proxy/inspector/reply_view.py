@@ -33,6 +33,7 @@ FIX_WORDS = {
     "closer": "a missing end was added",
     "unwrap": "a wrapper around the call was removed",
     "alias": "a parameter had another of its names",
+    "split": "a key held the parameter's value too",
     "name": "the tool's name was spelled differently",
     "infer": "no tool was named, and the arguments fit only this one",
     "coerce": "a value was converted to the type that the schema wants",

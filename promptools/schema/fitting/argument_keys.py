@@ -56,6 +56,10 @@ DISTINGUISHING_WORDS = frozenset((
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SEPARATOR = re.compile(r"[-_.\s]+")
+_BEFORE_NAME = re.compile(r"[\s,;\"']")
+"""Characters that may come before a name in a text."""
+_AMBIGUOUS_STARTS = "=\"'"
+"""Characters of which it is open whether they belong to a value that a key holds."""
 LONGEST_KEY = 128
 """Characters of the longest key that is split into words."""
 
@@ -145,6 +149,29 @@ def guess_key(
     words = _split_words(key)
     meant = [name for name in declared if name not in arguments and _same_meaning(words, _split_words(name))]
     return _renamed(arguments, {key: missing[0]} if meant == missing else {})
+
+
+def split_keys(arguments: dict[str, Any], declared: frozenset[str]) -> tuple[dict[str, Any], tuple[Fix, ...]]:
+    """Move values out of keys that hold them after `=` and have the empty string for a value: `{"command=ls": ""}`.
+
+    Servers make this of `<parameter=command=ls</parameter>`, a Qwen3-Coder call whose `>` was written as `=`; seen
+    under speculative decoding. The name has to be declared as it is written, and the text must not be quoted, nor begin
+    with `=`, nor hold another parameter in the same form: each of these can be read in two ways.
+    """
+    split: dict[str, tuple[str, str]] = {}
+    for key, value in arguments.items():
+        name, _, text = key.partition("=")
+        if value == "" and text and key not in declared and name in declared and name not in arguments:
+            assigned = (_BEFORE_NAME.split(piece)[-1] for piece in text.split("=")[:-1])
+            if not declared.isdisjoint(assigned) or text[0] in _AMBIGUOUS_STARTS:
+                return arguments, ()
+            split[key] = name, text
+    if not split or len({name for name, _ in split.values()}) < len(split):
+        return arguments, ()
+    fixes = tuple(
+        Fix("split", f"{clip(repr(key), 60)} to {name!r}", pointer([name])) for key, (name, _) in split.items()
+    )
+    return dict(split.get(key, (key, value)) for key, value in arguments.items()), fixes
 
 
 def _renamed(arguments: dict[str, Any], renames: Mapping[str, str]) -> tuple[dict[str, Any], tuple[Fix, ...]]:
