@@ -98,6 +98,8 @@ class ExchangeState:
         self.policy = RetryPolicy(client.at, stop=context.stop, wait=context.wait, deadline=context.deadline)
         self.attempts: list[Attempt] = []
         self.notes: list[str] = []
+        self.unfit_calls = 0
+        """The calls that the client gets although they failed the checks."""
         self.usage: dict[str, Any] | None = None
         self.opened: Opened | None = None
         """The last response's status and headers."""
@@ -333,16 +335,15 @@ class ExchangeState:
         number = next(same_kind, len(self.attempts) - 1)
         failed = self.attempts[number]
         self.attempts[number] = replace(failed, why="; ".join(filter(None, (failed.why, remedy))))
+        status = "no answer" if failure.status is None else f"HTTP {failure.status}"
+        self.log(f"send {number + 1} in {failed.mode} mode failed: {failure.kind} ({status}); {remedy}")
+
+    def log(self, text: str) -> None:
+        """Write a line to the log, with the provider and the model; `text` holds nothing that the model wrote."""
         if self.context.log:
-            status = "no answer" if failure.status is None else f"HTTP {failure.status}"
-            provider, model = (
-                without_credentials(self.provider_model[0].partition("?")[0]),
-                clip(self.provider_model[1]),
-            )
-            self.context.log(
-                f"send {number + 1} in {failed.mode} mode failed: {failure.kind} ({status}); {remedy}"
-                f" (provider {provider!r}, model {model!r})"
-            )
+            provider = without_credentials(self.provider_model[0].partition("?")[0])
+            model = clip(self.provider_model[1])
+            self.context.log(f"{text} (provider {provider!r}, model {model!r})")
 
     def with_trace(self, reply: Reply, mode: str) -> Reply:
         """Return `reply` with the attempts and notes in its trace."""

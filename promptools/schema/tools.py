@@ -211,7 +211,8 @@ class Tools(Sequence[Tool]):
 
         `text` is the JSON that the arguments were parsed from, if any: numbers that the schema wants as strings are
         spelled as in it. `guess`: a key that holds its value may be divided, and the only undeclared key may be taken
-        for the only missing required parameter, but the latter never for a dangerous tool. Never raises on a value, never does I/O, never changes `arguments`.
+        for the only missing required parameter, but the latter never for a dangerous tool. Never raises on a value,
+        never does I/O, never changes `arguments`.
         """
         return check(self._entries[tool.name], arguments, text, guess=guess and not tool.dangerous, split=guess)
 

@@ -411,6 +411,7 @@ class Scripted:
         self.reply = Reply()
         self.raw = ""
         self.may_stop = False
+        self.open_thought = False
 
     def prepare(self, request):
         return PreparedRequest({})

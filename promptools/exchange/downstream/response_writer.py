@@ -219,10 +219,13 @@ class JsonWriter:
         return encode_json(body)
 
 
-def response_headers(upstream: Headers, content_type: str, mode: str, attempts: int, notes: int) -> Headers:
+def response_headers(
+    upstream: Headers, content_type: str, mode: str, attempts: int, notes: int, unfit: int = 0
+) -> Headers:
     """Return the headers of our response: the upstream's that still apply, the content type, and those of the trace.
 
-    These are the mode, the number of attempts, and the number of notes if there are any.
+    These are the mode, the number of attempts, and the numbers of notes, and of calls that failed the checks and were
+    passed on all the same, if there are any.
     """
     kept = tuple((key, value) for key, value in upstream if key.lower() not in _REPLACED_HEADERS)
     return (
@@ -231,6 +234,7 @@ def response_headers(upstream: Headers, content_type: str, mode: str, attempts: 
         ("x-promptools-mode", mode),
         ("x-promptools-attempts", str(attempts)),
         *((("x-promptools-notes", str(notes)),) if notes else ()),
+        *((("x-promptools-unfit", str(unfit)),) if unfit else ()),
     )
 
 

@@ -104,8 +104,8 @@ class AttemptRunner:
         """Return the head of the response to the client, with the headers of this attempt."""
         opened = self._state.opened
         headers = opened.headers if opened and 200 <= opened.status < 300 else ()  # none of a failed attempt's
-        notes = len(self._state.notes)
-        return Head(200, response_headers(headers, self._writer.content_type, self._plan.mode, self._number, notes))
+        counts = self._number, len(self._state.notes), self._state.unfit_calls
+        return Head(200, response_headers(headers, self._writer.content_type, self._plan.mode, *counts))
 
     def _read(self) -> Steps[Failed | None]:
         """Read to the end of the reply or an error, sending what is certain; return how it broke off, if it did."""
@@ -213,6 +213,7 @@ class AttemptRunner:
             stop_reason=stop,
             usage=decoder.usage,
             harmony=self._plan.mode == "harmony",
+            open_thought=reader.open_thought,
             names=self._names,
         )
 

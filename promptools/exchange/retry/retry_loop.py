@@ -25,6 +25,7 @@ from promptools.exchange.retry.attempt import AttemptRunner
 from promptools.exchange.retry.call_recovery import recover_calls, recover_text
 from promptools.exchange.retry.template_rendering import render_prompt
 from promptools.exchange.upstream.failure import Failure, failure_of_live_call, failure_of_verdict
+from promptools.modes.replies.tool_deltas import NATIVE
 from promptools.wire.chat_decoder import Envelope
 from promptools.wire.chat_encoder import CUT_OFF_REASONS, finish_reason
 
@@ -84,9 +85,9 @@ class RetryLoop:
     def end(self, request: ToolRequest) -> Steps[None]:
         """End the response to the client."""
         assert self._attempt is not None
-        sends = len(self._state.attempts)
+        sends, unfit = len(self._state.attempts), self._state.unfit_calls
         report = _trace_report(self.traced_replies(), request) if request.options.trace else None
-        comment = f"promptools mode={self.mode} attempts={sends}"
+        comment = f"promptools mode={self.mode} attempts={sends}" + (f" unfit={unfit}" if unfit else "")
         phases = self._state.phases(whole=not request.stream)
         data = self._writer.end(Summary(self._state.usage, report, comment, self._state.seconds, phases))
         yield from self._state.emit(data, self._attempt.head)
@@ -196,7 +197,7 @@ class RetryLoop:
             return False
         failure = recover_text(plan, failure)
         if self._may_show(failure, plan.request):
-            self._last_presentable |= dict.fromkeys(indices, failure)
+            self._last_presentable |= {index: failure for index in indices if not self._is_worse(index, failure)}
         remedy = plan.plan_next(failure, self._state.now)
         pause = self._state.policy.next_wait(self._state.now) if remedy else None
         if remedy and isinstance(pause, float):
@@ -216,7 +217,26 @@ class RetryLoop:
         if verdict is None or len(indices) > 1 or not self._may_show(failure, request):
             return
         reply = verdict.reply.with_trace(notes=(*verdict.reply.trace.notes, f"{failure.kind}: {failure.why}"))
+        self._state.unfit_calls += len(reply.calls)
+        if not reply.calls:
+            reply = self._note_lost_calls(request, reply)
         yield from self._finish_choice(indices[0], reply, valid=bool(reply.calls))
+
+    def _is_worse(self, index: int, failure: Failure) -> bool:
+        """Whether an earlier reply has calls to pass on, and this one has none: a call stays a call."""
+        earlier = self._last_presentable.get(index)
+        calls = [one.verdict.reply.calls for one in (earlier, failure) if one is not None and one.verdict is not None]
+        return len(calls) == 2 and bool(calls[0]) and not calls[1]
+
+    def _note_lost_calls(self, request: ToolRequest, reply: Reply) -> Reply:
+        """Add to the trace and the log that calls of the server's are returned as text; the names of tools alone."""
+        lost = [failed for failed in reply.malformed if failed.dialect == NATIVE]
+        for failed in lost:
+            name = repr(failed.name) if request.tools.get(failed.name or "") is not None else "a tool"
+            note = f"the server's call of {name} is returned as text: {failed.reason}"
+            reply = reply.with_trace(notes=(*reply.trace.notes, note))
+            self._state.log(note)
+        return reply
 
     def _may_show(self, failure: Failure, request: ToolRequest) -> bool:
         """Whether the content of a failed reply may be sent to the client as the answer."""

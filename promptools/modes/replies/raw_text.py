@@ -18,7 +18,8 @@ class RawText:
         """Characters added so far."""
         self._pieces: list[str] = []
         self._spans: list[Span] = []
-        self._in_reasoning = False
+        self.in_reasoning = False
+        """Whether the text ends inside reasoning, or between it and its closing tag."""
         self._last_is_markup = False
         """Whether the last kept span is of something discarded."""
         self._reasoning_end = -1
@@ -35,25 +36,25 @@ class RawText:
         """Record an event of the parser that reads the text."""
         match event:
             case WasReasoning():
-                self._spans, self._in_reasoning = [], True
+                self._spans, self.in_reasoning = [], True
             case Reasoning():
-                if self._last_is_markup and not self._in_reasoning:
+                if self._last_is_markup and not self.in_reasoning:
                     del self._spans[self._spans_before_tag :]  # the tag that opened it
-                self._in_reasoning, self._last_is_markup, self._reasoning_end = True, False, event.span.end
+                self.in_reasoning, self._last_is_markup, self._reasoning_end = True, False, event.span.end
             case Malformed(raw=raw) if not self._with_markup and raw.startswith("<|"):
-                self._in_reasoning = False  # a call that was cut in its header or after it: none of it is content
+                self.in_reasoning = False  # a call that was cut in its header or after it: none of it is content
             case Text() | CallEnd() | Malformed():
-                self._in_reasoning = False
+                self.in_reasoning = False
                 self._add_span(event.span, markup=False)
             case Discarded() if event.span.start == self._reasoning_end:
-                self._in_reasoning = self._in_reasoning and event.why != "markup"  # the tag that closed it
-            case Discarded() if not self._in_reasoning:
+                self.in_reasoning = self.in_reasoning and event.why != "markup"  # the tag that closed it
+            case Discarded() if not self.in_reasoning:
                 if self._with_markup:
                     if event.why != "space" or not self._last_is_markup:
                         self._spans_before_tag = len(self._spans)
                     self._add_span(event.span, markup=True)
             case Discarded(why="markup"):
-                self._in_reasoning = False  # the tag that closed it
+                self.in_reasoning = False  # the tag that closed it
             case _:
                 pass
 

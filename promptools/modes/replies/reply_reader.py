@@ -116,6 +116,11 @@ class ReplyReader:
         return self._raw_text.without_reasoning() + "".join((*failed, *self._filter.left_out))
 
     @property
+    def open_thought(self) -> bool:
+        """Whether the text so far ends inside a thought that was not closed."""
+        return self._raw_text.in_reasoning
+
+    @property
     def reply(self) -> Reply:
         """The reply so far."""
         parsed = self._parser.reply if self._parser is not None else Reply()

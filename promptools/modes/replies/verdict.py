@@ -18,7 +18,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from promptools.engine.message_router import COMPLETE_REASONS
 from promptools.harmony.control_tokens import TOKEN_IDS
+from promptools.jsontext.strict import read_members
 from promptools.modes.replies.call_filter import FORBIDDEN_PREFIXES, is_header_part
 from promptools.modes.replies.tool_deltas import NATIVE
 from promptools.modes.requests.response_format import describe_format, format_error
@@ -93,13 +95,15 @@ def judge_reply(
     stop_reason: str | int | None = None,
     usage: Mapping[str, Any] | None = None,
     harmony: bool = False,
+    open_thought: bool = False,
     names: Mapping[str, str] = NO_NAMES,
 ) -> Verdict:
     """Judge a complete reply.
 
     `raw` is its reader's, `usage` that of this attempt alone, `names` maps the sent tool names to the client's.
-    `harmony`: the reply was parsed from Harmony here, so no server can have lost a part of it. No call in the verdict's
-    reply is one that was cut off.
+    `harmony`: the reply was parsed from Harmony here, so no server can have lost a part of it. `open_thought`: the
+    text ended inside a thought, so a structured call may be a part of it. No call in the verdict's reply is one that
+    was cut off.
     """
     reply = _restore_length(request, reply, usage)
     sent = {name: sent_name for sent_name, name in names.items()}
@@ -111,7 +115,7 @@ def judge_reply(
         why = "the model ended with a call (stop_reason 200012) and the server sent none"
         return Verdict("swallowed", _as_content(reply, raw), why, retry_elsewhere=True)
     if not reply.calls and reply.malformed:
-        return _malformed(request, reply, raw, sent, harmony=harmony)
+        return _malformed(request, reply, raw, sent, harmony=harmony, open_thought=open_thought)
     if not reply.calls and request.choice.forced:
         return _missing_call(request, reply, raw, sent, harmony=harmony)
     if not reply.calls and not reply.content.strip():
@@ -159,13 +163,18 @@ def _as_content(reply: Reply, raw: str) -> Reply:
     return replace(reply, calls=(), content=raw or reply.content, finish_reason=finish)
 
 
-def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
-    """Copy the reply with the failed calls that may still be passed on; without any, everything is content.
+def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str, *, open_thought: bool) -> Reply:
+    """Copy the reply with the failed calls that are passed on all the same; without any, everything is content.
 
-    A call of an unknown tool is left for the client to refuse, unless the request named the tool to call. A call that
-    fails its schema is passed on only where `on_malformed` is `call`, and never to a `strict` tool.
+    A call of an unknown tool is left for the client to refuse, unless the request named the tool to call. One whose
+    arguments do not fit is passed on where the server itself made a call of it, or where `on_malformed` is `call`: the
+    app's own error reaches the model, while an agent that gets a call as text takes it for the answer, and stops.
     """
-    calls = [failed.call for failed in reply.malformed if failed.call is not None and _may_pass(request, failed, raw)]
+    calls = [
+        _as_it_came(failed)
+        for failed in reply.malformed
+        if _may_pass(request, failed, raw) or (not open_thought and _is_servers_call(request, reply, failed))
+    ]
     if not calls:
         return _as_content(reply, raw)
     if not request.parallel_calls:
@@ -175,11 +184,48 @@ def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
 
 
 def _may_pass(request: ToolRequest, failed: Malformed, raw: str) -> bool:
+    if failed.call is None:
+        return False
     if failed.reason == "unknown_tool":
         meant = not _is_in_fence(failed, raw)
         return meant and request.choice.kind in {"auto", "required"} and request.options.on_malformed != "error"
     tool = request.tools.get(failed.name or "")
     return request.options.on_malformed == "call" and not (tool is not None and tool.strict)
+
+
+def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> bool:
+    """Whether the server handed over a whole call of an offered tool, in a whole reply, that does not fit its schema.
+
+    Its arguments are one JSON object: of several that a server concatenated, none is certain.
+    """
+    if failed.call is None or failed.dialect != NATIVE or failed.reason != "invalid_arguments":
+        return False
+    tool = request.offered.get(failed.call.name)
+    if tool is None or tool.strict or request.options.on_malformed != "content":
+        return False
+    return reply.finish_reason in COMPLETE_REASONS and _given_arguments(failed) is not None
+
+
+def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
+    """Return the arguments of a structured call as the server sent them, and their JSON; None if it is not strict."""
+    text = failed.raw.strip()
+    value, _, end = read_members(text)
+    return (value, text) if end == len(text) else None
+
+
+def _as_it_came(failed: Malformed) -> Call:
+    """Return a failed call with the arguments that were sent: half of the repairs are worth nothing.
+
+    What was escaped in the request stays restored: the app has never seen it in that form.
+    """
+    call = failed.call
+    assert call is not None
+    given = _given_arguments(failed) if failed.dialect == NATIVE else None
+    if given is None or any(fix.kind == "escape" for fix in call.fixes):
+        return call
+    arguments, text = given
+    fixes = tuple(fix for fix in call.fixes if fix.kind == "name")
+    return replace(call, arguments=arguments, arguments_json=text, fixes=fixes)
 
 
 def _is_in_fence(failed: Malformed, raw: str) -> bool:
@@ -188,7 +234,9 @@ def _is_in_fence(failed: Malformed, raw: str) -> bool:
     return at >= 0 and len(_FENCE.findall(raw, 0, at)) % 2 == 1
 
 
-def _malformed(request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool) -> Verdict:
+def _malformed(
+    request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool, open_thought: bool
+) -> Verdict:
     reasons = {failed.reason for failed in reply.malformed}
     what = ", ".join(f"{failed.name or 'a call'}: {failed.reason}" for failed in reply.malformed)
     if "truncated" in reasons:
@@ -204,7 +252,7 @@ def _malformed(request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, 
     feedback = _correction(request, reply, raw, sent, harmony=harmony)
     return Verdict(
         kind,
-        _with_failed_calls(request, reply, raw),
+        _with_failed_calls(request, reply, raw, open_thought=open_thought),
         what,
         retry_with_feedback=True,
         retry_elsewhere=True,

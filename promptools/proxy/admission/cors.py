@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from promptools.proxy.asgi import Message, Receive, Scope, Send
 
 ANY_ORIGIN = "*"
-EXPOSED_FIELDS = ("retry-after", "x-promptools-mode", "x-promptools-attempts", "x-promptools-notes")
+EXPOSED_FIELDS = (
+    *("retry-after", "x-promptools-mode", "x-promptools-attempts", "x-promptools-notes", "x-promptools-unfit"),
+)
 """Fields of a response that pages may read."""
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", re.IGNORECASE)
 _CORS_PREFIX = b"access-control-"
