@@ -281,10 +281,11 @@ def test_a_prompt_that_cannot_be_fitted_is_a_clear_error(facts, more, streamed):
     assert seen.head.status == 400
     assert seen.headers["x-should-retry"] == "false"
     told = seen.json["error"]
-    assert (told["type"], told["code"]) == ("UpstreamError", "context_length_exceeded")
+    assert (told["type"], told["code"]) == ("invalid_request_error", "context_length_exceeded")
     limit = "; it may be raised to 30000 (num_ctx_limit)" if "num_ctx_limit" in facts else ""
     assert told["message"].startswith(
-        f"the conversation does not fit: the prompt has 30352 tokens, and the context holds 4096{limit}. Shorten it, or"
+        "request (30352 tokens) exceeds the available context size (4096 tokens)"
+        f" The conversation does not fit: the prompt has 30352 tokens, and the context holds 4096{limit}. Shorten it,"
     )
     assert told["message"].endswith("Tried: 1. native mode: overflow")
 

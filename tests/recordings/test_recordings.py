@@ -240,14 +240,17 @@ def test_an_unknown_model_is_the_servers_to_tell(server):
     assert seen.body.decode() == RECORDED[server, "unknown model"]["body"]
 
 
-def test_a_full_context_is_told_in_the_same_words_for_every_server():
+def test_a_full_context_is_told_in_the_servers_words_and_in_ours():
     seen = played(("vllm", "context overflow"))
     assert seen.head.status == 400
     assert seen.headers["x-should-retry"] == "false"
     told = seen.json["error"]
     assert told["code"] == "context_length_exceeded"
+    alone = json.loads(RECORDED["vllm", "context overflow"]["body"])["error"]
+    assert told["type"] == alone["type"] == "BadRequestError"
     assert told["message"].startswith(
-        "the conversation does not fit: the prompt has at least 2049 tokens, and the context holds 2048. Shorten it"
+        f"{alone['message']} The conversation does not fit: the prompt has at least 2049 tokens, and the context holds"
+        " 2048. Shorten it"
     )
     assert [attempt["outcome"] for attempt in told["attempts"]] == ["overflow"]
 

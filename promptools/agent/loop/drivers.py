@@ -220,7 +220,7 @@ def promptools_error(error: Exception) -> PromptoolsError | None:
                 made = UsageError(message)
             case "ModelError":
                 made = ModelError(message)
-            case "UpstreamError":
+            case kind if kind == "UpstreamError" or details.get("code") == "context_length_exceeded":
                 made = UpstreamError(message, kind=str(details.get("code")))
             case "Exhausted":
                 made = Exhausted(message, attempts=[Attempt(**attempt) for attempt in details["attempts"]])

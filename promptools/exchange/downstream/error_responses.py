@@ -22,6 +22,10 @@ LONGER_CONTEXT_HINT = (
 )
 
 
+MAX_QUOTED = 2_000
+"""Characters of a server's error text that an error of ours quotes."""
+
+
 def run_route(state: ExchangeState, steps: Steps[None]) -> Exchange:
     """Run the steps of a route without a reply to read; an invalid request is answered with HTTP 400."""
     problem: BaseException | None = None
@@ -81,13 +85,21 @@ def _returns_server_error(failure: Failure, sends: int) -> bool:
 
 
 def _overflow_body(state: ExchangeState, failure: Failure) -> bytes:
-    """Return the error for a prompt that is too long: the same text and OpenAI's error code for every server."""
+    """Return the error for a prompt that is too long: the server's words, then ours, and OpenAI's error code.
+
+    Clients know it by the server's words (litellm 1.106, opencode 1.18), by the code (langchain-openai 1.7), or in the
+    Messages API by "prompt is too long" (Claude Code 2.1), and then shorten the conversation.
+    """
     raised = "" if failure.context_limit is None else f"; it may be raised to {failure.context_limit} (num_ctx_limit)"
     numbers = f"{failure.overflow}{raised}"
-    message = f"the conversation does not fit: {numbers}. {LONGER_CONTEXT_HINT}. Tried: {_attempts_text(state)}"
-    attempts = state.attempts
+    ours = f"The conversation does not fit: {numbers}. {LONGER_CONTEXT_HINT}. Tried: {_attempts_text(state)}"
+    said = failure.text.strip()[:MAX_QUOTED]
+    sent = failure.server_error.type if failure.server_error else ""
     return state.client_api.encode_error(
-        message, kind="UpstreamError", code="context_length_exceeded", attempts=attempts
+        f"{said} {ours}" if said else ours,
+        kind=sent or "invalid_request_error",
+        code="context_length_exceeded",
+        attempts=state.attempts,
     )
 
 
