@@ -80,6 +80,10 @@ SAID: dict[OllamaTemplate, dict[str, str]] = {
 }
 
 
+UNFIT = "What is it like in three days?"
+"""The question after which a model calls without the argument that its tool requires, however it is asked."""
+
+
 def cue(cell: str) -> str:
     """Return the question that makes a model fail so."""
     return f"Cell: {cell}."
@@ -107,6 +111,7 @@ def lines(kind: OllamaTemplate) -> list[ScriptedReply]:
         ScriptedReply(QUESTION, _plain(kind, BEFORE + call), setting=prompted),
         ScriptedReply(RESULT, _plain(kind, ANSWER)),
         ScriptedReply("Say words", _plain(kind, WORDS)),
+        *([ScriptedReply(UNFIT, HERMES_CALL.replace('"city": "Paris"', '"days": 3'))] if kind == "go" else ()),
         *(ScriptedReply(cue(cell), text) for cell, text in said.items()),
         *(ScriptedReply(cue(cell), _plain(kind, BEFORE + call), setting=prompted) for cell in said if cell != "cut"),
         ScriptedReply(cue("cut"), _plain(kind, call.replace("Paris", f"Paris {WORDS}")), setting=prompted),

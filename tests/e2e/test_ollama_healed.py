@@ -14,7 +14,7 @@ import asking
 import openai
 import pytest
 from asking import FORMS, Got, Proxies
-from rig_ollama import BEFORE, KINDS, cue
+from rig_ollama import BEFORE, KINDS, UNFIT, cue
 from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
 
 from promptools.client import OpenAI
@@ -265,6 +265,19 @@ def test_tool_choice_none_gives_no_call(put, kind):
         # nothing but a call, each time: its arguments are all that there is to say, and the trace says so
         assert {outcome for _, outcome in got.attempts} <= {"choice", "swallowed"}
         assert (got.error, got.content) == (None, '{"city": "Paris"}')
+
+
+def test_a_call_that_never_fits_stays_the_servers_call(put):
+    got = put("go", UNFIT, tools=[WEATHER])
+    assert (got.error, got.calls, got.content, got.finish_reason) == (
+        None,
+        [("get_weather", '{"days": 3}')],
+        "",
+        "tool_calls",
+    )
+    assert ("native", "malformed") in got.attempts
+    assert "answered" not in {outcome for _, outcome in got.attempts}
+    assert "call of 'get_weather' handed over although it failed the checks" in got.trace["notes"]
 
 
 def conversation(last: str) -> list[Any]:
