@@ -350,10 +350,23 @@ def test_options_that_are_none_are_as_good_as_no_options(server, ours, wrong):
 
 
 def test_what_our_client_was_told_to_do_with_bad_arguments_it_does(server):
-    server.play(ask(("get_weather", '{"town": "Paris"}')))
+    text = '```json\n{"tool": "get_weather", "arguments": {"town": "Paris"}}\n```'
+    server.play(completion(text))
+    options = {"config": Config(), "mode": "prompt", "corrections": 0, "on_malformed": "content"}
+    with OpenAI(base_url=server.url, api_key="k", max_retries=0, **options) as client:
+        reply = run_tools(client, QUESTION, [get_weather], model="m")
+    assert (reply.calls, reply.content) == ((), text)
+    assert len(server.seen) == 1
+
+
+def test_a_call_of_the_servers_that_does_not_fit_gets_our_error(server):
+    server.play(ask(("get_weather", '{"town": "Paris"}')), completion("I do not know."))
     options = {"config": Config(), "mode": "native", "corrections": 0, "on_malformed": "content"}
     with OpenAI(base_url=server.url, api_key="k", max_retries=0, **options) as client:
-        assert run_tools(client, QUESTION, [get_weather], model="m").calls == ()
+        assert run_tools(client, QUESTION, [get_weather], model="m").content == "I do not know."
+    told = server.seen[1].json["messages"][-1]
+    assert told["role"] == "tool"
+    assert "city" in told["content"]
 
 
 def test_the_default_model_is_the_providers(server):
