@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from promptools.fallback.rules import searched_parts
+
 DEFAULT_ANSWER_TOKENS = 4_096
 """Tokens reserved for an answer whose request sets no `max_tokens`: a call after some reasoning."""
 MIN_ANSWER_TOKENS = 512
@@ -61,8 +63,12 @@ class Overflow:
 
 
 def read_overflow(text: str, *, prompt: int | None = None, context: int | None = None) -> Overflow:
-    """Parse the numbers in a server's error text; else use `prompt` and `context`, which it sent as fields."""
-    match = next((match for pattern in _COMPILED if (match := pattern.search(text))), None)
+    """Parse the numbers in a server's error text; else use `prompt` and `context`, which it sent as fields.
+
+    Searched is what the failure rules search: O(1) in characters.
+    """
+    parts = searched_parts(text)
+    match = next((match for part in parts for pattern in _COMPILED if (match := pattern.search(part))), None)
     if match is None:
         return Overflow(prompt, context)
     named = match.groupdict()

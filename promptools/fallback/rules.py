@@ -246,8 +246,10 @@ For any other, one app's requests would disable a mode for all others.
 """
 
 _COMPILED = tuple((re.compile(rule.pattern, re.IGNORECASE), rule) for rule in RULES)
-_SEARCHED = 4_000
+SEARCHED_HEAD = 4_000
 """The number of characters at the start of an error text that the rules search."""
+SEARCHED_TAIL = 2_000
+"""The number at its end, searched where the start matches no rule: a Python traceback names its exception last."""
 
 
 def classify(text: str) -> FailureKind:
@@ -257,6 +259,12 @@ def classify(text: str) -> FailureKind:
 
 
 def match_rule(text: str) -> Rule | None:
-    """Return the first rule that an error text matches."""
-    start = text[:_SEARCHED].strip()
-    return next((rule for pattern, rule in _COMPILED if pattern.search(start)), None)
+    """Return the first rule that an error text matches at its start, else at its end."""
+    matches = (rule for part in searched_parts(text) for pattern, rule in _COMPILED if pattern.search(part))
+    return next(matches, None)
+
+
+def searched_parts(text: str) -> tuple[str, ...]:
+    """Return what is searched of an error text, however long it is: its start, and of a longer one its end."""
+    head, end = text[:SEARCHED_HEAD].strip(), text[max(SEARCHED_HEAD, len(text) - SEARCHED_TAIL) :].strip()
+    return (head, f"...{end}") if end else (head,)  # with the dots before it, no `\A` matches

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from promptools.fallback.rules import SEARCHED_HEAD
+
 # Ollama 0.11 to 0.32 (ollama#12064, #17638): error parsing tool call: raw='<arguments>', err=<Go error>
 _OLLAMA_PREFIX = re.compile(r"error parsing tool call: raw='", re.IGNORECASE)
 _OLLAMA_SUFFIX = "', err="
@@ -21,14 +23,22 @@ class Salvage:
     text: str
 
 
+def introduces_model_text(text: str) -> bool:
+    """Whether the start of an error text says that the model's text follows."""
+    return any(prefix.search(text, 0, SEARCHED_HEAD) for prefix in (_OLLAMA_PREFIX, _LLAMACPP_PREFIX))
+
+
 def salvage(text: str) -> Salvage | None:
-    """Return the model's text inside an error text; None if there is none."""
-    if match := _OLLAMA_PREFIX.search(text):
+    """Return the model's text inside an error text; None if there is none.
+
+    What introduces it is looked for where the failure rules look first, so a long text is searched for its end only.
+    """
+    if match := _OLLAMA_PREFIX.search(text, 0, SEARCHED_HEAD):
         start = match.end()
         end = text.rfind(_OLLAMA_SUFFIX)
         # without the suffix the error text itself was cut, so the arguments may lack their end
         return Salvage("arguments", text[start:end]) if end >= start else None
-    if match := _LLAMACPP_PREFIX.search(text):
+    if match := _LLAMACPP_PREFIX.search(text, 0, SEARCHED_HEAD):
         raw = text[match.end() :]
         return Salvage("reply", raw) if raw.strip() else None
     return None

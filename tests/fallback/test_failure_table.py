@@ -1,5 +1,6 @@
 """The table of failures against the texts that servers really send."""
 
+import importlib
 import re
 import tomllib
 from pathlib import Path
@@ -7,8 +8,21 @@ from typing import get_args
 
 import pytest
 
-from promptools.fallback import COUNTED_KINDS, LASTING_KINDS, REMEDIES, RULES, classify, match_rule
-from promptools.fallback.rules import Adaptation, FailureKind, RetryAction
+from promptools.fallback import (
+    COUNTED_KINDS,
+    LASTING_KINDS,
+    REMEDIES,
+    RULES,
+    classify,
+    match_rule,
+    overflow,
+    read_overflow,
+    rules,
+    salvage,
+)
+from promptools.fallback.rules import SEARCHED_HEAD, SEARCHED_TAIL, Adaptation, FailureKind, RetryAction
+
+salvaging = importlib.import_module("promptools.fallback.salvage")  # the function has the module's name
 
 OVERFLOWS = tomllib.loads((Path(__file__).parent / "overflow.toml").read_text(encoding="utf-8"))["said"]
 SEEN = [
@@ -254,6 +268,41 @@ def test_of_every_kind_it_is_said_why_it_is_counted_or_not():
     assert all((*COUNTED_KINDS.values(), *UNCOUNTED_KINDS.values()))
 
 
-def test_classifying_is_case_blind_and_bounded():
+def test_classifying_is_case_blind():
     assert classify("HARMONYERROR") == "harmony"
-    assert classify(" " * 10_000_000 + "HarmonyError") == "refused"
+
+
+def test_the_start_of_an_error_text_decides_and_then_its_end():
+    quoted = "x" * 10_000_000
+    assert classify(f"error parsing tool call: raw='{quoted}HarmonyError") == "server_parser"
+    assert classify(f"Traceback (most recent call last):\n{quoted}\nHarmonyError: unexpected tokens") == "harmony"
+    assert classify(f"{quoted}HarmonyError{quoted}") == "refused"
+    assert classify(f"{quoted[:SEARCHED_HEAD]}EOF") == "refused"  # which means something only alone
+    tail = "Failed to parse tools: ".ljust(SEARCHED_TAIL, "x")
+    assert (classify(tail), classify(quoted + tail)) == ("tool_type", "refused")
+
+
+@pytest.mark.parametrize("size", [10, SEARCHED_HEAD, SEARCHED_HEAD + 5, 100_000, 1_000_000])
+@pytest.mark.parametrize("unit", ["x", "tool ", "content ", "required argument ", "maximum context length is 1 tokens"])
+def test_no_more_characters_are_searched_than_it_says(monkeypatch, size, unit):
+    searched = []
+    text = (unit * size)[:size]
+
+    class Counting:
+        def __init__(self, pattern):
+            self.pattern = pattern
+
+        def search(self, part, *where):
+            searched.append(len(part) if not where else where[1] - where[0])
+            return self.pattern.search(part, *where)
+
+    monkeypatch.setattr(rules, "_COMPILED", [(Counting(pattern), rule) for pattern, rule in rules._COMPILED])
+    monkeypatch.setattr(overflow, "_COMPILED", [Counting(pattern) for pattern in overflow._COMPILED])
+    for name in ("_OLLAMA_PREFIX", "_LLAMACPP_PREFIX"):
+        monkeypatch.setattr(salvaging, name, Counting(getattr(salvaging, name)))
+    classify(text)
+    read_overflow(text)
+    salvage(text)
+    most = SEARCHED_HEAD + SEARCHED_TAIL + len("...")
+    assert 0 < sum(searched) <= most * (len(rules.RULES) + len(overflow._COMPILED) + 2)
+    assert max(searched) <= SEARCHED_HEAD
