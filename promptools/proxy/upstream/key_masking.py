@@ -10,6 +10,8 @@ import zlib
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from anyio.lowlevel import checkpoint
+
 from promptools.transport.driver.response_content import Decompressor, decompressor_for
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 MIN_KEY_LENGTH = 12
 """Minimum length of a key that is masked: dummies such as `EMPTY` or `lm-studio` are ordinary words."""
+MAX_DECOMPRESSED = 1 << 24
+"""Bytes of a compressed error; of one that has more, such as a gzip bomb, the rest is not sent."""
 _ENCODING_FIELDS = ("content-encoding", "content-length")
 
 
@@ -63,13 +67,16 @@ class MaskedStream:
         self._inner = inner
         self._key = key
         self._decompressor = decompressor
-        self._decompressed_any = False
+        self._decompressed = 0
+        """Bytes so far."""
         self._decoding_error = decoding_error
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         mask = KeyMask(self._key)
         async for raw in self._inner:
-            for piece in self._decompress(raw):
+            for number, piece in enumerate(self._decompress(raw)):
+                if number:
+                    await checkpoint()
                 yield mask.feed(piece)
         yield mask.held_back
 
@@ -79,10 +86,12 @@ class MaskedStream:
             return
         try:
             for piece in self._decompressor.feed(raw):
-                self._decompressed_any = True
+                self._decompressed += len(piece)
+                if self._decompressed > MAX_DECOMPRESSED:
+                    raise self._decoding_error(f"the error has more than {MAX_DECOMPRESSED:,} bytes when decompressed")
                 yield piece
         except zlib.error as error:
-            if self._decompressed_any:
+            if self._decompressed:
                 raise self._decoding_error(str(error)) from error
             self._decompressor = None  # it is not compressed as declared: forward it as it is
             yield raw

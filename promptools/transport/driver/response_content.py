@@ -11,6 +11,8 @@ import zlib
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from anyio.lowlevel import checkpoint
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
@@ -116,7 +118,9 @@ async def aiter_content(response: Any, library: HttpLibrary) -> AsyncGenerator[b
                 if inflate is None:
                     yield raw
                 else:
-                    for piece in inflate.feed(raw):
+                    for number, piece in enumerate(inflate.feed(raw)):
+                        if number:
+                            await checkpoint()  # a thousand pieces may come of one read: other tasks run between them
                         yield piece
     except zlib.error as error:
         raise library.module.DecodingError(str(error)) from error
