@@ -30,6 +30,7 @@ from promptools.exchange.effects import (
     Wait,
 )
 from promptools.exchange.observer import ExchangeEnd, ObservedAttempt, ObservedExchange, SentRequest
+from promptools.exchange.upstream.error_body import MAX_ERROR, introduces_reply
 from promptools.exchange.upstream.upstream_reply import is_stream
 from promptools.fallback import RetryPolicy
 from promptools.profiles.server_detection import server_root
@@ -49,8 +50,11 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[Effect, EffectResult, T]
 """A sub-generator of an exchange, run with `yield from`, that returns a `T`."""
 
-LARGE_REQUEST = 64 * 1024
-"""Bytes from which a request is prepared in a thread: about a hundred tools, some 15 ms of work if they are new."""
+LARGE_WORK = 32 * 1024
+"""Bytes of a request, or of a part of a reply, from which it is worked on in a thread.
+
+About fifty tools that are new, some 8 ms of work, or a hundred and fifty short calls in a reply, some 20 ms.
+"""
 MAX_CACHED_URLS = 256
 """Maximum number of URLs whose base, or other route, is cached."""
 _ROUTES = (
@@ -225,6 +229,19 @@ class ExchangeState:
             size += len(chunk)
         return b"".join(chunks)
 
+    def read_error(self) -> Steps[bytes]:
+        """Return the rest of the body of an error, up to the first chunk that exceeds `MAX_ERROR` bytes.
+
+        It is up to `max_reply` bytes if the model's text may be in them.
+        """
+        body = yield from self.read_all(MAX_ERROR)
+        limit = self.context.max_reply
+        if MAX_ERROR < len(body) <= limit and introduces_reply(body):
+            body += yield from self.read_all(limit - len(body))
+        if len(body) > MAX_ERROR:
+            yield from self.abandon()
+        return body
+
     def abandon(self) -> Steps[None]:
         """Close the open upstream request."""
         self.now = (yield Abandon()).at
@@ -234,9 +251,12 @@ class ExchangeState:
         if seconds > 0:
             yield from self._perform(Wait(seconds))
 
-    def compute(self, work: Callable[[], T]) -> Steps[T]:
-        """Call a function that only computes and return its result; for a large request in a `Compute` effect."""
-        if len(self.request.body) < LARGE_REQUEST:
+    def compute(self, work: Callable[[], T], size: int | None = None) -> Steps[T]:
+        """Call a function that only computes and return its result; if it has much to do, in a `Compute` effect.
+
+        `size` is how many bytes it works on; None: those of the request.
+        """
+        if (len(self.request.body) if size is None else size) < LARGE_WORK:
             return work()
         result = yield Compute(work)
         self.now = result.at

@@ -23,7 +23,7 @@ REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """An error body of any shape. `message` is complete, since it may hold the model's own text."""
+    """An error body of any shape. `message` may hold the model's own text, so it is complete, or `is_clipped`."""
 
     message: str
     type: str | None = None
@@ -33,6 +33,10 @@ class ErrorBody:
     prompt_tokens: int | None = None
     """The size of a prompt that exceeds the context; older llama.cpp has these numbers only in fields of their own."""
     context_tokens: int | None = None
+    is_clipped: bool = False
+    """Whether `message` is only the start of the server's."""
+    whole_message: str = field(default="", repr=False)
+    """The server's message where that one is clipped and all of it may be needed."""
 
     @property
     def status(self) -> int | None:

@@ -5,7 +5,7 @@ import json
 import pytest
 from scripted import WEATHER, Answer, call, play, reply
 
-from promptools.exchange.exchange_state import LARGE_REQUEST
+from promptools.exchange.exchange_state import LARGE_WORK
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -22,7 +22,7 @@ def test_a_small_request_is_prepared_at_once():
 def test_all_that_a_large_request_costs_is_left_to_the_shell():
     seen = play({**HELLO, "tools": tools(500, "d" * 200)}, [reply("hello")])
     assert seen.reply.content == "hello"
-    assert len(seen.sent[0].body) > LARGE_REQUEST
+    assert len(seen.sent[0].body) > LARGE_WORK
     assert seen.computed == 4  # read, prepared, written, encoded
 
 
@@ -34,7 +34,7 @@ def test_what_is_wrong_with_a_large_request_is_told_as_with_a_small_one():
 
 
 def test_a_large_body_that_is_no_json_goes_on_as_it_is():
-    body = b"{" * (LARGE_REQUEST + 1)
+    body = b"{" * (LARGE_WORK + 1)
     seen = play(body, [Answer(400, b"{}")])
     assert seen.sent[0].body == body
 

@@ -15,6 +15,7 @@ from upstream import chunk, completion, few_certificates
 
 from promptools import StreamParser
 from promptools.errors import UsageError
+from promptools.exchange.upstream.error_body import SHOWN_ERROR
 from promptools.profiles import Config
 from promptools.proxy import Proxy
 from promptools.transport import Session, intercept
@@ -59,6 +60,7 @@ ENDLESS = {
         True,
     ),
     "thoughts": (head(SSE), b"data: %b\n\n" % json.dumps(chunk({"reasoning": "Hm. " * 999})).encode() * 8, True),
+    "an error, compressed": (head(JSON, GZIP, status="500 Oops") + START, BLOCK, False),
     "an error": (head(JSON, status="500 Oops") + b'{"error": "', b"x" * 65536, False),
 }
 
@@ -179,7 +181,7 @@ def test_the_next_mode_is_not_asked_for_the_same(family):
     assert len(json.loads(text)["error"]["attempts"]) == 1
 
 
-PASSES = ["a gzip bomb", "a gzip bomb, streamed", "a body", "a line of an event", "a line that is no event", "an error"]
+PASSES = ["a gzip bomb", "a gzip bomb, streamed", "a body", "a line of an event", "a line that is no event"]
 
 
 @pytest.mark.parametrize("name", PASSES)
@@ -194,7 +196,20 @@ def test_what_passes_untouched_has_no_limit(family, name):
                 if size > 2 * FLAT:
                     break
         assert server.gone.wait(300)
-    assert answer.status_code == (500 if name == "an error" else 200)
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("name", ["an error", "an error, compressed"])
+@pytest.mark.parametrize("tools", [[], [TOOL]], ids=["plain", "tools"])
+def test_of_an_error_without_an_end_the_client_gets_the_start(family, name, colour, tools):
+    start, part, _ = ENDLESS[name]
+    with endless(start, part) as server, flat():
+        status, text = asked(family, colour, server.url, {**HELLO, "tools": tools})
+        assert server.gone.wait(300)
+    assert status == 500
+    assert "clipped by promptools" in text
+    assert len(text) < 2 * SHOWN_ERROR
 
 
 def test_headers_without_an_end_are_an_error(family):

@@ -29,7 +29,8 @@ from promptools.exchange.upstream.upstream_reply import ReplyDecoder, get_header
 from promptools.exchange.upstream.upstream_request import encode_request
 from promptools.modes.replies.reply_reader import MAX_TRAILING_SPACE
 from promptools.modes.replies.verdict import HARMONY_CALL, Verdict, judge_reply
-from promptools.parsing.events import Text
+from promptools.parsing.events import CallEnd, Reasoning, Text
+from promptools.types import Malformed
 from promptools.wire.chat_decoder import Envelope
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.parsing.events import Event
     from promptools.types import Reply
+    from promptools.wire.chat_decoder import Delta
 
 AttemptOutcome: TypeAlias = "Failure | dict[int, Verdict]"
 """The failure of the whole attempt, or the verdict on each choice; a choice that the server never sent is missing."""
@@ -68,6 +70,9 @@ class AttemptRunner:
         }
         self._number = len(state.attempts) + 1
         self._client_index = dict(enumerate(indices))
+        self._open_text = 0
+        self._text_size = 0
+        """Characters of the reply so far."""
         # the server counts its choices from 0, whatever their index is for the client
         self.decoder = ReplyDecoder(
             plan.request.stream,
@@ -89,12 +94,12 @@ class AttemptRunner:
         if isinstance(opened, Failed):
             return failure_of_connection(opened)
         if not 200 <= opened.status < 300:
-            body = yield from self._state.read_all()
+            body = yield from self._state.read_error()
             if not body and self._state.policy.seconds_left(self._state.now) == 0:
                 return Failure("timeout", f"the deadline passed before the text of an HTTP {opened.status} came")
-            return replace(
-                failure_of_status(opened, body, self._request.wire), context_limit=self._request.context_limit
-            )
+            classify = partial(failure_of_status, opened, body, self._request.wire)
+            failure = yield from self._state.compute(classify, len(body))
+            return replace(failure, context_limit=self._request.context_limit)
         self.decoder.streamed = is_stream(opened.headers, asked=self._plan.request.stream)
         broke = yield from self._read()
         self._state.notes.extend(f"the server's JSON was repaired: {fix}" for fix in self.decoder.fixes)
@@ -113,14 +118,15 @@ class AttemptRunner:
             chunk = yield from self._state.read()
             if isinstance(chunk, Failed):
                 return chunk
-            for delta in self.decoder.close() if chunk is None else self.decoder.feed(chunk):
-                index = self._client_index.get(delta.index or 0)
-                if index is not None:
-                    yield from self._send_events(index, self.readers[index].feed(delta), delta.logprobs)
-                if self.decoder.streamed and self._is_over():
-                    self._state.notes.append(OVER_NOTE)
-                    yield from self._state.abandon()
-                    return None
+            size = self.decoder.bytes_to_decode(chunk)
+            work = partial(self._advance, chunk)
+            data = yield from self._state.compute(work, size + self._open_text if size else 0)
+            if data:
+                yield from self._state.emit(data, self.head)
+            if chunk is not None and self.decoder.streamed and self._is_over():
+                self._state.notes.append(OVER_NOTE)
+                yield from self._state.abandon()
+                return None
             if chunk is None:
                 return None
             if (
@@ -135,10 +141,30 @@ class AttemptRunner:
             if self.decoder.done:  # the server may keep the connection open: do not wait for it to close
                 return None
 
-    def _send_events(self, index: int, events: list[Event], logprobs: Any = None) -> Steps[None]:
-        data = self._writer.add_events(index, events, self.decoder.envelope, logprobs)
-        if data:
-            yield from self._state.emit(data, self.head)
+    def _advance(self, chunk: bytes | None) -> bytes:
+        """Read the next chunk, or the end of the body; return what may be sent to the client now."""
+        data: list[bytes] = []
+        for delta in self.decoder.close() if chunk is None else self.decoder.feed(chunk):
+            index = self._client_index.get(delta.index or 0)
+            if index is None:
+                continue
+            events = self.readers[index].feed(delta)
+            self._count_open_text(delta, events)
+            data.append(self._add_events(index, events, delta.logprobs))
+            if self.decoder.streamed and self._is_over():
+                break
+        return b"".join(data)
+
+    def _count_open_text(self, delta: Delta, events: list[Event]) -> None:
+        """Count the characters since the last text or whole call: what follows may have all of them read again."""
+        arguments = sum(len(call.arguments) for call in delta.tool_calls)
+        self._open_text += len(delta.content) + arguments
+        self._text_size += len(delta.content) + len(delta.reasoning) + arguments
+        if events and isinstance(events[-1], (Text, Reasoning, CallEnd, Malformed)):
+            self._open_text = 0
+
+    def _add_events(self, index: int, events: list[Event], logprobs: Any = None) -> bytes:
+        return self._writer.add_events(index, events, self.decoder.envelope, logprobs)
 
     def _is_over(self) -> bool:
         """Whether every choice has ended, or continues with nothing but white space after a call."""
@@ -159,7 +185,9 @@ class AttemptRunner:
             return failure_of_connection(broke, opened, self._partial_reply)
         if decoder.server_error:
             yield from self._flush_text()
-            return failure_of_error(decoder.server_error, opened, decoder.body, self._partial_reply, decoder.wire)
+            error, partial_reply = decoder.server_error, self._partial_reply
+            classify = partial(failure_of_error, error, opened, decoder.body, partial_reply, decoder.wire)
+            return (yield from self._state.compute(classify, len(error.message)))
         if decoder.limit_error:
             yield from self._flush_text()
             return Failure("too_large", decoder.limit_error, opened=opened, partial_reply=self._partial_reply)
@@ -172,16 +200,25 @@ class AttemptRunner:
             # a server that streams although no stream was requested
             why = "the stream ended without a finish reason"
             return Failure("cut", why, opened=opened, partial_reply=self._partial_reply)
+        verdicts, data = yield from self._state.compute(self._close_choices, self._text_size)
+        if data:
+            yield from self._state.emit(data, self.head)
+        return verdicts
+
+    def _close_choices(self) -> tuple[dict[int, Verdict], bytes]:
+        """Judge each choice at the end of the reply; return the verdicts, and what may be sent to the client now."""
+        decoder = self.decoder
         verdicts: dict[int, Verdict] = {}
+        data: list[bytes] = []
         for sent, index in self._received_choices().items():
             finish = final_finish_reason(
                 decoder.finish_reasons.get(sent), self.readers[index], self._plan.request, ended=decoder.ended
             )
             rest = self.readers[index].close(finish)
             if finish is not None or self._writer.committed(index):  # after a cut, the rest may be half a tag
-                yield from self._send_events(index, rest)
+                data.append(self._add_events(index, rest))
             verdicts[index] = self._verify(sent, index)
-        return verdicts
+        return verdicts, b"".join(data)
 
     @property
     def _partial_reply(self) -> Reply:
@@ -201,7 +238,9 @@ class AttemptRunner:
         """Send the text that was held when the stream broke, for choices past their commit point; drop calls."""
         for index, reader in self.readers.items():
             if self._writer.committed(index):
-                yield from self._send_events(index, [event for event in reader.close(None) if isinstance(event, Text)])
+                data = self._add_events(index, [event for event in reader.close(None) if isinstance(event, Text)])
+                if data:
+                    yield from self._state.emit(data, self.head)
 
     def _verify(self, server_index: int, index: int) -> Verdict:
         reader, decoder = self.readers[index], self.decoder

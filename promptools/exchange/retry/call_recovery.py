@@ -17,11 +17,17 @@ from promptools.wire.chat_decoder import Delta
 if TYPE_CHECKING:
     from promptools.exchange.retry.attempt_plan import AttemptPlan
     from promptools.exchange.upstream.failure import Failure
+    from promptools.fallback import Salvage
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.types import NewId, Tool
 
 RECOVERED_NOTE = "the call was read out of the server's error text"
 RECOVERED_TEXT_NOTE = "the answer is what the model wrote, as far as the server's error text has it"
+
+MAX_VALUES = 300_000
+"""The most commas and opening brackets of a long text that calls are read from."""
+_SLICE = 1 << 16
+"""Characters that are parsed at a time: a search in all of a long text would hold the interpreter."""
 
 
 def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply | None:
@@ -30,8 +36,8 @@ def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply |
     None unless every call in the text is valid and the whole reply is what the request asked for.
     """
     forbidden = plan.request.choice.kind == "none" or not plan.request.takes_calls
-    text = salvage(failure.text) if "salvage" in REMEDIES[failure.kind] and not forbidden else None
-    if text is None:
+    text = None if forbidden else _salvaged(failure)
+    if text is None or _holds_interpreter(text.text):
         return None
     if text.kind == "arguments":
         call = _infer_call(plan.request, text.text, new_id)
@@ -57,22 +63,37 @@ def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
 
     The failure is as bad as before, so other attempts are made first: an error holds only a part of a reply.
     """
-    text = salvage(failure.text) if "salvage" in REMEDIES[failure.kind] and not plan.request.takes_calls else None
+    text = None if plan.request.takes_calls else _salvaged(failure)
     if text is None or not text.text.strip():
         return failure
     part = failure.partial_reply or Reply()
-    read = _parse_reply(plan, text.text, str) if text.kind == "reply" else Reply(content=text.text)
+    is_read = text.kind == "reply" and not _holds_interpreter(text.text)
+    read = _parse_reply(plan, text.text, str) if is_read else Reply(content=text.text)
     content = read.content if read.content.strip() else text.text
     reasoning = part.reasoning + read.reasoning
     reply = Reply(content=content, reasoning=reasoning, finish_reason="stop").with_trace(notes=(RECOVERED_TEXT_NOTE,))
     return replace(failure, verdict=Verdict("swallowed", reply, failure.why, retry_elsewhere=True))
 
 
+def _salvaged(failure: Failure) -> Salvage | None:
+    """Return what the error's text still holds of the model's text; all of it, though the error itself was clipped."""
+    if "salvage" not in REMEDIES[failure.kind]:
+        return None
+    error = failure.server_error
+    return salvage(error.whole_message if error is not None and error.is_clipped else failure.text)
+
+
+def _holds_interpreter(text: str) -> bool:
+    """Whether `json` would hold the interpreter for more than some 50 ms: it does so in whatever thread it runs."""
+    return sum(map(text.count, ",[{")) > MAX_VALUES
+
+
 def _parse_reply(plan: AttemptPlan, text: str, new_id: NewId) -> Reply:
     """Parse reply text with the reader of the plan's mode."""
     mode = get_mode(plan.mode)
     reader = mode.reader(plan.request, mode.prepare(plan.request), new_id)
-    reader.feed(Delta(content=text))
+    for start in range(0, len(text), _SLICE):
+        reader.feed(Delta(content=text[start : start + _SLICE]))
     reader.close("stop")
     return reader.reply
 

@@ -89,7 +89,9 @@ class RetryLoop:
         report = _trace_report(self.traced_replies(), request) if request.options.trace else None
         comment = f"promptools mode={self.mode} attempts={sends}" + (f" unfit={unfit}" if unfit else "")
         phases = self._state.phases(whole=not request.stream)
-        data = self._writer.end(Summary(self._state.usage, report, comment, self._state.seconds, phases))
+        summary = Summary(self._state.usage, report, comment, self._state.seconds, phases)
+        size = sum(map(_size, self.replies.values()))
+        data = yield from self._state.compute(partial(self._writer.end, summary), size)
         yield from self._state.emit(data, self._attempt.head)
 
     def serve(self, plan: AttemptPlan, indices: Sequence[int], failure: Failure | None = None) -> Steps[Failure | None]:
@@ -185,7 +187,8 @@ class RetryLoop:
         if failure.kind in _LOST_KINDS and failure.server_error and self.lost_to_server is None:
             self.lost_to_server = failure
         if len(indices) == 1 and not self._writer.has_open_call(indices[0]):
-            reply = recover_calls(plan, failure, self._state.context.new_id)
+            recover = partial(recover_calls, plan, failure, self._state.context.new_id)
+            reply = yield from self._state.compute(recover, failure.size)
             if reply:
                 self._state.note_remedy(failure, reply.trace.notes[-1])
                 yield from self._finish_choice(indices[0], reply, valid=True)
@@ -195,7 +198,7 @@ class RetryLoop:
             self._state.note_remedy(failure, "too much has gone to the client to begin again")
             yield from self._finish_with_failed(plan.request, indices, failure)
             return False
-        failure = recover_text(plan, failure)
+        failure = yield from self._state.compute(partial(recover_text, plan, failure), failure.size)
         if self._may_show(failure, plan.request):
             self._last_presentable |= {index: failure for index in indices if not self._is_worse(index, failure)}
         remedy = plan.plan_next(failure, self._state.now)
@@ -258,9 +261,15 @@ class RetryLoop:
         tail = attempt.decoder.last_extra if attempt else {}
         finish = finish_reason(reply)
         self.replies[index] = reply if reply.finish_reason == finish else replace(reply, finish_reason=finish)
-        data = self._writer.finish(index, reply, envelope, tail, valid=valid)
+        work = partial(self._writer.finish, index, reply, envelope, tail, valid=valid)
+        data = yield from self._state.compute(work, _size(reply))
         if data and attempt:
             yield from self._state.emit(data, attempt.head)
+
+
+def _size(reply: Reply) -> int:
+    """Return how many characters of a reply are written."""
+    return len(reply.content) + len(reply.reasoning) + sum(len(call.arguments_json) for call in reply.calls)
 
 
 def is_retried_by_sdk(failure: Failure) -> bool:

@@ -140,9 +140,9 @@ def _fetch(state: ExchangeState, asked: TemplateRequest, request: ToolRequest) -
         failure = failure_of_connection(answer)
         return failure if state.policy.seconds_left(state.now) == 0 else replace(failure, kind="no_raw")
     if isinstance(answer, Opened):
-        failure = failure_of_status(answer, (yield from state.read_all()), request.profile.raw or "completions")
+        failure = failure_of_status(answer, (yield from state.read_error()), request.profile.raw or "completions")
         return replace(failure, kind="no_raw") if failure.kind == "refused" else failure
-    return (yield from state.compute(partial(_parse_json, answer)))
+    return (yield from state.compute(partial(_parse_json, answer), max(len(answer), len(state.request.body))))
 
 
 def _parse_json(data: bytes) -> Any:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from promptools.errors import clip
+from promptools.exchange.downstream.response_writer import DIGEST_FIELDS
+from promptools.exchange.effects import Head
+from promptools.exchange.upstream.error_body import MAX_ERROR, clip_error, quoting_message
 from promptools.fallback import FailureKind, Overflow, classify, read_overflow
 from promptools.wire.chat_decoder import ErrorBody, error_of
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 OLLAMA_APIS: frozenset[Api] = frozenset({"ollama", "generate"})
 """Ollama's own APIs, whose errors are a plain string."""
 _RAW_APIS: frozenset[Api] = frozenset({"completions", "llamacpp", "generate"})
+_BODY_FIELDS = frozenset({"content-length", "etag", *DIGEST_FIELDS})
+"""Header fields that are wrong for a clipped body."""
 _UNSUPPORTED_STATUSES = frozenset({400, 404, 405, 415, 422, 501})
 
 
@@ -31,10 +36,10 @@ class Failure:
     why: str
     """One line for the trace."""
     text: str = ""
-    """The server's full error text."""
+    """The server's error text: all of it, unless the error is clipped."""
     opened: Opened | None = None
     body: bytes = b""
-    """The server's error response, unchanged; of an error in a stream its JSON."""
+    """The server's error response, unchanged or clipped; of an error in a stream its JSON."""
     server_error: ErrorBody | None = None
     """The error that the server reported, under any HTTP status."""
     wire: Api = "chat"
@@ -58,6 +63,11 @@ class Failure:
         return self.opened.status if self.opened else None
 
     @property
+    def size(self) -> int:
+        """How many characters of its text there are to be read."""
+        return len(self.text) + (len(self.server_error.whole_message) if self.server_error else 0)
+
+    @property
     def error_status(self) -> int | None:
         """The status that tells the client of the server's error; None if the server reported none.
 
@@ -74,13 +84,17 @@ class Failure:
 
 
 def failure_of_status(opened: Opened, body: bytes, wire: Api = "chat") -> Failure:
-    """Return the failure for a response whose HTTP status is an error."""
+    """Return the failure for a response whose HTTP status is an error; a body over `MAX_ERROR` bytes is clipped."""
+    whole, is_clipped = "", len(body) > MAX_ERROR
+    if is_clipped:
+        whole, body = quoting_message(body.decode("utf-8", "replace")), clip_error(body)
     text = body.decode("utf-8", "replace")
     try:
         problem = error_of(json.loads(text))
     except (ValueError, RecursionError):
         problem = None
-    return failure_of_error(problem or ErrorBody(text), opened, body, wire=wire)
+    problem = replace(problem or ErrorBody(text), is_clipped=is_clipped, whole_message=whole)
+    return failure_of_error(problem, opened, body, wire=wire)
 
 
 def failure_of_error(
@@ -109,6 +123,13 @@ def failure_of_error(
         partial_reply=partial_reply,
         overflow=overflow,
     )
+
+
+def head_of_error(opened: Opened, failure: Failure) -> Head:
+    """Return the head of the server's error, for its body as it was read."""
+    error = failure.server_error
+    dropped = _BODY_FIELDS if error is not None and error.is_clipped else ()
+    return Head(opened.status, tuple(pair for pair in opened.headers if pair[0].lower() not in dropped))
 
 
 def failure_of_connection(failed: Failed, opened: Opened | None = None, partial_reply: Reply | None = None) -> Failure:

@@ -18,14 +18,20 @@ smaller.
 from __future__ import annotations
 
 import re
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from promptools.exchange.downstream.response_writer import DIGEST_FIELDS
 from promptools.exchange.effects import Failed, Head, Opened
 from promptools.exchange.exchange_state import Heartbeat
 from promptools.exchange.retry.attempt import CALL_FINISH_REASONS
-from promptools.exchange.upstream.failure import Failure, failure_of_connection, failure_of_error, failure_of_status
+from promptools.exchange.upstream.failure import (
+    Failure,
+    failure_of_connection,
+    failure_of_error,
+    failure_of_status,
+    head_of_error,
+)
 from promptools.exchange.upstream.stream_end import StreamEndDetector
 from promptools.exchange.upstream.upstream_reply import ReplyDecoder, get_header, is_stream
 from promptools.modes.replies.verdict import HARMONY_CALL, MAX_EMPTY_TOKENS
@@ -234,13 +240,15 @@ def _forward_error(
     state: ExchangeState, opened: Opened, head: Head, monitor: PassthroughMonitor
 ) -> Steps[Failure | None]:
     """Forward an error response, unless a retry may help."""
-    error_body = yield from state.read_all(MAX_HELD)
-    error = failure_of_status(opened, error_body, monitor.wire)
+    if get_header(opened.headers, "content-encoding"):  # it was not decoded: what it says cannot be read
+        while isinstance(chunk := (yield from state.read()), bytes):
+            yield from state.emit(chunk, lambda: head)
+        return None
+    body = yield from state.read_error()
+    error = yield from state.compute(partial(failure_of_status, opened, body, monitor.wire), len(body))
     if error.kind in RETRIED_KINDS:
         return error
-    yield from state.emit(error_body, lambda: head)
-    while len(error_body) > MAX_HELD and isinstance(chunk := (yield from state.read()), bytes):
-        yield from state.emit(chunk, lambda: head)
+    yield from state.emit(error.body, lambda: head_of_error(opened, error))
     return None
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from promptools.exchange.downstream.response_writer import encode_json
+from promptools.exchange.upstream.error_body import MAX_ERROR, clip_reported_error, quoting_message
 from promptools.wire import chat_decoder
 from promptools.wire.chat_decoder import Delta, Envelope, ErrorBody
 from promptools.wire.json_types import as_count
@@ -118,6 +120,10 @@ class ReplyDecoder:
     """Splits a stream into events, or into lines; made for the first bytes."""
     _body_chunks: list[bytes] = field(default_factory=list[bytes])
     _envelope_read: bool = False
+    _is_clipped: bool = False
+    """Whether the error is longer than what is kept of it."""
+    _whole_error: str = ""
+    """Its whole message, if the model's text may be in it."""
     _buffered: int = 0
     """How much of the limit is used."""
     _usage_by_choice: dict[int | None, dict[str, Any]] = field(default_factory=dict[int | None, dict[str, Any]])
@@ -132,6 +138,14 @@ class ReplyDecoder:
     def ended(self) -> bool:
         """Whether the reply is whole, even without a finish reason; of one that is not streamed its body is."""
         return self.done or not self.streamed
+
+    def bytes_to_decode(self, data: bytes | None) -> int:
+        """Return how many bytes are decoded with this piece of the body, or at its end (None); the others wait."""
+        if not self.streamed:
+            return self._buffered if data is None else 0
+        if data is not None and b"\n" not in data and b"\r" not in data:
+            return 0
+        return len(data or b"") + (0 if self._splitter is None else self._splitter.buffered)
 
     def feed(self, data: bytes) -> list[Delta]:
         """Return the deltas that `data` completes."""
@@ -155,6 +169,8 @@ class ReplyDecoder:
         if self.streamed:
             return [delta for event in self._split(None) for delta in self._decode_event(event)]
         bodies = self._parse_json(self.body.decode("utf-8", "replace"))
+        if self._is_clipped:
+            self._body_chunks = [encode_json(bodies[0])]
         if len(bodies) != 1:
             self.decode_error = "the reply is not JSON"
             return []
@@ -194,6 +210,9 @@ class ReplyDecoder:
         return bodies
 
     def _parse_json(self, text: str) -> list[Any]:
+        if len(text) > MAX_ERROR and (error := clip_reported_error(text)) is not None:
+            self._is_clipped, self._whole_error = True, quoting_message(text)
+            return [error]
         try:
             decoded = decode_json(text)
         except ValueError:
@@ -243,7 +262,8 @@ class ReplyDecoder:
         """Record errors, usage and finish reasons; return the deltas that belong to choices."""
         for delta in deltas:
             if delta.error:
-                self.server_error = delta.error
+                error, is_clipped = delta.error, self._is_clipped
+                self.server_error = replace(error, is_clipped=is_clipped, whole_message=self._whole_error)
                 return []
             if delta.usage is not None:
                 self._usage_by_choice[delta.index] = delta.usage

@@ -51,7 +51,7 @@ def _relay(served: ServedRequest, opened: Opened | Failed, *, streamed: bool) ->
     if isinstance(opened, Failed):
         return failure_of_connection(opened)
     if not 200 <= opened.status < 300:
-        return failure_of_status(opened, (yield from state.read_all()))
+        return failure_of_status(opened, (yield from state.read_error()))
     reader = _RawReply(served, ReplyDecoder(is_stream(opened.headers, asked=streamed), "completions"))
     head = Head(opened.status, (("content-type", NDJSON),) if streamed else JSON)
     decoder, failed = reader.decoder, None

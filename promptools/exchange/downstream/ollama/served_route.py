@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.exchange.downstream.error_responses import run_route
@@ -61,12 +62,13 @@ class ServedRequest:
                 raise opened.error
             yield from self.emit({"error": f"no answer from the server ({opened.kind}: {opened.text})"}, 502)
             return None
-        answer = yield from state.read_all()
         if not 200 <= opened.status < 300:
+            answer = yield from state.read_error()
             error = state.client_api.encode_server_error(failure_of_status(opened, answer))
             yield from state.emit(error, lambda: Head(opened.status if opened.status >= 400 else 502, JSON))
             return None
-        reply = parse_json(answer)
+        answer = yield from state.read_all()
+        reply = yield from state.compute(partial(parse_json, answer), len(answer))
         if not isinstance(reply.get("data"), list):
             yield from self.emit({"error": f"the server's response to /{path} is not that of OpenAI's API"}, 502)
             return None

@@ -5,6 +5,7 @@ What it returns is a part of the conversation in a form that only its maker can 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import without_credentials
@@ -12,13 +13,14 @@ from promptools.exchange.downstream.error_responses import run_route
 from promptools.exchange.downstream.response_writer import encode_json
 from promptools.exchange.effects import Failed, Head
 from promptools.exchange.exchange_state import ExchangeState
-from promptools.exchange.upstream.failure import failure_of_status
+from promptools.exchange.upstream.failure import failure_of_status, head_of_error
 from promptools.wire.chat_decoder import error_of
 from promptools.wire.json_types import as_object, as_text
 from promptools.wire.lenient_json import parse_json
 
 if TYPE_CHECKING:
     from promptools.exchange.context import ClientRequest, Context
+    from promptools.exchange.effects import Opened
     from promptools.exchange.exchange_state import Steps
     from promptools.exchange.runner import Exchange
 
@@ -46,17 +48,29 @@ def _pass_on(state: ExchangeState) -> Steps[None]:
     if isinstance(opened, Failed):
         assert opened.error is not None, opened
         raise opened.error
+    if not 200 <= opened.status < 300:
+        yield from _pass_error(state, opened)
+        return
     pieces: list[bytes] = []
     while isinstance(piece := (yield from state.read()), bytes):
         pieces.append(piece)
     if isinstance(piece, Failed) and piece.error is not None:
         raise piece.error
     answer = b"".join(pieces)
-    failure, parsed = failure_of_status(opened, answer), _parse(answer)
-    if opened.status in _ABSENT_STATUSES or (opened.status == 200 and (not parsed or error_of(parsed))):
+    parsed = yield from state.compute(partial(_parse, answer), len(answer))
+    if opened.status == 200 and (not parsed or error_of(parsed)):
+        failure = failure_of_status(opened, answer)
         yield from _respond_absent(state, f"HTTP {opened.status}: {without_credentials(failure.why)}")
     else:
         yield from state.emit(answer, lambda: Head(opened.status, opened.headers))
+
+
+def _pass_error(state: ExchangeState, opened: Opened) -> Steps[None]:
+    failure = failure_of_status(opened, (yield from state.read_error()))
+    if opened.status in _ABSENT_STATUSES:
+        yield from _respond_absent(state, f"HTTP {opened.status}: {without_credentials(failure.why)}")
+        return
+    yield from state.emit(failure.body, lambda: head_of_error(opened, failure))
 
 
 def _respond_absent(state: ExchangeState, reason: str) -> Steps[None]:
