@@ -31,6 +31,7 @@ GROUPS = {
     "real": "real",
     "raw_mode": "raw_mode",
     "proxy": "proxy",
+    "slices": "slices",
     "batch": "batch",
     "scale": "scale.measuring",
 }

@@ -8,6 +8,7 @@ import json
 import logging
 import signal
 import socket
+import sys
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
@@ -241,6 +242,7 @@ def _serve(proxy: Proxy, listener: socket.socket, *, drain_seconds: float = 30.0
     raise_descriptor_limit()
     gc.freeze()  # what has been loaded stays: no collection looks at it again
     gc.set_threshold(10_000, 20, 20)  # requests leave no cycles, but at the default of 700 each one pays a collection
+    sys.setswitchinterval(0.001)  # a thread that computes keeps the event loop waiting for so long, at each read
     ProxyServer(proxy, drain_seconds=drain_seconds).run(sockets=[listener])
 
 
