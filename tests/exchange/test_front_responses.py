@@ -835,6 +835,47 @@ def test_the_store_is_bounded_by_size():
     assert store.get("me", "resp_big") is None
 
 
+def stored(number, text="x"):
+    return {"id": f"resp_{number}", "output": [{"id": f"msg_{number}", "text": text}]}
+
+
+def test_nobody_s_responses_make_room_for_another_s():
+    store = ResponseStore(max_responses=3, max_bytes=4000)
+    for number in range(3):
+        store.put("a", stored(number), (), None)
+    for number in range(50):
+        store.put("b", stored(number, "x" * 500), (), None)
+    assert [store.get("a", f"resp_{number}") is not None for number in range(3)] == [True] * 3
+    assert store.get("b", "resp_49") is not None
+    assert store.get("b", "resp_0") is None
+    assert len(store) <= 6
+
+
+def test_beyond_the_total_the_owner_that_takes_most_gives_way():
+    store = ResponseStore(max_total=32_000)
+    store.put("small", stored(0), (), None)
+    for number in range(20):
+        store.put("large", stored(number, "x" * 1000), (), None)
+    for number in range(20):
+        store.put(f"made up {number}", stored(number, "x" * 600), (), None)
+    assert store.get("small", "resp_0") is not None
+    assert store.find_item("small", "msg_0") is not None
+    assert store.get("large", "resp_0") is None
+    for owner in ("small", "large"):
+        for number in range(20):
+            store.delete(owner, f"resp_{number}")
+    assert store.get("large", "resp_19") is None
+
+
+@pytest.mark.parametrize("first", ["authorization", "x-api-key", "api-key", "x-goog-api-key", "X-Goog-Api-Key"])
+def test_a_key_is_the_same_owner_in_whatever_field(first):
+    def owner(name, key="k"):
+        return owner_of(((name, f"Bearer {key}" if name == "authorization" else key), ("accept", "*/*")))
+
+    assert owner(first) == owner("authorization")
+    assert owner(first) not in {owner(first, "other"), owner_of(())}
+
+
 def test_the_owner_is_no_readable_key():
     assert "secret" not in owner_of((("Authorization", "Bearer secret"),))
     assert json.dumps(owner_of(())) != json.dumps(owner_of((("x-api-key", "a"),)))

@@ -3,6 +3,7 @@
 import asyncio
 from urllib.parse import urlsplit
 
+import httpx
 import openai
 import pytest
 from openai.resources.responses import Responses
@@ -12,6 +13,7 @@ from upstream import Answer, chunk, completion, running, sse
 import promptools
 from promptools.profiles import Config
 from promptools.proxy import Proxy
+from promptools.proxy.admission.api_keys import ApiKey
 from promptools.transport import installed_library
 from promptools.transport.endpoints import OPENAI_ENDPOINTS, find_endpoint
 
@@ -250,3 +252,59 @@ def test_which_requests_are_intercepted(method, url, intercepted):
     parts = urlsplit(url)
     endpoint = find_endpoint(OPENAI_ENDPOINTS, method, parts.path, parts.hostname)
     assert (endpoint is not None) == intercepted
+
+
+KEY_HEADERS = {
+    "authorization": "Bearer {}",
+    "x-api-key": "{}",
+    "api-key": "{}",
+    "x-goog-api-key": "{}",
+}
+
+
+def header(field, key):
+    return {field: KEY_HEADERS[field].format(key)}
+
+
+@pytest.mark.parametrize("keys", [(), ("key-a", "key-b")], ids=["the clients' own keys", "keys of the proxy"])
+@pytest.mark.parametrize("field", KEY_HEADERS)
+def test_a_stored_response_belongs_to_its_key_in_whatever_field_it_came(server, keys, field):
+    with serving(Proxy(base_url=server.url, config=Config(), detect=False, api_keys=keys)) as port:
+        url = f"http://127.0.0.1:{port}/v1/responses"
+
+        def status(key_field, key, **body):
+            headers = header(key_field, key)
+            if body:
+                return httpx.post(url, json={"model": "m", "input": "hi", **body}, headers=headers).status_code
+            return httpx.get(f"{url}/{made['id']}", headers=headers).status_code
+
+        server.play(completion("of a"), completion("more of a"))
+        made = httpx.post(url, json={"model": "m", "input": "hi"}, headers=header(field, "key-a")).json()
+        assert [status(one, "key-a") for one in KEY_HEADERS] == [200] * len(KEY_HEADERS)
+        assert [status(one, "key-b") for one in KEY_HEADERS] == [404] * len(KEY_HEADERS)
+        assert status(field, "key-b", previous_response_id=made["id"]) == 400
+        assert httpx.delete(f"{url}/{made['id']}", headers=header(field, "key-b")).status_code == 404
+        assert status(field, "key-a", previous_response_id=made["id"]) == 200
+
+
+def test_what_is_no_key_of_the_proxy_changes_no_owner(server):
+    """The key that opened the proxy decides, not another field beside it that names someone else's."""
+    with serving(Proxy(base_url=server.url, config=Config(), detect=False, api_keys=["key-a", "key-b"])) as port:
+        url = f"http://127.0.0.1:{port}/v1/responses"
+        server.play(completion("of a"))
+        made = httpx.post(url, json={"model": "m", "input": "hi"}, headers=header("x-api-key", "key-a")).json()
+        beside = {**header("authorization", "anything"), **header("x-goog-api-key", "key-a")}
+        assert httpx.get(f"{url}/{made['id']}", headers=beside).status_code == 200
+
+
+def test_a_name_keeps_its_responses_while_its_key_is_replaced(server):
+    keys = [ApiKey("old-key", "web"), ApiKey("new-key", "web"), ApiKey("ci-key", "ci")]
+    with serving(Proxy(base_url=server.url, config=Config(), detect=False, api_keys=keys)) as port:
+        url = f"http://127.0.0.1:{port}/v1/responses"
+        server.play(completion("of web"))
+        made = httpx.post(url, json={"model": "m", "input": "hi"}, headers=header("x-api-key", "old-key")).json()
+        got = [
+            httpx.get(f"{url}/{made['id']}", headers=header("x-api-key", key)).status_code
+            for key in ("new-key", "ci-key")
+        ]
+        assert got == [200, 404]

@@ -126,6 +126,21 @@ def test_a_response_is_continued_read_and_deleted_on_another_proxy(server, redis
 
 
 @real
+def test_an_owner_s_oldest_responses_are_deleted_and_nobody_else_s(server, redis):
+    server.play(*(completion(f"number {number}") for number in range(6)))
+    with two(server, redis.url, api_keys=["k", "other"]) as ((maker, _), (one, other)):
+        kept = respond(one, "of another", "other").json()["id"]
+        made = [respond(one, "hello").json()["id"]]
+        maker._shared.responses.max_bytes = 2 * len(get(one, made[0]).text) + 1000  # two, and not three
+        made += [respond(one, "hello").json()["id"] for _ in range(3)]
+        assert [get(other, response).status_code for response in made] == [404, 404, 200, 200]
+        assert get(other, kept, "other").status_code == 200
+        assert get(one, made[-1], method="DELETE").status_code == 200
+        fifth = respond(one, "hello").json()["id"]
+        assert [get(other, response).status_code for response in (made[2], fifth)] == [200, 200]
+
+
+@real
 def test_reasoning_of_a_failed_attempt_is_shared_as_its_id_alone(server, redis):
     def thought(text):
         return chunk({"reasoning_content": text})

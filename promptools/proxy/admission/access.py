@@ -11,20 +11,22 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING
 
 from promptools.errors import UsageError, clip
+from promptools.exchange.downstream.responses.response_store import owner_of, owner_of_keys
+from promptools.masking import KEY_FIELDS as _KEY_FIELDS
+from promptools.masking import key_in
 from promptools.proxy.asgi import RefusedError
 
 if TYPE_CHECKING:
     from promptools.proxy.admission.api_keys import ApiKey
     from promptools.proxy.asgi import Scope
 
-KEY_FIELDS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
+KEY_FIELDS = frozenset(name.encode("ascii") for name in _KEY_FIELDS)
 """Header fields that carry an API key, of the proxy or of the server."""
 ANY_HOST = "*"
 
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{0,5})?")
 _KEY = re.compile(r"[!-~]+")
 _PORT = re.compile(r":[0-9]+$")
-_BEARER = b"bearer "
 
 
 class AccessControl:
@@ -69,7 +71,19 @@ class AccessControl:
 
     def key_name(self, scope: Scope) -> str:
         """Return the name of the key that a request carries; empty if it has none."""
-        return self._find_key(scope) or ""
+        return (self._find_key(scope) or (b"", ""))[1]
+
+    def owner(self, scope: Scope) -> str:
+        """Return whom the responses that a request stores belong to: the key that was checked, or its name.
+
+        A name keeps its responses while its key is replaced. A proxy without keys checks none: there it is the client's
+        own keys, which the server may check, and all requests without one have the same owner.
+        """
+        found = self._find_key(scope)
+        if found is None:
+            return owner_of((*((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]),))
+        digest, name = found
+        return owner_of_keys([f"name {name}" if name else f"sha256 {digest.hex()}"])
 
     def _check_names(self, scope: Scope, name: str) -> None:
         """Raise `RefusedError` for a request that a web page may have made from a user's browser."""
@@ -87,14 +101,14 @@ class AccessControl:
             )
             raise RefusedError(403, message, code="host_not_allowed")
 
-    def _find_key(self, scope: Scope) -> str | None:
-        """Return the name of the key that a request carries, empty for one without a name; None if none is valid.
+    def _find_key(self, scope: Scope) -> tuple[bytes, str] | None:
+        """Return digest and name of the key that a request carries; None if none is valid.
 
         Every key is compared, and in constant time. Of several valid keys one with a name counts.
         """
         digests = [_digest(_key_in(name, value)) for name, value in scope["headers"] if name.lower() in KEY_FIELDS]
-        same = [(hmac.compare_digest(digest, key), name) for digest in digests for key, name in self._keys]
-        return max((name for equal, name in same if equal), default=None)
+        same = [(hmac.compare_digest(digest, key), (key, name)) for digest in digests for key, name in self._keys]
+        return max((found for equal, found in same if equal), key=lambda found: (found[1], found[0]), default=None)
 
     def _accepts_name(self, name: str) -> bool:
         return ANY_HOST in self._hosts or name in self._hosts or is_loopback(name)
@@ -140,9 +154,7 @@ def _local_address(scope: Scope) -> str:
 
 
 def _key_in(name: bytes, value: bytes) -> bytes:
-    value = value.strip()
-    bearer = name.lower() == b"authorization" and value[: len(_BEARER)].lower() == _BEARER
-    return value[len(_BEARER) :].strip() if bearer else value
+    return key_in(name.decode("latin-1"), value.decode("latin-1")).encode("latin-1")
 
 
 def _digest(key: bytes) -> bytes:

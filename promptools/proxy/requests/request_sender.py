@@ -10,7 +10,6 @@ from anyio.lowlevel import checkpoint
 
 from promptools.errors import without_credentials
 from promptools.exchange import Request
-from promptools.exchange.downstream.responses.response_store import owner_of
 from promptools.exchange.downstream.responses.responses_api import RESPONSES_API
 from promptools.log import log
 from promptools.proxy.asgi import (
@@ -112,7 +111,7 @@ class RequestSender:
         request = Request(incoming.method, incoming.url, decode_fields(fields), content)
         route = None if router is None else partial(router.exchange_route, request, endpoint)
         failover, at = (None, None) if router is None else (router.failover, router.failover.started_at)
-        owner = owner_of(decode_fields(incoming.scope["headers"])) if endpoint.api is RESPONSES_API else ""
+        owner = served.access.owner(incoming.scope) if endpoint.api is RESPONSES_API else ""
         if owner and self._shared is not None:
             await self._shared.responses.fetch(owner, request.url.partition("?")[0], content)
             send = self._shared.responses.writing(send)

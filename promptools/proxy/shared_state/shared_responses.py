@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from promptools.exchange.downstream.responses.response_store import MAX_BYTES
 from promptools.exchange.downstream.responses.stored_responses import STORED_ROUTE
 from promptools.wire.json_types import as_object, as_text
 
@@ -28,14 +29,49 @@ _RESPONSE = "promptools:response:"
 _DELETED = "promptools:deleted:"
 _ITEM = "promptools:item:"
 _REFERENCE = "item_reference"
+_TIMES = "promptools:owned:times:"
+_SIZES = "promptools:owned:sizes:"
+_TOTAL = "total"
+_OWNED = f"""
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1000000
+local function forget(id)
+  redis.call('ZREM', KEYS[1], id)
+  local size = tonumber(redis.call('HGET', KEYS[2], id) or 0)
+  redis.call('HDEL', KEYS[2], id)
+  return redis.call('HINCRBY', KEYS[2], '{_TOTAL}', string.format('%d', -size))
+end
+"""
+_FORGET = f"{_OWNED}forget(ARGV[1])"
+"""Take a deleted response out of its owner's count."""
+_KEEP = f"""{_OWNED}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - {LIFE_SECONDS})) do forget(id) end
+forget(ARGV[1])
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+local size = redis.call('HINCRBY', KEYS[2], '{_TOTAL}', ARGV[2])
+while size > tonumber(ARGV[4]) do
+  local oldest = redis.call('ZRANGE', KEYS[1], 0, 0)[1]
+  if not oldest or oldest == ARGV[1] then break end
+  redis.call('DEL', ARGV[3] .. oldest)
+  size = forget(oldest)
+end
+redis.call('EXPIRE', KEYS[1], {LIFE_SECONDS})
+redis.call('EXPIRE', KEYS[2], {LIFE_SECONDS})
+"""
+"""Count a response among its owner's, and delete the owner's oldest beyond the bound."""
 
 
 class SharedResponses:
     """Copies responses between the store and Redis."""
 
-    def __init__(self, connection: RedisConnection, store: ResponseStore) -> None:
+    def __init__(self, connection: RedisConnection, store: ResponseStore, *, max_bytes: int = MAX_BYTES) -> None:
         self._connection = connection
         self._store = store
+        self.max_bytes = max_bytes
+        """The most bytes of one owner's responses in Redis."""
+        self._keep = connection.script(_KEEP)
+        self._forget = connection.script(_FORGET)
         self._changes: deque[tuple[str, str]] = deque()
         self._is_fetching = False
         store.on_change = self._note
@@ -70,7 +106,7 @@ class SharedResponses:
 
     async def _write(self, owner: str, response_id: str, client: Any) -> None:
         stored = self._store.get(owner, response_id)
-        name = f"{owner}:{response_id}"
+        name, text = f"{owner}:{response_id}", ""
         async with client.pipeline(transaction=False) as commands:
             if stored is None:
                 commands.delete(_RESPONSE + name)
@@ -81,6 +117,11 @@ class SharedResponses:
                 for item_id in stored.item_ids:
                     commands.set(f"{_ITEM}{owner}:{item_id}", response_id, ex=LIFE_SECONDS)
             await commands.execute()
+        owned = [_TIMES + owner, _SIZES + owner]
+        if stored is None:
+            await self._forget(keys=owned, args=[response_id])
+        else:
+            await self._keep(keys=owned, args=[response_id, len(text), f"{_RESPONSE}{owner}:", self.max_bytes])
 
     async def _fetch_response(self, owner: str, response_id: str) -> None:
         """Make the store hold what Redis has of a response."""

@@ -1,6 +1,7 @@
-"""The responses that clients may continue or get again, bounded by number and size; the least recently used go first.
+"""The responses that clients may continue or get again, bounded for each owner; its least recently used go first.
 
-A response is found only by requests with the credentials of the one that created it.
+A response is found only by requests of its owner. Behind a proxy with keys that is the key that was checked; elsewhere
+it is whoever sends the same keys, in whatever field.
 """
 
 from __future__ import annotations
@@ -9,19 +10,26 @@ import hashlib
 import json
 from collections import OrderedDict
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, Any
 
+from promptools.masking import keys_in
 from promptools.wire.json_types import as_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from promptools.exchange.effects import Headers
 
 MAX_RESPONSES = 512
+"""The most responses of one owner."""
 MAX_BYTES = 64 * 2**20
-_CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key"})
+"""The most bytes of one owner's responses, roughly."""
+MAX_TOTAL_BYTES = 512 * 2**20
+"""The most bytes of all owners' responses, roughly."""
+_OVERHEAD = 256
+"""Bytes that a response is assumed to take besides its JSON."""
 
 Items = tuple[dict[str, Any], ...]
 
@@ -49,33 +57,76 @@ class StoredResponse:
         return (*self.input, *self.body["output"])
 
 
-class ResponseStore:
-    """The stored responses of all clients."""
+@dataclass(slots=True)
+class _Shelf:
+    """The responses of one owner, the least recently used first."""
 
-    def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES) -> None:
+    responses: OrderedDict[str, StoredResponse] = field(default_factory=OrderedDict[str, StoredResponse])
+    items: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict[str, "tuple[str, dict[str, Any]]"])
+    """The items of the responses' outputs with the ids of their responses."""
+    size: int = 0
+
+    def add(self, response_id: str, stored: StoredResponse) -> None:
+        self.responses[response_id] = stored
+        emptied: Items = tuple({"id": item_id, "type": "reasoning", "summary": []} for item_id in stored.discarded)
+        for item in (*stored.body["output"], *emptied):
+            self.items[item["id"]] = (response_id, item)
+        self.size += stored.size
+
+    def remove(self, response_id: str) -> int:
+        """Remove a response; return its size, 0 if there is none."""
+        stored = self.responses.pop(response_id, None)
+        return 0 if stored is None else self._forget(stored)
+
+    def remove_oldest(self) -> int:
+        try:
+            _, stored = self.responses.popitem(last=False)  # one step, since threads share the store
+        except KeyError:
+            return 0
+        return self._forget(stored)
+
+    def _forget(self, stored: StoredResponse) -> int:
+        self.size -= stored.size
+        for item_id in stored.item_ids:
+            self.items.pop(item_id, None)
+        return stored.size
+
+
+class ResponseStore:
+    """The stored responses of all owners.
+
+    Each owner has its own `max_responses` and `max_bytes`, so nobody's responses make room for another's. All together
+    take at most `max_total`: beyond it, the owner that takes most gives way, so whoever takes less than an equal share
+    loses nothing to others.
+    """
+
+    def __init__(
+        self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES, max_total: int = MAX_TOTAL_BYTES
+    ) -> None:
         self._max_responses = max_responses
-        self._max_bytes = max_bytes
-        self._responses: OrderedDict[tuple[str, str], StoredResponse] = OrderedDict()
-        self._items: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
-        """The items of the responses' outputs with the ids of their responses, by owner and item."""
+        self._max_bytes = min(max_bytes, max_total)
+        self._max_total = max_total
+        self._shelves: dict[str, _Shelf] = {}
         self._size = 0
         self.on_change: Callable[[str, str], None] | None = None
         """Called with owner and id of a response that was stored or deleted."""
 
     def __len__(self) -> int:
-        return len(self._responses)
+        return sum(len(shelf.responses) for shelf in self._shelves.values())
 
     def get(self, owner: str, response_id: str) -> StoredResponse | None:
         """Return a response of this owner."""
-        stored = self._responses.get((owner, response_id))
-        if stored is not None:
+        shelf = self._shelves.get(owner)
+        stored = None if shelf is None else shelf.responses.get(response_id)
+        if shelf is not None and stored is not None:
             with suppress(KeyError):  # another thread has just deleted it
-                self._responses.move_to_end((owner, response_id))
+                shelf.responses.move_to_end(response_id)
         return stored
 
     def find_item(self, owner: str, item_id: str) -> dict[str, Any] | None:
         """Return an item of the output of one of this owner's responses; discarded reasoning is empty."""
-        entry = self._items.get((owner, item_id))
+        shelf = self._shelves.get(owner)
+        entry = None if shelf is None else shelf.items.get(item_id)
         return None if entry is None else entry[1]
 
     def put(
@@ -90,40 +141,64 @@ class ResponseStore:
 
         `discarded` is the ids of streamed reasoning that is no part of the response; a client may still refer to them.
         """
-        size = len(json.dumps(body)) + len(json.dumps(input_items)) + (previous.size if previous else 0)
+        size = _OVERHEAD + len(json.dumps(body)) + len(json.dumps(input_items)) + (previous.size if previous else 0)
         if size > self._max_bytes:
             return
         earlier = previous.conversation if previous else ()
-        self._responses[owner, body["id"]] = StoredResponse(body, (*earlier, *input_items), size, discarded)
-        emptied: Items = tuple({"id": item_id, "type": "reasoning", "summary": []} for item_id in discarded)
-        for item in (*body["output"], *emptied):
-            self._items[owner, item["id"]] = (body["id"], item)
+        stored = StoredResponse(body, (*earlier, *input_items), size, discarded)
+        shelf = self._shelves.setdefault(owner, _Shelf())
+        self._size -= shelf.remove(body["id"])
+        shelf.add(body["id"], stored)
         self._size += size
-        while len(self._responses) > self._max_responses or self._size > self._max_bytes:
-            (evicted, _), stored = self._responses.popitem(last=False)  # one step, since threads share the store
-            self._forget(evicted, stored)
+        while len(shelf.responses) > self._max_responses or shelf.size > self._max_bytes:
+            self._size -= shelf.remove_oldest()
+        if self._size > self._max_total:
+            self._make_room()
         self._report_change(owner, body["id"])
 
     def delete(self, owner: str, response_id: str) -> bool:
         """Delete a response of this owner; return whether there was one."""
-        stored = self._responses.pop((owner, response_id), None)
-        if stored is None:
+        shelf = self._shelves.get(owner)
+        removed = 0 if shelf is None else shelf.remove(response_id)
+        if shelf is None or not removed:
             return False
-        self._forget(owner, stored)
+        self._size -= removed
+        self._drop_if_empty(owner, shelf)
         self._report_change(owner, response_id)
         return True
+
+    def _make_room(self) -> None:
+        """Let the owners that take most give their oldest responses, until a part of the total is free again.
+
+        More than what is missing at the moment: there may be very many owners, and each time all are looked at.
+        """
+        wanted = self._max_total - self._max_total // 16
+        largest = [(-shelf.size, owner) for owner, shelf in self._shelves.items()]
+        heapify(largest)
+        while self._size > wanted and largest:
+            _, owner = largest[0]
+            shelf = self._shelves[owner]
+            self._size -= shelf.remove_oldest()
+            self._drop_if_empty(owner, shelf)
+            if shelf.responses:
+                heapreplace(largest, (-shelf.size, owner))
+            else:
+                heappop(largest)
+
+    def _drop_if_empty(self, owner: str, shelf: _Shelf) -> None:
+        if not shelf.responses:
+            self._shelves.pop(owner, None)
 
     def _report_change(self, owner: str, response_id: str) -> None:
         if self.on_change is not None:
             self.on_change(owner, response_id)
 
-    def _forget(self, owner: str, stored: StoredResponse) -> None:
-        self._size -= stored.size
-        for item_id in stored.item_ids:
-            self._items.pop((owner, item_id), None)
-
 
 def owner_of(headers: Headers) -> str:
-    """Return what identifies the owner of a request: a digest of its credentials."""
-    credentials = sorted((name.lower(), value) for name, value in headers if name.lower() in _CREDENTIALS)
-    return hashlib.blake2b(repr(credentials).encode(), digest_size=16).hexdigest()
+    """Return what identifies the owner of a request: a digest of its keys, whatever field each one came in."""
+    return owner_of_keys(keys_in(headers))
+
+
+def owner_of_keys(keys: Iterable[str]) -> str:
+    """Return the owner that has these keys."""
+    return hashlib.blake2b(repr(sorted(set(keys))).encode(), digest_size=16).hexdigest()
