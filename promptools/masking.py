@@ -1,20 +1,46 @@
 """Keys and other credentials: where a request carries them, and how they are replaced in text.
 
-All that must not show a key uses this: errors of the proxy, recordings, the inspector, tapes of agents. Masking by the
-names of fields alone would not do, since servers repeat the key that they got. So the values are searched for, as they
-are and in the forms that JSON, HTML and URLs give them.
+All that must not show a key uses this: errors that the proxy passes on, recordings, tapes of agents, the inspector, log
+lines. Masking by the names of fields alone would not do, since servers repeat the key that they got. So the values are
+searched for, as they are and in the forms that JSON, HTML and URLs give them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from promptools.errors import without_credentials
+from promptools.schema.documents.json_guards import is_array, is_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 KEY_FIELDS = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
 """Header fields that carry an API key, of the proxy or of the server."""
+MASK = "***"
+MIN_KEY_LENGTH = 12
+"""Length from which a key is masked in what an app gets: dummies such as `EMPTY` or `lm-studio` are ordinary words."""
+MIN_SECRET_LENGTH = 8
+"""Length from which a credential is masked in what is kept or shown, where a word too many does no harm."""
+
+_OTHER_SECRET_FIELDS = frozenset({"openai-organization", "openai-project"})
+_SECRET_NAME = re.compile(
+    r"auth|cookie|secret|passw|credential|session|api-?key|signature|(?:^|[-_])(?:key|token|sig)$"
+)
 _BEARER = "bearer "
+_SCHEME = re.compile(r"(?:bearer|basic|digest|token) +", re.IGNORECASE)
+_COOKIE_PAIR = re.compile(r"[;,\s]+")
+_QUERY = re.compile(r"([?&])([^=&#]*)=([^&#]*)")
+_PARTIAL_FORM = re.compile(r"\\{1,4}(?:u[0-9a-fA-F]{0,3})?|%[0-9a-fA-F]?|&(?:#?[xX]?[0-9a-zA-Z]{0,4})?")
+"""The beginning of a form of one character."""
+_MAX_FORM = 12
+"""The longest form of one character, as `\\\\\\\\u002f`."""
 
 
 def key_in(name: str, value: str) -> str:
@@ -28,3 +54,166 @@ def keys_in(headers: Iterable[tuple[str, str]]) -> set[str]:
     """Return the API keys that header fields carry."""
     keys = {key_in(name, value) for name, value in headers if name.lower() in KEY_FIELDS}
     return keys - {""}
+
+
+def is_secret(name: str) -> bool:
+    """Whether a header field, or a parameter of a URL, holds a credential, by its name."""
+    name = name.lower()
+    return name in KEY_FIELDS or name in _OTHER_SECRET_FIELDS or _SECRET_NAME.search(name) is not None
+
+
+def secrets_in(headers: Iterable[tuple[str, str]], url: str = "", *, min_length: int = MIN_SECRET_LENGTH) -> set[str]:
+    """Return the values of all credentials of a request or response that are too long to occur in text by accident."""
+    values = {value for name, field in headers if is_secret(name) for value in _values(field)}
+    values |= {unquote(pair[3]) for pair in _QUERY.finditer(url) if is_secret(unquote(pair[2]))}
+    values |= _password_of(url)
+    return {value for value in values if len(value) >= min_length}
+
+
+def mask_headers(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return the fields with the values of credentials masked; the scheme of an authorization stays."""
+    return tuple(
+        (name, _mask_field(value) if is_secret(name) else without_credentials(value)) for name, value in headers
+    )
+
+
+def mask_url(url: str) -> str:
+    """Return a URL without credentials: no user name and password, and masked parameters."""
+    return _QUERY.sub(
+        lambda pair: f"{pair[1]}{pair[2]}={MASK if is_secret(unquote(pair[2])) else pair[3]}", without_credentials(url)
+    )
+
+
+class SecretMask:
+    """Replaces secrets in text, in JSON, and in text that comes in pieces; by asterisks, unless there is a `mask`."""
+
+    def __init__(self, secrets: Iterable[str], mask: Callable[[str], str] | None = None) -> None:
+        self._secrets = sorted(set(secrets) - {""}, key=len, reverse=True)  # one may be part of another
+        self._mask = mask or (lambda found: "*" * len(found))
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str] | None:
+        """Matches any of the secrets, in any of their forms; None without any."""
+        return re.compile("|".join(map(_pattern_of, self._secrets))) if self._secrets else None
+
+    def text(self, text: str) -> str:
+        """Return `text` without the secrets."""
+        return text if self.pattern is None else self.pattern.sub(lambda found: self._mask(found[0]), text)
+
+    def value(self, value: Any) -> Any:
+        """Return a JSON value without the secrets in its strings, the keys of objects included."""
+        if self.pattern is None:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if is_object(value):
+            return {self.text(key): self.value(entry) for key, entry in value.items()}
+        if is_array(value):
+            return [self.value(entry) for entry in value]
+        return value
+
+    def pieces(self, pieces: Sequence[str]) -> list[str]:
+        """Return pieces of one text without the secrets in it, even where one begins in a piece and ends in another."""
+        return mask_pieces(pieces, self.pattern, self._mask)
+
+
+def mask_pieces(pieces: Sequence[str], pattern: re.Pattern[str] | None, mask: Callable[[str], str]) -> list[str]:
+    """Replace all matches in pieces of one text; what replaces one goes into the piece that it begins in."""
+    masked: list[str] = []
+    matches = [] if pattern is None else [(found.span(), mask(found[0])) for found in pattern.finditer("".join(pieces))]
+    start = index = 0
+    for piece in pieces:
+        end, at, parts = start + len(piece), start, list[str]()
+        while index < len(matches) and matches[index][0][0] < end:
+            (begins, ends), shown = matches[index]
+            if begins >= start:
+                parts += [piece[at - start : begins - start], shown]
+            at = min(ends, end)
+            if ends > end:  # it goes on in the next piece
+                break
+            index += 1
+        masked.append("".join((*parts, piece[at - start :])))
+        start = end
+    return masked
+
+
+class PartialSecret:
+    """Says how much of the end of a text may be the beginning of a secret."""
+
+    def __init__(self, secret: str) -> None:
+        self._forms = [re.compile(_forms_of(character)) for character in secret]
+        self._window = _MAX_FORM * len(secret)
+        escaped = "" if secret.isalnum() else "\\u0123456789abcdefABCDEFxX%&#;quotampltgs"
+        self._characters = frozenset(secret + escaped)
+        self._first = re.compile(_forms_of(secret[0]) + ("" if secret[0].isalnum() else r"|[\\%&]"))
+
+    def hold_from(self, text: str) -> int:
+        """Return where in `text` a secret begins that may go on after it; its length if none does."""
+        if not text or text[-1] not in self._characters:  # as at the end of an event
+            return len(text)
+        for found in self._first.finditer(text, max(0, len(text) - self._window)):
+            if self._may_go_on(text, found.start()):
+                return found.start()
+        return len(text)
+
+    def _may_go_on(self, text: str, at: int) -> bool:
+        for form in self._forms:
+            if at == len(text):
+                return True
+            found = form.match(text, at)
+            if found is None:
+                return _PARTIAL_FORM.fullmatch(text, at) is not None
+            at = found.end()
+        return False
+
+
+def _pattern_of(secret: str) -> str:
+    return "".join(map(_forms_of, secret))
+
+
+def _forms_of(character: str) -> str:
+    """Return a pattern of one character as it is, and as it is escaped in JSON (of JSON), in a URL and in HTML."""
+    if character.isalnum() or not character.isascii():
+        return re.escape(character)
+    code = ord(character)
+    digits = "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in f"{code:02x}")
+    forms = [
+        rf"\\{{0,3}}{re.escape(character)}",
+        rf"\\{{1,4}}u00{digits}",
+        f"%{digits}",
+        f"&#0?{code};",
+        f"&#[xX]{digits};",
+    ]
+    named = {'"': "quot", "&": "amp", "<": "lt", ">": "gt", "'": "apos"}.get(character)
+    return f"(?:{'|'.join([*forms, *([f'&{named};'] if named else [])][::-1])})"
+
+
+def _mask_field(value: str) -> str:
+    scheme = _SCHEME.match(value)
+    return f"{scheme[0]}{MASK}" if scheme else MASK
+
+
+def _values(field: str) -> list[str]:
+    """Return the credentials in a field: all of it without its scheme, the values of cookies, and a password."""
+    scheme = _SCHEME.match(field)
+    bare = field[scheme.end() if scheme else 0 :].strip()
+    pairs = [pair.partition("=")[2] for pair in _COOKIE_PAIR.split(bare)]
+    return [bare, *pairs, *_password(bare)]
+
+
+def _password(text: str) -> list[str]:
+    """Return the password of Basic authorization."""
+    try:
+        decoded = base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return []
+    return [decoded.partition(":")[2]]
+
+
+def _password_of(url: str) -> set[str]:
+    """Return the password in a URL."""
+    try:
+        password = urlsplit(url).password or ""
+    except ValueError:
+        return set()
+    return {unquote(password)}

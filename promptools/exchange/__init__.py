@@ -1,6 +1,6 @@
 """One client request, perhaps several upstream requests: `run` drives it as a generator that does no I/O itself."""
 
-from promptools.exchange.context import ClientRequest, Context, Route, Router
+from promptools.exchange.context import Caller, ClientRequest, Context, Route, Router
 from promptools.exchange.effects import (
     Abandon,
     Body,
@@ -39,6 +39,7 @@ from promptools.exchange.upstream.detection import DetectionCache
 __all__ = [
     "Abandon",
     "Body",
+    "Caller",
     "ClientRequest",
     "Compute",
     "Computed",

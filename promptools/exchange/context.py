@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
-from promptools.exchange.downstream.responses.response_store import ResponseStore
+from promptools.exchange.downstream.responses.response_store import ResponseStore, owner_of
 from promptools.exchange.upstream.detection import DetectionCache
 from promptools.exchange.upstream.upstream_reply import MAX_REPLY
 from promptools.fallback import Breaker, ContextSizes, Stop, WaitFor
@@ -24,16 +24,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request, as far as its fields no longer say so where the exchange runs."""
+
+    owner: str = ""
+    """Whom the responses that it stores belong to (empty: whoever has the same keys)."""
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    """Credentials that are in no field of the request any more, such as the key of a proxy, for observers to mask."""
+    request_id: str = ""
+    """The id of the request in responses, errors and log lines; empty if it has none."""
+    on_client_api: Callable[[ClientApi], None] | None = None
+    """Called with the API of this request alone, if it has one: only that can encode an error in its stream."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClientRequest:
     """One request from the client with its complete body, the driver's clock when it came, and the API it speaks."""
 
     request: Request
     at: float
     client_api: ClientApi = CHAT_API
-    owner: str = ""
-    """Whom the responses that it stores belong to (empty: whoever has the same credentials)."""
-    on_client_api: Callable[[ClientApi], None] | None = None
-    """Called with the API of this request alone, if it has one: only that can encode an error in its stream."""
+    caller: Caller = Caller()
+
+    @property
+    def owner(self) -> str:
+        """Whom the responses that it stores belong to."""
+        return self.caller.owner or owner_of(self.request.headers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,10 @@ class ExchangeState:
         self._response_room = context.response_bytes
         if self._observer is not None:
             api = client.client_api
-            self._observed = ObservedExchange(context.new_id(), client.request, api.wire or api.path, client.at)
+            caller = client.caller
+            self._observed = ObservedExchange(
+                context.new_id(), client.request, api.wire or api.path, client.at, caller.request_id, caller.secrets
+            )
             self._observer.began(self._observed)
 
     @property

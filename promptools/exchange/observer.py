@@ -38,6 +38,10 @@ class ObservedExchange:
     """The API that the client speaks: `chat`, `ollama` or, if no server is asked in it, its path."""
     at: float
     """The driver's clock when the request came, in seconds; all other times are of the same clock."""
+    request_id: str = ""
+    """The id that the client knows the request by, if it has one; a client may use one more than once."""
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    """Credentials of the client that are not in the request any more; what stores or shows bodies masks them too."""
 
 
 @dataclass(frozen=True, slots=True)

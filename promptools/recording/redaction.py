@@ -6,33 +6,26 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
+from promptools.masking import SecretMask, mask_pieces
 from promptools.schema.documents.json_guards import is_array, is_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from promptools.exchange import Headers
+    from collections.abc import Iterable, Sequence
 
 REDACTED = "[redacted]"
-MIN_SECRET_LENGTH = 8
-"""Length from which a credential of the request is searched for: dummies such as `EMPTY` are ordinary words."""
-_CREDENTIAL_FIELDS = frozenset(
-    {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"}
-)
 
 
 class Redactor:
-    """Replaces what any of its patterns matches."""
+    """Replaces secrets, and what any of its patterns matches."""
 
     def __init__(self, patterns: Iterable[str | re.Pattern[str]] = (), secrets: Iterable[str] = ()) -> None:
-        self._patterns = [_compile(pattern) for pattern in patterns]
-        exact = sorted({secret for secret in secrets if len(secret) >= MIN_SECRET_LENGTH}, key=len, reverse=True)
-        if exact:
-            self._patterns.insert(0, re.compile("|".join(map(re.escape, exact))))
+        self._given = [_compile(pattern) for pattern in patterns]
+        exact = SecretMask(secrets).pattern
+        self._patterns = [*([exact] if exact is not None else []), *self._given]
 
     def with_secrets(self, secrets: Iterable[str]) -> Redactor:
         """Return a copy that replaces these credentials too."""
-        return Redactor(self._patterns, secrets)
+        return Redactor(self._given, secrets)
 
     def matches(self, text: str) -> bool:
         """Whether anything in `text` is to be replaced."""
@@ -43,6 +36,13 @@ class Redactor:
         for pattern in self._patterns:
             text = pattern.sub(REDACTED, text)
         return text
+
+    def pieces(self, pieces: Sequence[str]) -> list[str]:
+        """Return the pieces of one text without what is to be replaced, even where it is in several of them."""
+        redacted = list(pieces)
+        for pattern in self._patterns:
+            redacted = mask_pieces(redacted, pattern, lambda _: REDACTED)
+        return redacted
 
     def value(self, value: Any) -> Any:
         """Return a JSON value with every string in it redacted, the keys of objects included."""
@@ -55,16 +55,6 @@ class Redactor:
         if is_object(value):
             return {self.text(key): self.value(item) for key, item in value.items()}
         return value
-
-
-def credentials_in(*headers: Headers) -> set[str]:
-    """Return the credentials in header fields, without their schemes."""
-    return {
-        value.rpartition(" ")[2] if name.lower() != "cookie" else value
-        for fields in headers
-        for name, value in fields
-        if name.lower() in _CREDENTIAL_FIELDS
-    }
 
 
 def _compile(pattern: str | re.Pattern[str]) -> re.Pattern[str]:

@@ -16,10 +16,11 @@ from promptools.errors import without_credentials
 from promptools.exchange.upstream.upstream_reply import ReplyDecoder, is_stream
 from promptools.harmony.parsing.item_parser import Detokenizer
 from promptools.harmony.parsing.tokenizer import raw_text
+from promptools.masking import secrets_in
 from promptools.modes.requests.history import quotable_texts
 from promptools.modes.requests.options import Options
 from promptools.profiles import Profile
-from promptools.recording.redaction import Redactor, credentials_in
+from promptools.recording.redaction import Redactor
 from promptools.recording.row_reading import (
     FORMAT,
     decode_prepared,
@@ -68,13 +69,13 @@ def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bo
     request, prepared = sent.tool_request, sent.prepared
     assert request is not None
     assert prepared is not None
-    redactor = redactor.with_secrets(credentials_in(attempt.exchange.request.headers, sent.request.headers))
+    redactor = redactor.with_secrets(_secrets(attempt))
     decoder, deltas = _decode(attempt)
     tokens: dict[str, str] = {}
     replies = [
         _optional(
             index=index,
-            pieces=_merge(choice, prepared, redactor, tokens),
+            pieces=_redact(_merge(choice, prepared, redactor, tokens), redactor),
             finish_reason=decoder.finish_reasons.get(index),
             stop_reason=decoder.stop_reasons.get(index),
         )
@@ -98,6 +99,36 @@ def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bo
         row = _with_quotes(row, request.messages)
     row["expected"] = read_row(row)
     return row
+
+
+def _secrets(attempt: CapturedAttempt) -> set[str]:
+    """Return the credentials of the client and of the provider, and those that the response sets."""
+    requests = (attempt.exchange.request, attempt.sent.request)
+    found = {secret for request in requests for secret in secrets_in(request.headers, request.url)}
+    opened = secrets_in(attempt.opened.headers) if attempt.opened is not None else set[str]()
+    return found | opened | attempt.exchange.secrets
+
+
+def _redact(pieces: list[dict[str, Any]], redactor: Redactor) -> list[dict[str, Any]]:
+    """Redact what is in several pieces: of one kind, whatever came in between, and of any kinds that follow each other.
+
+    A call that interrupts a text, or arguments that are streamed after those of another call, must not hide a key.
+    """
+    places = [
+        (call["call"], "arguments", f"call {call['call'].get('index')}") if "call" in call else (call, kind, kind)
+        for call in pieces
+        for kind in call
+        if kind != "ids"
+    ]
+    groups: dict[str, list[tuple[dict[str, Any], str]]] = {"": []}
+    for holder, name, group in places:
+        groups.setdefault(group, []).append((holder, name))
+        groups[""].append((holder, name))
+    for strings in groups.values():
+        redacted = redactor.pieces([holder[name] for holder, name in strings])
+        for (holder, name), text in zip(strings, redacted, strict=True):
+            holder[name] = text
+    return pieces
 
 
 def _encode_origin(attempt: CapturedAttempt, request: ToolRequest) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from promptools import dialects
 from promptools.errors import UsageError, clip, suggest
-from promptools.exchange import ClientRequest, Context, DetectionCache, Exchange, Request, Route
+from promptools.exchange import Caller, ClientRequest, Context, DetectionCache, Exchange, Request, Route
 from promptools.exchange.downstream.responses.response_store import ResponseStore
 from promptools.exchange.exchange_state import api_base
 from promptools.exchange.upstream.detection import probe_server
@@ -23,6 +23,7 @@ from promptools.exchange.upstream.upstream_reply import MAX_REPLY
 from promptools.fallback import Breaker, ContextSizes
 from promptools.harmony import bpe_vocabulary
 from promptools.log import log
+from promptools.masking import KEY_FIELDS
 from promptools.modes.requests.options import OPTIONS, Options
 from promptools.parsing.reply_record import ID_LENGTH
 from promptools.profiles import Config, Target, api_key, load_config, resolve
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from promptools.exchange import Headers, Observer
     from promptools.exchange.context import Router
-    from promptools.exchange.downstream.client_api import ClientApi
     from promptools.exchange.exchange_state import Steps
     from promptools.fallback import Stop, WaitFor
     from promptools.harmony.bpe_vocabulary import TokenCodec
@@ -47,9 +47,7 @@ if TYPE_CHECKING:
     from promptools.types import ModeName, Reply, ServerInfo, Strictness
 
 ID_ALPHABET = string.ascii_letters + string.digits
-CREDENTIAL_FIELDS = frozenset({
-    "authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie", "openai-organization", "openai-project",
-})  # fmt: skip
+CREDENTIAL_FIELDS = KEY_FIELDS | {"cookie", "openai-organization", "openai-project"}
 """Fields that must not be sent to another server than the one they were meant for."""
 PLACEHOLDER_KEY = "none"
 """The API key that is sent where none is needed: the SDK requires one."""
@@ -184,18 +182,17 @@ class Session:
         endpoint: Endpoint = CHAT_ENDPOINT,
         router: Router | None = None,
         at: float | None = None,
-        owner: str = "",
-        on_client_api: Callable[[ClientApi], None] | None = None,
+        caller: Caller | None = None,
     ) -> Exchange:
         """Start the exchange of one client request to the endpoint `endpoint`, which came `at` this time (None: now).
 
         `router` decides where it goes. Without one it goes to its own URL, unless it names another provider of the
         config. If it names a kind of server, that only selects the facts that are assumed of the server at this URL.
-        For `owner` and `on_client_api` see `ClientRequest`.
+        `caller` is who sent it, where its fields no longer say so.
         """
         router = router or self._own_router(request, endpoint)
         began_at = time.monotonic() if at is None else at
-        client_request = ClientRequest(request, began_at, endpoint.api, owner, on_client_api)
+        client_request = ClientRequest(request, began_at, endpoint.api, caller or Caller())
         return endpoint.begin(client_request, Context(router, *self._shared))
 
     def _own_router(self, request: Request, endpoint: Endpoint) -> Router:

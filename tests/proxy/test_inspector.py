@@ -15,12 +15,12 @@ from upstream import Answer, chunk, completion, running, sse
 
 from promptools import parse
 from promptools.exchange import Ended, ExchangeEnd, Failed, ObservedExchange, Opened, Piece, Request, SentRequest
+from promptools.masking import MASK, SecretMask, mask_headers, mask_url, secrets_in
 from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
 from promptools.proxy.inspector import Inspector
 from promptools.proxy.inspector.exchange_store import DISCONNECTED, MAX_BODY, ExchangeStore
 from promptools.proxy.inspector.inspector import STATIC
-from promptools.proxy.inspector.masking import MASK, mask_headers, mask_secrets, mask_url, secrets_in
 from promptools.proxy.inspector.reply_view import FIX_WORDS, MALFORMED_WORDS
 from promptools.types import FixKind, MalformedReason
 
@@ -150,9 +150,9 @@ def test_urls_and_passwords():
     url = "https://joe:hunter2hunter2@host/v1?key=abcdefghijklmnop&model=m"
     assert mask_url(url) == f"https://***@host/v1?key={MASK}&model=m"
     basic = (("authorization", "Basic am9lOmh1bnRlcjJodW50ZXIy"),)
-    masked = mask_secrets({"a": ["hunter2hunter2 abcdefghijklmnop"]}, secrets_in(basic, url))
+    masked = SecretMask(secrets_in(basic, url)).value({"a": ["hunter2hunter2 abcdefghijklmnop"]})
     assert masked == {"a": [f"{'*' * 14} {'*' * 16}"]}
-    assert mask_secrets("none", ()) == "none"
+    assert SecretMask(()).value("none") == "none"
 
 
 # --- what is kept --------------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def test_a_compressed_error_that_is_damaged_breaks_off(server, http, monkeypatch
 @given(st.lists(st.sampled_from([b"abcab", b"abc", b"a", b"b", b"", b"abcabd", b"d"])), st.integers(1, 4))
 def test_a_key_is_found_wherever_the_pieces_end(words, size):
     text = b"".join(words)
-    mask = KeyMask(b"abcabd")
+    mask = KeyMask(["abcabd"])
     out = b"".join(mask.feed(text[at : at + size]) for at in range(0, len(text), size)) + mask.held_back
     assert out == text.replace(b"abcabd", b"******")
 

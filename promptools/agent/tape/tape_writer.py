@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import promptools
 from promptools.errors import UsageError, without_credentials
 from promptools.exchange import Failed, Opened, Piece
-from promptools.recording.redaction import Redactor, credentials_in
+from promptools.masking import MIN_SECRET_LENGTH, secrets_in
+from promptools.recording.redaction import Redactor
 
 if TYPE_CHECKING:
     import re
@@ -53,7 +54,7 @@ class TapeWriter:
 
     def begin(self, messages: list[dict[str, Any]], create: dict[str, Any], api_key: object = None) -> None:
         """Write the beginning of a run; `api_key` is the client's, which may be in what is written before a request."""
-        if isinstance(api_key, str):
+        if isinstance(api_key, str) and len(api_key) >= MIN_SECRET_LENGTH:
             self._hide({api_key})
         self._written = list(messages)
         now = datetime.now().astimezone()
@@ -98,11 +99,11 @@ class TapeWriter:
     def began(self, exchange: ObservedExchange) -> None:
         """Begin an exchange."""
         self._sent = []
-        self._hide(credentials_in(exchange.request.headers))
+        self._hide(secrets_in(exchange.request.headers, exchange.request.url) | exchange.secrets)
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
         """Begin a request to the server."""
-        self._hide(credentials_in(exchange.request.headers, sent.request.headers))
+        self._hide(secrets_in(sent.request.headers, sent.request.url) | exchange.secrets)
         self._sent.append(
             {
                 "purpose": sent.purpose,

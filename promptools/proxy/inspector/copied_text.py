@@ -8,7 +8,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from promptools.engine import parse
-from promptools.proxy.inspector.masking import is_secret
+from promptools.masking import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from promptools.errors import without_credentials
 from promptools.exchange import Failed, Opened, Piece, Request
-from promptools.proxy.inspector.masking import mask_headers, mask_url, secrets_in
+from promptools.masking import mask_headers, mask_url, secrets_in
 
 if TYPE_CHECKING:
     from promptools.exchange import ExchangeEnd, ObservedExchange, SentRequest
@@ -135,7 +135,7 @@ class ExchangeStore:
         body = KeptBody()
         body.add(exchange.request.body)
         kept = KeptExchange(0, replace(exchange, request=_masked(exchange.request)), body, time.time())
-        kept.secrets = secrets_in(exchange.request.headers, exchange.request.url)
+        kept.secrets = secrets_in(exchange.request.headers, exchange.request.url) | exchange.secrets
         with self._lock:
             self._count += 1
             kept.number = self._count
@@ -166,7 +166,7 @@ class ExchangeStore:
                 return
             send, size = kept.sends[-1], 0
             if isinstance(received, Opened):
-                kept.secrets |= secrets_in(received.headers, "")
+                kept.secrets |= secrets_in(received.headers)
                 send.opened = replace(received, headers=mask_headers(received.headers))
             elif isinstance(received, Piece):
                 send.first_at = received.at if send.first_at is None else send.first_at

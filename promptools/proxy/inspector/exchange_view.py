@@ -10,11 +10,12 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip, without_credentials
+from promptools.masking import SecretMask
 from promptools.proxy.inspector.copied_text import as_case, as_curl
 from promptools.proxy.inspector.exchange_store import DISCONNECTED, MAX_BODY
-from promptools.proxy.inspector.masking import mask_secrets
 from promptools.proxy.inspector.prompt_view import last_question, view_prompt
 from promptools.proxy.inspector.reply_view import HARMONY, decode_reply, explain_choice, view_choice, view_reply
+from promptools.proxy.inspector.streamed_secrets import mask_body
 from promptools.wire.lenient_json import is_shallow
 
 if TYPE_CHECKING:
@@ -56,13 +57,13 @@ def view_summary(kept: KeptExchange) -> dict[str, Any]:
         "question": _question(kept),
         "error": kept.error,
     }
-    masked: dict[str, Any] = mask_secrets(view, kept.secrets)
+    masked: dict[str, Any] = SecretMask(kept.secrets).value(view)
     return masked
 
 
 def view_exchange(kept: KeptExchange, proxy: Proxy, origin: str) -> dict[str, Any]:
     """Return the JSON of a whole exchange; `origin` is the proxy's own URL, without a path."""
-    end, trace = kept.end, _trace(kept)
+    end, trace, mask = kept.end, _trace(kept), SecretMask(kept.secrets)
     attempts = _attempts_by_send(kept.sends, trace)
     url = origin + _client_path(kept.observed.api)
     request = kept.observed.request
@@ -72,21 +73,21 @@ def view_exchange(kept: KeptExchange, proxy: Proxy, origin: str) -> dict[str, An
             "method": request.method,
             "url": url,
             "headers": _pairs(request.headers),
-            **_view_body(kept.body),
+            **_view_body(kept.body, mask),
             "curl": as_curl(request.method, url, request.headers, kept.body, needs_key=proxy.access.requires_key),
         },
         "why": _why(kept, attempts),
         "reasons": _reasons(kept, proxy.session),
         "notes": list(trace.notes) if trace else [],
-        "sends": [_view_send(kept, send, attempts.get(send.sent.number)) for send in kept.sends],
+        "sends": [_view_send(kept, send, attempts.get(send.sent.number), mask) for send in kept.sends],
         "replies": [view_reply(reply) for reply in end.replies] if end else [],
         "response": {
-            "text": end.response.decode("utf-8", "replace") if end else "",
+            "text": mask_body(end.response.decode("utf-8", "replace"), mask) if end else "",
             "left_out": end is not None and len(end.response) >= MAX_BODY,
         },
         **_bench(kept),
     }
-    masked: dict[str, Any] = mask_secrets(view, kept.secrets)
+    masked: dict[str, Any] = mask.value(view)
     return masked
 
 
@@ -180,7 +181,7 @@ def _reasons(kept: KeptExchange, session: Session) -> list[dict[str, Any]]:
     return [{"text": reason, "mode": asked and reason.startswith(MODE_REASONS)} for reason in target.reasons]
 
 
-def _view_send(kept: KeptExchange, send: KeptSend, attempt: Attempt | None) -> dict[str, Any]:
+def _view_send(kept: KeptExchange, send: KeptSend, attempt: Attempt | None, mask: SecretMask) -> dict[str, Any]:
     sent, began = send.sent, kept.observed.at
     done = kept.end is not None
     return {
@@ -199,7 +200,7 @@ def _view_send(kept: KeptExchange, send: KeptSend, attempt: Attempt | None) -> d
             "method": sent.request.method,
             "url": sent.request.url,
             "headers": _pairs(sent.request.headers),
-            **_view_body(send.body),
+            **_view_body(send.body, mask),
             "curl": as_curl(sent.request.method, sent.request.url, sent.request.headers, send.body),
         },
         "prompt": view_prompt(send),
@@ -207,13 +208,13 @@ def _view_send(kept: KeptExchange, send: KeptSend, attempt: Attempt | None) -> d
             "status": send.opened.status if send.opened else None,
             "headers": _pairs(send.opened.headers) if send.opened else [],
             "failed": send.failed,
-            **_view_body(send.response),
+            **_view_body(send.response, mask),
         },
-        "reply": _view_raw_reply(send, kept.observed.api),
+        "reply": _view_raw_reply(send, kept.observed.api, mask),
     }
 
 
-def _view_raw_reply(send: KeptSend, client_api: str) -> dict[str, Any]:
+def _view_raw_reply(send: KeptSend, client_api: str, mask: SecretMask) -> dict[str, Any]:
     """Return the choices of a raw reply, each part of their text with its meaning."""
     if send.sent.purpose == "template" or send.opened is None or not 200 <= send.opened.status < 300:
         return {"choices": [], "usage": None, "problem": ""}
@@ -227,6 +228,9 @@ def _view_raw_reply(send: KeptSend, client_api: str) -> dict[str, Any]:
         )
         for index, choice in sorted(reply.choices.items())
     ]
+    for choice in choices:
+        texts = mask.pieces([part["text"] for part in choice["parts"]])
+        choice["parts"] = [{**part, "text": text} for part, text in zip(choice["parts"], texts, strict=True)]
     return {"choices": choices, "usage": reply.usage, "problem": reply.problem}
 
 
@@ -263,8 +267,8 @@ def _bench(kept: KeptExchange) -> dict[str, Any]:
     return {"case": "", "bench": None}
 
 
-def _view_body(body: KeptBody) -> dict[str, Any]:
-    return {"text": body.data.decode("utf-8", "replace"), "size": body.size, "left_out": body.left_out}
+def _view_body(body: KeptBody, mask: SecretMask) -> dict[str, Any]:
+    return {"text": mask_body(body.data.decode("utf-8", "replace"), mask), "size": body.size, "left_out": body.left_out}
 
 
 def _pairs(headers: Headers) -> list[list[str]]:

@@ -9,9 +9,10 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from promptools.errors import without_credentials
-from promptools.exchange import Request
+from promptools.exchange import Caller, Request
 from promptools.exchange.downstream.responses.responses_api import RESPONSES_API
 from promptools.log import log
+from promptools.masking import MIN_KEY_LENGTH, SecretMask, secrets_in
 from promptools.proxy.asgi import (
     JSON_CONTENT_TYPE,
     RefusedError,
@@ -82,7 +83,7 @@ class RequestSender:
         try:
             await work(watched)
         except module.RequestError as error:
-            reason = without_credentials(error_text(error))
+            reason = _without_keys(error_text(error), incoming)
             if begun:
                 log.warning("the answer from %s broke off: %s", incoming.base_url, reason)
                 raise
@@ -112,6 +113,7 @@ class RequestSender:
         route = None if router is None else partial(router.exchange_route, request, endpoint)
         failover, at = (None, None) if router is None else (router.failover, router.failover.started_at)
         owner = served.access.owner(incoming.scope) if endpoint.api is RESPONSES_API else ""
+        caller = Caller(owner, incoming.secrets(), on_client_api=incoming.in_flight.use_api)
         if owner and self._shared is not None:
             await self._shared.responses.fetch(owner, request.url.partition("?")[0], content)
             send = self._shared.responses.writing(send)
@@ -120,7 +122,7 @@ class RequestSender:
 
         async def attempt() -> bool:
             nonlocal begun, ended
-            started = served.session(request, endpoint, route, at, owner, incoming.in_flight.use_api)
+            started = served.session(request, endpoint, route, at, caller)
             exchange = with_error_boundary(started, endpoint.api, may_decline=endpoint.may_decline)
             driver = self._client.driver(
                 exchange, authorization, owner_of_connections(incoming.scope), read_body=read_body
@@ -175,3 +177,10 @@ class RequestSender:
                 await response.aclose()
         await send({"type": "http.response.body", "body": b""})
         return True
+
+
+def _without_keys(text: str, incoming: IncomingRequest) -> str:
+    """Return the text of an error without credentials: an HTTP library may quote what the server sent."""
+    served, router = incoming.served, incoming.router
+    fields = (("authorization", served.authorization or ""), *(() if router is None else router.keys()))
+    return SecretMask(secrets_in(fields, min_length=MIN_KEY_LENGTH)).text(without_credentials(text))

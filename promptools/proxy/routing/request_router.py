@@ -123,6 +123,10 @@ class RequestRouter:
         destination, replica = self.failover.current
         return destination.provider.credentials(replica, client)
 
+    def keys(self) -> Headers:
+        """Return the fields with the key of the server that was chosen last; none before one was."""
+        return self.credentials(()) if self.failover.current is not None else ()
+
     def _url(self) -> str:
         """Return the request's URL at the current replica."""
         assert self.failover.current is not None, "it was chosen"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
 from promptools.exchange.downstream.client_api import CHAT_API
-from promptools.exchange.downstream.responses.response_store import ResponseStore, owner_of
+from promptools.exchange.downstream.responses.response_store import ResponseStore
 from promptools.exchange.downstream.responses.responses_writer import ResponsesJsonWriter, ResponsesStreamWriter
 from promptools.exchange.downstream.token_counts import respond_token_count
 from promptools.exchange.runner import run
@@ -117,18 +117,18 @@ def serve_response(request: ClientRequest, context: Context) -> Exchange:
     """Begin the exchange of a request for a new response."""
     api = ResponsesApi(
         context.response_store,
-        owner=request.owner or owner_of(request.request.headers),
+        owner=request.owner,
         token="".join(context.new_id() for _ in range(3)),
         created_at=int(context.wall_clock().timestamp()) if context.wall_clock else 0,
     )
-    if request.on_client_api is not None:
-        request.on_client_api(api)
+    if request.caller.on_client_api is not None:
+        request.caller.on_client_api(api)
     return run(replace(request, client_api=api), context)
 
 
 def count_input_tokens(request: ClientRequest, context: Context) -> Exchange:
     """Respond with an estimate of a request's tokens, with those of the conversation that it continues."""
-    api = ResponsesApi(context.response_store, owner=request.owner or owner_of(request.request.headers))
+    api = ResponsesApi(context.response_store, owner=request.owner)
     return respond_token_count(replace(request, client_api=api), context, {"object": "response.input_tokens"})
 
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote
 
 from promptools.errors import clip
 from promptools.exchange.downstream.response_writer import encode_json
-from promptools.exchange.downstream.responses.response_store import StoredResponse, owner_of
+from promptools.exchange.downstream.responses.response_store import StoredResponse
 from promptools.exchange.effects import Head
 from promptools.exchange.exchange_state import ExchangeState
 from promptools.wire.chat_encoder import error_body
@@ -42,7 +42,7 @@ def serve_stored_response(request: ClientRequest, context: Context) -> Exchange:
 def _respond(request: ClientRequest, context: Context) -> tuple[int, dict[str, Any]]:
     address, _, query = request.request.url.partition("?")
     response_id, _, part = unquote(address.rstrip("/").rpartition(_ROUTE)[2]).partition("/")
-    owner, store = request.owner or owner_of(request.request.headers), context.response_store
+    owner, store = request.owner, context.response_store
     stored, method = store.get(owner, response_id), request.request.method
     if (method, part) not in _ROUTES:
         return 404, _error(f"{method} {_ROUTE}ID/{clip(part)} is no route of the Responses API")
