@@ -89,7 +89,7 @@ class SecretMask:
 
     def __init__(self, secrets: Iterable[str], mask: Callable[[str], str] | None = None) -> None:
         self._secrets = sorted(set(secrets) - {""}, key=len, reverse=True)  # one may be part of another
-        self._mask = mask or (lambda found: "*" * len(found))
+        self._mask = mask or _asterisks
 
     @cached_property
     def pattern(self) -> re.Pattern[str] | None:
@@ -165,6 +165,10 @@ class PartialSecret:
                 return _PARTIAL_FORM.fullmatch(text, at) is not None
             at = found.end()
         return False
+
+
+def _asterisks(found: str) -> str:
+    return "*" * len(found)
 
 
 def _pattern_of(secret: str) -> str:

@@ -279,10 +279,10 @@ def test_a_limit_that_cannot_be_is_an_error(limit):
 @pytest.mark.skipif(not importlib.util.find_spec("httptools"), reason="httptools is not installed")
 @pytest.mark.parametrize("piece", [b"a" * 65536, b"x: a\r\n" * 10000], ids=["a field", "fields"])
 def test_a_header_without_an_end_is_not_held_in_memory(server, piece):
-    from promptools.cli.serving.http_server import HEADER_BUFFER, _http_protocol
+    from promptools.cli.serving.http_server import HEADER_BUFFER, http_protocol
 
     server.play(completion())
-    with serving(proxy(server), _http_protocol()) as port:
+    with serving(proxy(server), http_protocol()) as port:
         with socket.create_connection(("127.0.0.1", port), 300) as client:
             client.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nx: ".encode())
             with pytest.raises(ConnectionError):

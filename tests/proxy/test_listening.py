@@ -26,7 +26,7 @@ def listening(monkeypatch):
     """Stop where the proxy would serve; gives the addresses that it listened on, and the proxies."""
     found = []
 
-    def note(proxy, listener, **_):
+    def note(proxy, listener, _):
         with listener:
             found.append((listener.getsockname()[0], proxy))
 

@@ -22,9 +22,9 @@ def server():
 
 
 def protocols():
-    from promptools.cli.serving.http_server import _http_protocol
+    from promptools.cli.serving.http_server import http_protocol
 
-    return ["h11", *([_http_protocol()] if importlib.util.find_spec("httptools") else [])]
+    return ["h11", *([http_protocol()] if importlib.util.find_spec("httptools") else [])]
 
 
 @pytest.fixture(scope="module", params=protocols(), ids=lambda kind: kind if isinstance(kind, str) else "serve")

@@ -171,7 +171,7 @@ def run(arguments: argparse.Namespace) -> int:
             print_progress("warning: the limits count in each worker; with --redis-url they count in all together")
         _run_workers(arguments, listener)
     else:
-        _serve(proxy, listener, drain_seconds=arguments.drain_seconds)
+        _serve(proxy, listener, arguments)
     return 0
 
 
@@ -197,7 +197,7 @@ def _run_workers(arguments: argparse.Namespace, listener: socket.socket) -> None
 def _serve_worker(arguments: argparse.Namespace, listener: socket.socket) -> None:
     """Serve in a process of its own."""
     with show_log(log_level(arguments)):
-        _serve(build_proxy(arguments), listener, drain_seconds=arguments.drain_seconds)
+        _serve(build_proxy(arguments), listener, arguments)
 
 
 def build_proxy(arguments: argparse.Namespace) -> Proxy:
@@ -236,14 +236,15 @@ def _keys(arguments: argparse.Namespace) -> list[str | ApiKey]:
     return [*arguments.api_key, *(key for variable in arguments.api_key_env for key in read_keys(variable)), *keys]
 
 
-def _serve(proxy: Proxy, listener: socket.socket, *, drain_seconds: float = 30.0) -> None:
+def _serve(proxy: Proxy, listener: socket.socket, arguments: argparse.Namespace) -> None:
     from promptools.cli.serving.http_server import ProxyServer, raise_descriptor_limit
 
     raise_descriptor_limit()
     gc.freeze()  # what has been loaded stays: no collection looks at it again
     gc.set_threshold(10_000, 20, 20)  # requests leave no cycles, but at the default of 700 each one pays a collection
     sys.setswitchinterval(0.001)  # a thread that computes keeps the event loop waiting for so long, at each read
-    ProxyServer(proxy, drain_seconds=drain_seconds).run(sockets=[listener])
+    head_seconds = arguments.head_timeout or None
+    ProxyServer(proxy, drain_seconds=arguments.drain_seconds, head_seconds=head_seconds).run(sockets=[listener])
 
 
 def _listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:

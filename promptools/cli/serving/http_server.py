@@ -1,4 +1,4 @@
-"""The HTTP server of `promptools serve`: uvicorn, with a drain and a bound on request headers.
+"""The HTTP server of `promptools serve`: uvicorn, with a drain and bounds on the head of a request, in size and time.
 
 After the first signal it accepts no more connections, and what is in flight may finish for `drain_seconds`; the proxy
 ends the rest, each with an error in the client's API. An interrupt from the keyboard waits no longer than
@@ -33,23 +33,30 @@ DRAIN_SECONDS = 30.0
 INTERRUPT_SECONDS = 2.0
 _END_SECONDS = 3
 """Seconds after the drain within which the errors are written, before uvicorn cancels what is left."""
+HEAD_SECONDS = 30.0
+"""Seconds within which a connection has to send the whole head of a request."""
+_LAST_LOOK_SECONDS = 0.1
+"""Seconds for which a connection is read once more before it is closed: a busy loop may not have read what has come."""
 HEADER_BUFFER = 2 * MAX_HEADER_BYTES
 """Most bytes of a request's head that are buffered: above the proxy's own bound, whose error is in the client's API."""
 _UPGRADE_FIELDS = frozenset({b"upgrade", b"http2-settings", b"connection"})
+_TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class ProxyServer(uvicorn.Server):
     """A uvicorn server that lets a proxy finish what it has begun."""
 
-    def __init__(self, proxy: Proxy, *, drain_seconds: float = DRAIN_SECONDS) -> None:
+    def __init__(
+        self, proxy: Proxy, *, drain_seconds: float = DRAIN_SECONDS, head_seconds: float | None = HEAD_SECONDS
+    ) -> None:
         config = uvicorn.Config(
             proxy,
             log_level="warning",
             access_log=False,
             proxy_headers=False,  # nothing depends on the client's address or scheme
             lifespan="on",
-            http=_http_protocol(),
+            http=http_protocol(head_seconds=head_seconds),
             h11_max_incomplete_event_size=HEADER_BUFFER,
             timeout_graceful_shutdown=int(drain_seconds) + _END_SECONDS,
         )
@@ -93,20 +100,88 @@ def raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _http_protocol() -> Any:
-    """Return uvicorn's own choice of a protocol; with httptools, one that bounds heads and keeps bodies."""
-    if find_spec("httptools") is None:
-        return "auto"
+class _HeadTimer:
+    """Closes a connection that does not send the whole head of a request in time, its first or any later one.
+
+    A mixin of uvicorn's protocols, which only know how long a connection may be idle between two requests. However
+    slowly a client sends, its time is not extended: a byte a second (Slowloris) would occupy a connection forever.
+    """
+
+    head_seconds: float | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _any_received = False
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)  # type: ignore[misc]
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)  # type: ignore[misc]
+
+    def data_received(self, data: bytes) -> None:
+        protocol: Any = self
+        super().data_received(data)  # type: ignore[misc]
+        cycle = protocol.cycle
+        if cycle is not None and (cycle.more_body or not cycle.response_complete):
+            self._stop_waiting()
+        else:
+            self._any_received = True
+            self._wait_for_head()
+
+    def _wait_for_head(self) -> None:
+        protocol: Any = self
+        if self.head_seconds is not None and self._timer is None and not protocol.transport.is_closing():
+            self._timer = protocol.loop.call_later(self.head_seconds, self._look_again)
+
+    def _stop_waiting(self) -> None:
+        self._any_received = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look_again(self) -> None:
+        protocol: Any = self
+        self._timer = protocol.loop.call_later(_LAST_LOOK_SECONDS, self._close_late)
+
+    def _close_late(self) -> None:
+        protocol: Any = self
+        if protocol.transport.get_protocol() is self and not protocol.transport.is_closing():
+            if self._any_received:
+                protocol.transport.write(_TOO_LATE)
+            protocol.transport.close()
+
+
+def http_protocol(kind: str | None = None, *, head_seconds: float | None = HEAD_SECONDS) -> Any:
+    """Return a protocol that bounds the heads of requests; with httptools, which is preferred, it keeps bodies too."""
+    if kind == "h11" or (kind is None and find_spec("httptools") is None):
+        return _h11_protocol(head_seconds)
+    return _httptools_protocol(head_seconds)
+
+
+def _h11_protocol(seconds: float | None) -> Any:
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class ProxyH11Protocol(_HeadTimer, H11Protocol):
+        """Closes a connection whose head does not end in time; uvicorn bounds its size itself."""
+
+        head_seconds = seconds
+
+    return ProxyH11Protocol
+
+
+def _httptools_protocol(seconds: float | None) -> Any:
     from httptools import HttpParserUpgrade, HttpRequestParser
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-    class ProxyHttpProtocol(HttpToolsProtocol):
+    class ProxyHttpProtocol(_HeadTimer, HttpToolsProtocol):
         """Refuses a request whose head does not end, and reads the body of one that offers an upgrade.
 
         Java's HTTP client offers HTTP/2 with every request (`Upgrade: h2c`). httptools ends a request with an upgrade
         after its head. So one whose upgrade is not taken is parsed again, without the offer.
         """
 
+        head_seconds = seconds
         _head_size: int | None = None
         _data = b""
 

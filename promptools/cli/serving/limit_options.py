@@ -58,6 +58,13 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
         "--workers", type=at_least(1, "processes"), metavar="N", default=1, help="processes that serve (default: 1)"
     )
     parser.add_argument(
+        "--head-timeout",
+        type=seconds_or_none,
+        metavar="SECONDS",
+        default=30.0,
+        help="longest that a connection may take to send the head of a request; 0: any time (default: 30)",
+    )
+    parser.add_argument(
         "--drain-seconds",
         type=seconds_or_none,
         metavar="SECONDS",
