@@ -93,6 +93,7 @@ class ExchangeState:
     def __init__(self, client: ClientRequest, context: Context) -> None:
         self.request = client.request
         self.client_api = client.client_api
+        self.request_id = client.caller.request_id
         self.context = context
         self.now = client.at
         self.url: str | None = None
@@ -138,6 +139,12 @@ class ExchangeState:
     def seconds(self) -> float:
         """The seconds that the request has taken so far."""
         return self.now - self._started_at
+
+    def encode_error(self, message: str, *, kind: str, code: str, attempts: Sequence[Attempt] = ()) -> bytes:
+        """Encode one of our own errors, with the id of the request."""
+        return self.client_api.encode_error(
+            message, kind=kind, code=code, attempts=attempts, request_id=self.request_id
+        )
 
     def phases(self, *, whole: bool) -> tuple[float, float]:
         """Return the seconds until the first byte of the last reply, and from then on; all of one that came `whole`."""
@@ -366,7 +373,8 @@ class ExchangeState:
         if self.context.log:
             provider = without_credentials(self.provider_model[0].partition("?")[0])
             model = clip(self.provider_model[1])
-            self.context.log(f"{text} (provider {provider!r}, model {model!r})")
+            request = f", request {self.request_id}" if self.request_id else ""
+            self.context.log(f"{text} (provider {provider!r}, model {model!r}{request})")
 
     def with_trace(self, reply: Reply, mode: str) -> Reply:
         """Return `reply` with the attempts and notes in its trace."""

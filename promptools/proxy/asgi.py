@@ -107,8 +107,8 @@ def retry_fields(seconds: float | None) -> list[tuple[bytes, bytes]]:
     ]
 
 
-async def send_refusal(send: Send, error: RefusedError, api: ClientApi) -> None:
+async def send_refusal(send: Send, error: RefusedError, api: ClientApi, request_id: str = "") -> None:
     """Send the error response for a refused request."""
-    body = api.encode_error(str(error), kind=error.kind, code=error.code)
+    body = api.encode_error(str(error), kind=error.kind, code=error.code, request_id=request_id)
     headers = [JSON_CONTENT_TYPE, *retry_fields(error.retry_after), *error.headers]
     await send_response(send, error.status, headers, body)

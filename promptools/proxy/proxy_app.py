@@ -215,12 +215,14 @@ class Proxy(ServedProperties):
             async with admission.slot(key):
                 if served.directory is not None and is_model_list(method, path):
                     request.passes = True
-                    await served.directory.respond(path, decode_fields(forwarded_fields(served, scope)), send)
+                    await served.directory.respond(
+                        path, decode_fields(forwarded_fields(served, scope)), send, request.request_id
+                    )
                 else:
                     await self._sender.send(incoming, endpoint, api, tasks, send)
         except RefusedError as error:
             request.refusal = error.code
-            await send_refusal(send, error, api)
+            await send_refusal(send, error, api, request.request_id)
         except DisconnectedError:
             return
 

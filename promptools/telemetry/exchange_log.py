@@ -47,6 +47,7 @@ def log_fields(summary: ExchangeSummary) -> dict[str, Any]:
     return {
         "time": now(),
         "id": summary.exchange.id,
+        **({"request_id": summary.exchange.request_id} if summary.exchange.request_id else {}),
         "method": summary.exchange.request.method,
         "api": summary.exchange.api,
         "model": summary.model,

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from promptools.types import Reply
 
 
-def with_error_boundary(exchange: Exchange, api: ClientApi = CHAT_API, *, may_decline: bool = False) -> Exchange:
+def with_error_boundary(
+    exchange: Exchange, api: ClientApi = CHAT_API, *, may_decline: bool = False, request_id: str = ""
+) -> Exchange:
     """Run `exchange`; respond with a 500 if it raises before its head. Errors of the HTTP library pass through.
 
     A `may_decline` exchange may end without a response; any other that does is a bug, too.
@@ -38,7 +40,7 @@ def with_error_boundary(exchange: Exchange, api: ClientApi = CHAT_API, *, may_de
     finally:
         exchange.close()
     message = f"promptools failed on this request ({type(failure).__name__}: {failure}); the log holds the traceback"
-    body = api.encode_error(message, kind="InternalError", code="promptools_bug")
+    body = api.encode_error(message, kind="InternalError", code="promptools_bug", request_id=request_id)
     yield Emit(Head(500, (("content-type", "application/json"), ("x-should-retry", "false"))))
     yield Emit(body)
     return None

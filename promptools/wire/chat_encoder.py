@@ -201,10 +201,12 @@ def error_body(
     kind: str,
     code: str | int | None = None,
     attempts: Iterable[Attempt] = (),
+    request_id: str = "",
 ) -> dict[str, Any]:
-    """Encode an error as OpenAI's API does, with the attempts."""
+    """Encode an error as OpenAI's API does, with the attempts and the id of the request, if it has one."""
     tried = [attempt.to_dict() for attempt in attempts]
-    return {"error": {"message": message, "type": kind, "param": None, "code": code, "attempts": tried}}
+    named = {"request_id": request_id} if request_id else {}
+    return {"error": {"message": message, "type": kind, "param": None, "code": code, "attempts": tried, **named}}
 
 
 def add_usage(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -260,7 +260,7 @@ def test_one_line_for_an_exchange_without_payloads(server, lines):
     (line,) = lines
     fields = json.loads(line)
     assert not [secret for secret in SECRETS if secret in line]
-    for name in ("time", "id", "seconds", "first_byte_seconds"):
+    for name in ("time", "id", "request_id", "seconds", "first_byte_seconds"):
         assert fields.pop(name)
     assert fields == {
         "method": "POST",

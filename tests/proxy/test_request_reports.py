@@ -211,6 +211,7 @@ def test_they_are_in_the_log(server):
     for line in lines:
         assert line.pop("time")
         assert line.pop("seconds") >= 0
+        assert line.pop("request_id").startswith("req_")
     assert lines == [
         {"method": "GET", "route": "models", "status": 200, "outcome": "answered", "reason": ""},
         {"method": "POST", "route": "chat", "status": 413, "outcome": "refused", "reason": "body_too_large"},

@@ -50,7 +50,9 @@ class ClientApi(Protocol):
         """Return the writer for the response that `request` wants; `begun` if part of a stream was already sent."""
         ...
 
-    def encode_error(self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = ()) -> bytes:
+    def encode_error(
+        self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = (), request_id: str = ""
+    ) -> bytes:
         """Encode one of our own errors."""
         ...
 
@@ -78,9 +80,11 @@ class ChatCompletionsApi:
         """Return a writer of server-sent events, or of one JSON body."""
         return SseWriter(request, begun=begun) if request.stream else JsonWriter(request)
 
-    def encode_error(self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = ()) -> bytes:
+    def encode_error(
+        self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = (), request_id: str = ""
+    ) -> bytes:
         """Encode an error object that lists the attempts."""
-        return encode_json(error_body(message, kind=kind, code=code, attempts=attempts))
+        return encode_json(error_body(message, kind=kind, code=code, attempts=attempts, request_id=request_id))
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:
         """Encode an `error` event, and a comment."""
@@ -109,9 +113,17 @@ class OllamaApi:
         """Return a writer of NDJSON lines, or of one JSON body."""
         return NdjsonWriter(request, begun=begun) if request.stream else OllamaJsonWriter(request)
 
-    def encode_error(self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = ()) -> bytes:  # noqa: ARG002 one signature for all APIs
-        """Encode the message alone: this API's errors have no other fields."""
-        return encode_json({"error": message})
+    def encode_error(
+        self,
+        message: str,
+        *,
+        kind: str,  # noqa: ARG002 one signature for all APIs
+        code: str,  # noqa: ARG002 one signature for all APIs
+        attempts: Iterable[Attempt] = (),  # noqa: ARG002 one signature for all APIs
+        request_id: str = "",
+    ) -> bytes:
+        """Encode the message, and the id beside it: this API's errors have no other fields."""
+        return encode_json({"error": message, **({"request_id": request_id} if request_id else {})})
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:  # noqa: ARG002 one signature for all APIs
         """Encode a line; NDJSON has no comments."""
@@ -145,11 +157,21 @@ class MessagesApi:
         """Return a writer of events, or of one JSON body."""
         return MessagesSseWriter(request, begun=begun) if request.stream else MessagesJsonWriter(request)
 
-    def encode_error(self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = ()) -> bytes:  # noqa: ARG002 one signature for all APIs
+    def encode_error(
+        self,
+        message: str,
+        *,
+        kind: str,
+        code: str,
+        attempts: Iterable[Attempt] = (),  # noqa: ARG002 one signature for all APIs
+        request_id: str = "",
+    ) -> bytes:
         """Encode the message, with the API's type for the error; Claude Code compacts a prompt that is "too long"."""
         if code == "context_length_exceeded":
             message = f"prompt is too long: {message}"
-        return encode_json(message_body.encode_error(message, message_body.own_error_type(kind, code), code))
+        return encode_json(
+            message_body.encode_error(message, message_body.own_error_type(kind, code), code, request_id)
+        )
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:
         """Encode an `error` event after a comment; it is the last event."""

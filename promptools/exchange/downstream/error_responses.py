@@ -44,7 +44,7 @@ def run_route(state: ExchangeState, steps: Steps[None]) -> Exchange:
 def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
     """Respond to an invalid request with HTTP 400, and tell the SDK not to retry it."""
     state.error_kind = "usage"
-    body = state.client_api.encode_error(str(error), kind="UsageError", code=error.code)
+    body = state.encode_error(str(error), kind="UsageError", code=error.code)
     head = Head(400, (("content-type", _JSON), ("x-should-retry", "false")))
     yield from state.emit(state.client_api.encode_stream_error(body) if state.head_sent else body, lambda: head)
 
@@ -95,7 +95,7 @@ def _overflow_body(state: ExchangeState, failure: Failure) -> bytes:
     ours = f"The conversation does not fit: {numbers}. {LONGER_CONTEXT_HINT}. Tried: {_attempts_text(state)}"
     said = failure.text.strip()[:MAX_QUOTED]
     sent = failure.server_error.type if failure.server_error else ""
-    return state.client_api.encode_error(
+    return state.encode_error(
         f"{said} {ours}" if said else ours,
         kind=sent or "invalid_request_error",
         code="context_length_exceeded",
@@ -116,4 +116,4 @@ def _error_body(state: ExchangeState, failure: Failure) -> bytes:
     else:
         kind, what = "Exhausted", "every attempt failed"
     message = f"{what} ({failure.kind}: {failure.why}). Tried: {_attempts_text(state)}"
-    return state.client_api.encode_error(message, kind=kind, code=failure.kind, attempts=attempts)
+    return state.encode_error(message, kind=kind, code=failure.kind, attempts=attempts)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 ANY_ORIGIN = "*"
 EXPOSED_FIELDS = (
-    *("retry-after", "x-promptools-mode", "x-promptools-attempts", "x-promptools-notes", "x-promptools-unfit"),
+    *("retry-after", "x-request-id"),
+    *("x-promptools-mode", "x-promptools-attempts", "x-promptools-notes", "x-promptools-unfit"),
 )
 """Fields of a response that pages may read."""
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", re.IGNORECASE)

@@ -40,6 +40,7 @@ def view_summary(kept: KeptExchange) -> dict[str, Any]:
     attempts = [send for send in kept.sends if send.sent.purpose != "template"]
     view = {
         "id": kept.observed.id,
+        "request_id": kept.observed.request_id,
         "number": kept.number,
         "change": kept.change,
         "at": round(kept.wall_time * 1000),

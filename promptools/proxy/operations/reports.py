@@ -106,6 +106,7 @@ class LoggedExchanges(Extension):
         self._log.write(
             {
                 "time": now(),
+                "request_id": report.request_id,
                 "method": report.method,
                 "route": report.route,
                 "status": report.status,

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
+from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, ClientApi
 from promptools.proxy.asgi import JSON_CONTENT_TYPE, retry_fields, send_response
+from promptools.proxy.requests.request_id import request_id, with_request_id
 
 if TYPE_CHECKING:
     from promptools.proxy.asgi import Fields, Message, Scope, Send
@@ -35,6 +36,8 @@ class RequestInFlight:
     def __init__(self, scope: Scope, send: Send) -> None:
         self.scope = scope
         self.began_at = time.monotonic()
+        self.request_id = request_id(scope)
+        """The id by which the client, the logs and the inspector know the request."""
         self.status: int | None = None
         """The status of the response; None if there is none yet."""
         self.refusal = ""
@@ -57,7 +60,8 @@ class RequestInFlight:
         """Send a message of the response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self._fields = message["headers"]
+            self._fields = with_request_id(message["headers"], self.request_id, messages=self.api is MESSAGES_API)
+            message = {**message, "headers": self._fields}
         else:
             self._last_piece = message.get("body", b"") or self._last_piece
             self.is_complete = not message.get("more_body", False)
@@ -78,7 +82,7 @@ class RequestInFlight:
         if self.is_complete or not self.is_cut:
             return
         with anyio.move_on_after(SEND_SECONDS, shield=True):
-            error = self.api.encode_error(CUT_MESSAGE, kind="server_error", code=CUT_CODE)
+            error = self.api.encode_error(CUT_MESSAGE, kind="server_error", code=CUT_CODE, request_id=self.request_id)
             if self.status is None:
                 self.refusal = CUT_CODE
                 await send_response(self.send, 503, [JSON_CONTENT_TYPE, *retry_fields(RETRY_SECONDS)], error)

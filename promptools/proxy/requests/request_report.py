@@ -1,7 +1,7 @@
 """What may be reported of a request that is no exchange: one that the proxy refused, or that passed unread.
 
 Exchanges have observers. All other requests are reported at their end, if an extension asks for it, and without text of
-the client: every value here is one of a bounded number.
+the client: every value here is one of a bounded number, except for the id, which is of no use as a label.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class RequestReport:
     """Seconds until the end of the response."""
     refusal: str = ""
     """The code of the proxy's error, if it was refused; empty if it passed."""
+    request_id: str = ""
+    """The request's id, which the client may have chosen."""
     outcome: str = ""
     """How it passed: `answered`, `no_answer`, `broken`, `disconnected` or `shutting_down`; empty if it was refused."""
 
@@ -78,7 +80,9 @@ class RequestReports:
                 route = route_kind(route_path(request.scope))
                 seconds = time.monotonic() - request.began_at
                 method = _method(request.scope)
-                self._report(RequestReport(route, method, request.status, seconds, request.refusal, outcome))
+                self._report(
+                    RequestReport(route, method, request.status, seconds, request.refusal, request.request_id, outcome)
+                )
 
     def report_page(self, scope: Scope, error: RefusedError) -> None:
         """Report that a page of the proxy's own was refused."""

@@ -85,12 +85,19 @@ class RequestSender:
         except module.RequestError as error:
             reason = _without_keys(error_text(error), incoming)
             if begun:
-                log.warning("the answer from %s broke off: %s", incoming.base_url, reason)
+                log.warning(
+                    "the answer from %s broke off: %s (request %s)",
+                    incoming.base_url,
+                    reason,
+                    incoming.in_flight.request_id,
+                )
                 raise
             incoming.in_flight.is_unanswered = True
             status, code = (504, "timeout") if isinstance(error, module.TimeoutException) else (502, "no_answer")
             message = f"no answer from {incoming.base_url}: {reason}"
-            answer = api.encode_error(message, kind="UpstreamError", code=code)
+            answer = api.encode_error(
+                message, kind="UpstreamError", code=code, request_id=incoming.in_flight.request_id
+            )
             retry = retry_fields(RETRY_SECONDS) if status == 504 else []
             await send_response(send, status, [JSON_CONTENT_TYPE, *retry], answer)
         except module.InvalidURL as error:  # an ASGI server accepts longer targets than the HTTP library
@@ -113,7 +120,7 @@ class RequestSender:
         route = None if router is None else partial(router.exchange_route, request, endpoint)
         failover, at = (None, None) if router is None else (router.failover, router.failover.started_at)
         owner = served.access.owner(incoming.scope) if endpoint.api is RESPONSES_API else ""
-        caller = Caller(owner, incoming.secrets(), on_client_api=incoming.in_flight.use_api)
+        caller = Caller(owner, incoming.secrets(), incoming.in_flight.request_id, incoming.in_flight.use_api)
         if owner and self._shared is not None:
             await self._shared.responses.fetch(owner, request.url.partition("?")[0], content)
             send = self._shared.responses.writing(send)
@@ -123,7 +130,9 @@ class RequestSender:
         async def attempt() -> bool:
             nonlocal begun, ended
             started = served.session(request, endpoint, route, at, caller)
-            exchange = with_error_boundary(started, endpoint.api, may_decline=endpoint.may_decline)
+            exchange = with_error_boundary(
+                started, endpoint.api, may_decline=endpoint.may_decline, request_id=caller.request_id
+            )
             driver = self._client.driver(
                 exchange, authorization, owner_of_connections(incoming.scope), read_body=read_body
             )

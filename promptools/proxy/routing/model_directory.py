@@ -19,12 +19,12 @@ import anyio
 
 from promptools.errors import clip
 from promptools.exchange import Probe, Probed, Request
+from promptools.exchange.downstream.client_api import CHAT_API, OLLAMA_API
 from promptools.exchange.downstream.response_writer import encode_json
 from promptools.log import log
 from promptools.profiles.facts import family_of
 from promptools.proxy.asgi import send_response
 from promptools.transport.session import CREDENTIAL_FIELDS
-from promptools.wire.chat_encoder import error_body
 from promptools.wire.json_types import as_list, as_object, as_text
 from promptools.wire.ollama.encode_models import ListedModel
 
@@ -75,18 +75,18 @@ class ModelDirectory:
         """Remember that a request named a model that is not known."""
         self._due = True
 
-    async def respond(self, path: str, client: Headers, send: Send) -> None:
+    async def respond(self, path: str, client: Headers, send: Send, request_id: str = "") -> None:
         """Respond to a request for the models, or for one of them."""
-        status, body = await self._response(path, client)
+        status, body = await self._response(path, client, request_id)
         await send_response(send, status, [(b"content-type", b"application/json")], body)
 
-    async def _response(self, path: str, client: Headers) -> tuple[int, bytes]:
+    async def _response(self, path: str, client: Headers, request_id: str) -> tuple[int, bytes]:
         entries = await self.list_models(client)
         ollama = path in _OLLAMA_LISTS
         if not entries:
             message = "no provider listed its models"
-            error = {"error": message} if ollama else error_body(message, kind="UpstreamError", code="no_answer")
-            return 502, encode_json(error)
+            api = OLLAMA_API if ollama else CHAT_API
+            return 502, api.encode_error(message, kind="UpstreamError", code="no_answer", request_id=request_id)
         if ollama:
             models = [ListedModel(entry, family_of(name) or "") for name, entry in entries.items()]
             return 200, encode_json({"models": [_OLLAMA_LISTS[path](model) for model in models]})
@@ -97,7 +97,8 @@ class ModelDirectory:
         if entry is not None:
             return 200, encode_json(entry)
         message = f"The model {clip(repr(name))} does not exist"
-        return 404, encode_json(error_body(message, kind="invalid_request_error", code="model_not_found"))
+        kind, code = "invalid_request_error", "model_not_found"
+        return 404, CHAT_API.encode_error(message, kind=kind, code=code, request_id=request_id)
 
     async def list_models(self, client: Headers) -> dict[str, dict[str, Any]]:
         """Return the models of all providers by the names that lead to them; empty if no provider responded.

@@ -98,10 +98,11 @@ def encode_usage(usage: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def encode_error(message: str, kind: str, code: str = "") -> dict[str, Any]:
+def encode_error(message: str, kind: str, code: str = "", request_id: str = "") -> dict[str, Any]:
     """Encode an error of the API's type `kind`; its details have the `code`, if the SDKs know it."""
     details = {"details": {"error_code": code}} if code == THREAD_NOT_FOUND else {}
-    return {"type": "error", "error": {"type": kind, "message": message, **details}}
+    error = {"type": "error", "error": {"type": kind, "message": message, **details}}
+    return {**error, "request_id": request_id} if request_id else error
 
 
 def error_type(status: int) -> str:

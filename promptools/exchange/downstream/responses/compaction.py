@@ -78,7 +78,7 @@ def _respond_absent(state: ExchangeState, reason: str) -> Steps[None]:
         f"/v1/{_ROUTE} is not served here: promptools compacts no conversation, and neither does the server ({reason})."
         " Send the whole conversation in 'input', or a summary of it"
     )
-    error = state.client_api.encode_error(message, kind="invalid_request_error", code="route_not_served")
+    error = state.encode_error(message, kind="invalid_request_error", code="route_not_served")
     head = Head(404, (("content-type", "application/json"), ("x-should-retry", "false")))
     yield from state.emit(error, lambda: head)
 

@@ -74,16 +74,19 @@ class ResponsesApi:
         self._stream = ResponsesStreamWriter(request, frame, self._keep)
         return self._stream
 
-    def encode_error(self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = ()) -> bytes:
+    def encode_error(
+        self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = (), request_id: str = ""
+    ) -> bytes:
         """Encode an error as in Chat Completions."""
-        return CHAT_API.encode_error(message, kind=kind, code=code, attempts=attempts)
+        return CHAT_API.encode_error(message, kind=kind, code=code, attempts=attempts, request_id=request_id)
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:
         """End the stream: an `error` event and the failed response, then a comment."""
         assert self._stream is not None, "the stream has begun"
         fields = as_object(as_object(json.loads(error)).get("error"))
         code = as_text(fields.get("code"))
-        failed = self._stream.fail(as_text(fields.get("message")), code if code in _FAILURE_CODES else "server_error")
+        code = code if code in _FAILURE_CODES else "server_error"
+        failed = self._stream.fail(as_text(fields.get("message")), code, as_text(fields.get("request_id")))
         return failed + (encode_comment(note) if note else b"")
 
     def encode_server_error(self, failure: Failure) -> bytes:

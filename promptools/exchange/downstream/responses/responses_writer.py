@@ -48,13 +48,14 @@ class ResponsesStreamWriter(SseWriter):
         last = {"type": f"response.{body['status']}", "response": _with_report(body, summary)}
         return self._encode([*ended, last]) + encode_comment(summary.note)
 
-    def fail(self, message: str, code: str) -> bytes:
+    def fail(self, message: str, code: str, request_id: str = "") -> bytes:
         """End the response with an error."""
         ended = self._events.end("incomplete")
         error = {"code": code, "message": message}
+        named = {"request_id": request_id} if request_id else {}
         body = self._frame.encode("failed", self._events.output, error=error)
         last = {"type": "response.failed", "response": body}
-        return self._encode([*ended, {"type": "error", **error, "param": None}, last])
+        return self._encode([*ended, {"type": "error", **error, "param": None, **named}, last])
 
     def _encode(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
         """Encode events with their sequence numbers; the beginning of the response is before the first."""

@@ -34,6 +34,8 @@ def serve_stored_response(request: ClientRequest, context: Context) -> Exchange:
     """Respond to a request for a stored response."""
     state = ExchangeState(request, context)
     status, body = _respond(request, context)
+    if request.caller.request_id and "error" in body and status >= 400:
+        body["error"]["request_id"] = request.caller.request_id
     yield from state.emit(encode_json(body), lambda: Head(status, (("content-type", "application/json"),)))
     state.observe_end([], None)
     return None

@@ -23,7 +23,7 @@ export function drawDetail(element, exchange, openBench) {
 const section = (title, ...children) => h("section", { class: "card" }, h("h3", {}, title), children);
 
 function head(exchange) {
-  const facts = [exchange.provider, exchange.status ? `HTTP ${exchange.status}` : "no response yet", milliseconds(exchange.ms), plural(exchange.attempts, "attempt")];
+  const facts = [exchange.provider, exchange.status ? `HTTP ${exchange.status}` : "no response yet", milliseconds(exchange.ms), plural(exchange.attempts, "attempt"), exchange.request_id];
   return h("header", {},
     h("h2", {}, h("span", { class: `badge ${exchange.state}` }, exchange.state), ` ${exchange.model || exchange.api}`),
     h("p", { class: "muted" }, [exchange.api, ...facts].filter(Boolean).join(" · ")),

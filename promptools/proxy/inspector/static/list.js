@@ -33,7 +33,7 @@ export class ExchangeList {
   }
 
   matches(summary) {
-    const text = [summary.model, summary.provider, summary.mode, summary.api, STATES[summary.state], summary.status, summary.question, ...summary.calls].join(" ").toLowerCase();
+    const text = [summary.model, summary.provider, summary.mode, summary.api, STATES[summary.state], summary.status, summary.question, summary.request_id, ...summary.calls].join(" ").toLowerCase();
     return this.filter.split(/\s+/).every((word) => text.includes(word));
   }
 
