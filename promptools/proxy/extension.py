@@ -39,6 +39,9 @@ class Extension:
     public_paths: Sequence[str] = ()
     """Paths that need no API key, each in full; those below them need one."""
 
+    access: AccessControl | None = None
+    """The keys that open its pages and nothing else; the proxy's own keys open them too."""
+
     def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:  # noqa: ARG002 what an extension may need
         """Return Starlette's routes."""
         return ()
@@ -59,7 +62,21 @@ class ExtensionRoutes:
         self._extensions = extensions
         self._paths = frozenset(path for extension in extensions for path in extension.paths)
         self._public = frozenset(path for extension in extensions for path in extension.public_paths)
+        self._own_access = {
+            path: extension.access
+            for extension in extensions
+            if extension.access is not None
+            for path in extension.paths
+        }
         self._app: Starlette | None = None
+
+    def check_keys(self, access: AccessControl) -> None:
+        """Raise `UsageError` if a key of an extension opens the proxy too."""
+        if any(own.shares_key(access) for own in self._own_access.values()):
+            raise UsageError(
+                "the metrics key is one of the proxy's API keys too, so whoever reads the metrics could send requests;"
+                " make another one for PROMPTOOLS_METRICS_KEY"
+            )
 
     def match(self, path: str) -> bool:
         """Whether a request to this path is an extension's."""
@@ -72,13 +89,22 @@ class ExtensionRoutes:
     async def serve(self, access: AccessControl, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a page of an extension, to those who may use the proxy."""
         try:
-            if not self.is_public(route_path(scope)):
-                access.check(scope)
+            self._check(access, scope)
         except RefusedError as error:
             self._reports.report_page(scope, error)
             await send_refusal(send, error, CHAT_API)
             return
         await self.app(scope, receive, send)
+
+    def _check(self, access: AccessControl, scope: Scope) -> None:
+        """Raise `RefusedError` for a request that may not have its page."""
+        path = route_path(scope)
+        own = self._own_access.get(_first_part(path))
+        if self.is_public(path) or (own is not None and own.has_key(scope)):
+            return
+        if own is not None and not access.requires_key:
+            own.check(scope)
+        access.check(scope)
 
     @property
     def app(self) -> Starlette:

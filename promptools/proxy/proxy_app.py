@@ -107,6 +107,7 @@ class Proxy(ServedProperties):
         self.extensions = (*extensions, *([self._shared] if self._shared is not None else []))
         self._reports = RequestReports([extension.on_request for extension in extensions if extension.on_request])
         self._extension_routes = ExtensionRoutes(self, self.extensions, self._reports)
+        self._extension_routes.check_keys(self.access)
 
     def reload(self, config: Config | str | os.PathLike[str] | None) -> None:
         """Serve another config from the next request on; raise `UsageError` for a bad one, and keep the old.
@@ -116,7 +117,9 @@ class Proxy(ServedProperties):
         """
         session, old = self.session.with_settings({"config": config}), self.served
         library = self.upstream_client.library.module
-        self.served = serve_config(session, self._arguments, library, self.upstream_client.run_probe, old.table)
+        served = serve_config(session, self._arguments, library, self.upstream_client.run_probe, old.table)
+        self._extension_routes.check_keys(served.access)
+        self.served = served
         forget_changed(old.session.config, self.session)
         self._apply_limits(old)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import environments
@@ -16,8 +17,11 @@ import pytest
 import yaml
 
 from promptools.cli.server_commands import serve_command
+from promptools.cli.serving.report_options import METRICS_KEY_VARIABLE
 from promptools.profiles import load_config
-from promptools.proxy.operations import Health
+from promptools.proxy.admission.api_keys import API_KEY_VARIABLE
+from promptools.proxy.operations import Health, MetricsPage
+from promptools.proxy.shared_state.redis_connection import PASSWORD_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -161,6 +165,69 @@ def test_only_the_proxy_reaches_redis():
     assert peer["podSelector"]["matchLabels"].items() <= labels.items()
 
 
+def variables(deployment):
+    """The variables of a deployment's container, with the key of the Secret that each one is from."""
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return {each["name"]: each["valueFrom"]["secretKeyRef"] for each in container["env"] if "valueFrom" in each}
+
+
+def check_redis(redis, proxy):
+    """Redis has the password that the proxy sends."""
+    (container,) = redis["spec"]["template"]["spec"]["containers"]
+    arguments = container["args"]
+    assert arguments[arguments.index("--requirepass") + 1] == "$(REDIS_PASSWORD)"
+    password, sent = variables(redis)["REDIS_PASSWORD"], variables(proxy)[PASSWORD_VARIABLE]
+    assert (password["name"], password["key"]) == (sent["name"], sent["key"])
+    assert not password.get("optional", False)
+    assert not sent.get("optional", False)
+
+
+def check_network(policy, deployment):
+    """The proxy is reached on its port alone, by whom it says, and reaches no link-local address."""
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    (rule,) = policy["ingress"]
+    assert [port["port"] for port in rule["ports"]] == [port["name"] for port in container["ports"]]
+    assert rule["from"]
+    assert {"namespaceSelector": {}} not in rule["from"]
+    (egress,) = policy["egress"]
+    blocks = [peer["ipBlock"] for peer in egress["to"] if "ipBlock" in peer]
+    assert len(blocks) == 2
+    for address in ("169.254.169.254", "fd00:ec2::254", "fe80::1"):
+        for block in blocks:
+            excepted = [ip_network(each) for each in block["except"]]
+            reached = ip_address(address) in ip_network(block["cidr"])
+            assert not reached or any(ip_address(address) in each for each in excepted)
+
+
+def test_redis_has_a_password_and_the_proxy_a_policy():
+    found = manifests()
+    proxy = found["Deployment", "promptools"]
+    check_redis(found["Deployment", "promptools-redis"], proxy)
+    check_network(found["NetworkPolicy", "promptools"]["spec"], proxy)
+
+
+def test_the_metrics_key_is_no_key_of_clients():
+    keys = variables(manifests()["Deployment", "promptools"])
+    assert keys[METRICS_KEY_VARIABLE]["key"] == "metrics-key"
+    assert API_KEY_VARIABLE not in keys
+    chart = (CHART / "templates/deployment.yaml").read_text(encoding="utf-8")
+    assert METRICS_KEY_VARIABLE in chart
+    assert API_KEY_VARIABLE not in chart
+    for path in COMPOSE:
+        environment = yaml.safe_load(path.read_text(encoding="utf-8"))["services"]["promptools"]["environment"]
+        assert METRICS_KEY_VARIABLE in environment[METRICS_KEY_VARIABLE]
+
+
+def test_prometheus_scrapes_the_page_with_its_key():
+    (job,) = yaml.safe_load((DEPLOY / "prometheus/promptools.yaml").read_text(encoding="utf-8"))["scrape_configs"]
+    assert (job["metrics_path"],) == MetricsPage.paths
+    assert job["static_configs"][0]["targets"] == [f"localhost:{PORT}"]
+    assert "credentials_file" in job["authorization"]
+
+
 def test_the_versions_are_the_packages():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
@@ -269,6 +336,17 @@ def test_the_charts_redis_is_the_one_in_its_config(linters):
     assert (
         config["proxy"]["redis_url"] == f"redis://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}/0"
     )
+
+
+@lint
+def test_the_chart_s_redis_has_a_password_and_its_proxy_a_policy(linters):
+    found = resources(render(linters, *ALL))
+    proxy = found["Deployment", "house-promptools"]
+    check_redis(found["Deployment", "house-promptools-redis"], proxy)
+    check_network(found["NetworkPolicy", "house-promptools"]["spec"], proxy)
+    alone = resources(render(linters, "--set", "networkPolicy.enabled=false"))
+    assert not [name for kind, name in alone if kind == "NetworkPolicy"]
+    assert variables(alone["Deployment", "house-promptools"])[PASSWORD_VARIABLE]["optional"] is True
 
 
 @lint

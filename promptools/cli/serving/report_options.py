@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from promptools.proxy import Extension
 
+METRICS_KEY_VARIABLE = "PROMPTOOLS_METRICS_KEY"
 _LOG_FORMATS = ("json", "text", "none")
 
 
@@ -27,6 +28,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="write a line to stderr for each exchange, without any text of users or models (default: none)",
     )
     parser.add_argument(
+        "--metrics-key",
+        metavar="KEY",
+        help="a key that opens /metrics and nothing else; PROMPTOOLS_METRICS_KEY shows it to nobody else",
+    )
+    parser.add_argument(
         "--otel",
         action="store_true",
         help="export OpenTelemetry spans of all exchanges, to where the OTEL_* environment variables say",
@@ -37,12 +43,18 @@ def extensions(arguments: argparse.Namespace) -> list[Extension]:
     """Return the extensions that the options ask for; health and metrics are always there."""
     from promptools.proxy.operations import Health, LoggedExchanges, MetricsPage, TracedExchanges
 
-    extensions: list[Extension] = [Health(), MetricsPage()]
+    extensions: list[Extension] = [Health(), MetricsPage(keys=_metrics_keys(arguments))]
     if arguments.otel:
         extensions.append(TracedExchanges())
     if arguments.log_format != "none":
         extensions.append(LoggedExchanges(arguments.log_format))
     return extensions
+
+
+def _metrics_keys(arguments: argparse.Namespace) -> list[str]:
+    """Return the keys of the option and of the environment, where several are separated by blanks or commas."""
+    named = os.environ.get(METRICS_KEY_VARIABLE, "").replace(",", " ").split()
+    return [*([arguments.metrics_key] if arguments.metrics_key is not None else []), *named]
 
 
 @contextmanager

@@ -58,6 +58,14 @@ class AccessControl:
         """Whether the proxy requires a key."""
         return bool(self._keys)
 
+    def has_key(self, scope: Scope) -> bool:
+        """Whether a request carries one of the keys."""
+        return self._find_key(scope) is not None
+
+    def shares_key(self, other: AccessControl) -> bool:
+        """Whether another one has any of the keys too."""
+        return not {digest for digest, _ in self._keys}.isdisjoint(digest for digest, _ in other._keys)
+
     def check(self, scope: Scope) -> str:
         """Return the Host field of a request; raise `RefusedError` if the request may not use the proxy."""
         host, name = _read_host(scope)

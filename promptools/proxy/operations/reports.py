@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from promptools.errors import UsageError
+from promptools.proxy.admission.access import AccessControl
+from promptools.proxy.admission.api_keys import ApiKey
 from promptools.proxy.extension import Extension
 from promptools.telemetry import ExchangeLog, Metrics, Spans
 from promptools.telemetry.exchange_log import LOGGER, now
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from opentelemetry.trace import TracerProvider
     from starlette.requests import Request
@@ -30,11 +32,13 @@ SERVICE_NAME = "promptools"
 
 
 class MetricsPage(Extension):
-    """Serves `/metrics`, in the format that Prometheus reads."""
+    """Serves `/metrics`, in the format that Prometheus reads; `keys` open it, and nothing else of the proxy."""
 
     paths = ("/metrics",)
 
-    def __init__(self, metrics: Metrics | None = None) -> None:
+    def __init__(self, metrics: Metrics | None = None, *, keys: Iterable[str] = ()) -> None:
+        own = [ApiKey(key) for key in keys]
+        self.access = AccessControl(own, ()) if own else None
         self.metrics = Metrics() if metrics is None else metrics
         self.observer: Observer | None = self.metrics
         self.on_request = self._count
