@@ -20,6 +20,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from promptools.proxy.upstream.loop_time import within
 from promptools.transport.driver.http_library import HttpLibrary, encode_headers, library_of
 
 if TYPE_CHECKING:
@@ -279,8 +280,7 @@ class DirectClient:
 
         tls = self._tls_context() if server.scheme == "https" else None
         try:
-            async with asyncio.timeout(timeout):
-                _, connection = await loop.create_connection(build, server.host, server.port, ssl=tls)
+            _, connection = await within(timeout, loop.create_connection(build, server.host, server.port, ssl=tls))
         except TimeoutError as error:
             raise module.ConnectTimeout(str(error)) from error
         except (OSError, ssl.SSLError) as error:
