@@ -1,5 +1,6 @@
 """A server that reports an error under HTTP 200, and repeats the provider's key in it: no client sees the key."""
 
+import gzip
 import json
 import logging
 
@@ -12,6 +13,7 @@ from upstream import Answer, chunk, completion, running
 
 from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
+from promptools.proxy.upstream import key_masking
 from promptools.proxy.upstream.key_masking import AnswerFinder, KeyMask
 
 KEY = "sk-oper/ators+4242="
@@ -184,3 +186,14 @@ def test_where_the_pieces_end_changes_nothing(words, size, by_lines):
     assert masked(size) == masked(max(1, len(text)))
     assert SMALL.encode() not in masked(size)
     assert len(masked(size)) == len(text)
+
+
+def test_a_compressed_answer_may_be_longer_than_an_error(server, proxy, monkeypatch):
+    monkeypatch.setattr(key_masking, "MAX_DECOMPRESSED", 1000)
+    said = json.dumps({"data": [{"embedding": [0.5] * 1000}]})
+    packed = (gzip.compress(said.encode()),)
+    server.play(Answer(200, packed, headers={"Content-Encoding": "gzip"}))
+    assert proxy.post("/v1/embeddings", json={"model": "m", "input": "hi"}).text == said
+    server.play(Answer(500, packed, headers={"Content-Encoding": "gzip"}))
+    with pytest.raises(httpx.RemoteProtocolError):
+        proxy.post("/v1/embeddings", json={"model": "m", "input": "hi"})

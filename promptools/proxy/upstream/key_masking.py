@@ -14,6 +14,8 @@ from collections import deque
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from anyio.lowlevel import checkpoint
+
 from promptools.masking import MIN_KEY_LENGTH, PartialSecret, SecretMask, secrets_in
 from promptools.proxy.upstream.reported_errors import JsonPlace
 from promptools.transport.driver.response_content import Decompressor, decompressor_for
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
     from promptools.transport.driver.http_library import HttpLibrary
 
+MAX_DECOMPRESSED = 1 << 24
+"""Bytes of a compressed error; of one that has more, such as a gzip bomb, the rest is not sent."""
 _ENCODING_FIELDS = ("content-encoding", "content-length")
 _NOT_TEXT = ("image/", "audio/", "video/", "application/octet-stream")
 """Media types in which nothing is reported."""
@@ -51,8 +55,11 @@ def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
     if readable:
         by_lines = any(kind in media_type for kind in _LINES)
         in_answers = None if status >= 400 else AnswerFinder(by_lines=by_lines)
-        stream_class, errors = _stream_class(library), library.module.DecodingError
-        response.stream = stream_class(response.stream, KeyMask(keys, in_answers), inflate, errors)
+        stream = _stream_class(library)(
+            response.stream, KeyMask(keys, in_answers), inflate, library.module.DecodingError
+        )
+        stream.limit = MAX_DECOMPRESSED if status >= 400 else None
+        response.stream = stream
     return response
 
 
@@ -145,12 +152,17 @@ class MaskedStream:
         self._inner = inner
         self._mask = mask
         self._decompressor = decompressor
-        self._decompressed_any = False
+        self._decompressed = 0
+        """Bytes so far."""
         self._decoding_error = decoding_error
+        self.limit: int | None = None
+        """The most that is decompressed."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for raw in self._inner:
-            for piece in self._decompress(raw):
+            for number, piece in enumerate(self._decompress(raw)):
+                if number:
+                    await checkpoint()
                 if masked := self._mask.feed(piece):
                     yield masked
         if held := self._mask.held_back:
@@ -162,10 +174,12 @@ class MaskedStream:
             return
         try:
             for piece in self._decompressor.feed(raw):
-                self._decompressed_any = True
+                self._decompressed += len(piece)
+                if self.limit is not None and self._decompressed > self.limit:
+                    raise self._decoding_error(f"the error has more than {self.limit:,} bytes when decompressed")
                 yield piece
         except zlib.error as error:
-            if self._decompressed_any:
+            if self._decompressed:
                 raise self._decoding_error(str(error)) from error
             self._decompressor = None  # it is not compressed as declared: forward it as it is
             yield raw
