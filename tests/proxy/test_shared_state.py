@@ -1,5 +1,6 @@
 """What two proxies share through a real Redis server, which may die and come back."""
 
+import asyncio
 import json
 import logging
 import shutil
@@ -290,3 +291,31 @@ def test_an_address_that_is_none_is_an_error():
     with pytest.raises(UsageError, match="is no address of a Redis server") as raised:
         Proxy(base_url="http://127.0.0.1:9/v1", config=Config(), redis_url="http://:s3cret@h")
     assert "s3cret" not in str(raised.value)
+
+
+def test_it_stops_even_if_a_call_takes_the_cancellation_for_its_own_time_limit(server, monkeypatch):
+    proxy = Proxy(base_url=server.url, config=Config(), detect=False, redis_url="redis://127.0.0.1:9/0")
+    shared = proxy._shared
+
+    async def scenario():
+        begun, swallowed = asyncio.Event(), []
+
+        async def sync():
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if swallowed:
+                    raise
+                swallowed.append(True)
+
+        monkeypatch.setattr(shared.connection, "is_up", True)
+        monkeypatch.setattr(shared._breaker, "sync", sync)
+        monkeypatch.setattr(shared.connection, "connect", lambda: asyncio.sleep(0))
+        monkeypatch.setattr(shared.connection, "call", lambda _: asyncio.sleep(0))
+        await shared.start(proxy)
+        await begun.wait()
+        await asyncio.wait_for(shared.stop(), 300)
+        return swallowed
+
+    assert asyncio.run(scenario()) == [True]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from promptools.proxy.extension import Extension
@@ -37,10 +36,10 @@ class SharedState(Extension):
 
     async def stop(self) -> None:
         """Write what is left, and close the connection."""
-        if self._task is not None:
+        while self._task is not None and not self._task.done():
+            # a call that reaches its time limit at the same moment takes the cancellation for its own
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task}, timeout=SYNC_SECONDS)
         await self.responses.write()
         await self.limits.close()
         await self.connection.close()
