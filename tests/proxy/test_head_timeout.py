@@ -98,7 +98,8 @@ def test_a_head_that_never_ends_is_closed_however_slowly_it_goes_on(app, kind, b
         told = rest(connection)
         closed.set()
         slow.join()
-    assert told.startswith(b"HTTP/1.1 408 ") or told == b""  # a reset may come before the answer is read
+    # a reset may come before the answer is read, and h11 refuses too many blank lines itself
+    assert told == b"" or told.split()[1] in ({b"408"} if endless == b"x" else {b"408", b"400"})
 
 
 @pytest.mark.parametrize("kind", HTTP)
