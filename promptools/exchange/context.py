@@ -106,3 +106,5 @@ class Context:
     """Return the vocabulary of gpt-oss, if it is available."""
     log: Callable[[str], None] | None = None
     """Called with one line for each failed attempt, which never contains text of the model or the user."""
+    warn: Callable[[str], None] | None = None
+    """Called with one line for each of the server's calls that the client gets as text, without that text."""

@@ -366,15 +366,21 @@ class ExchangeState:
         failed = self.attempts[number]
         self.attempts[number] = replace(failed, why="; ".join(filter(None, (failed.why, remedy))))
         status = "no answer" if failure.status is None else f"HTTP {failure.status}"
-        self.log(f"send {number + 1} in {failed.mode} mode failed: {failure.kind} ({status}); {remedy}")
+        self._write(
+            self.context.log, f"send {number + 1} in {failed.mode} mode failed: {failure.kind} ({status}); {remedy}"
+        )
 
-    def log(self, text: str) -> None:
-        """Write a line to the log, with the provider and the model; `text` holds nothing that the model wrote."""
-        if self.context.log:
+    def warn(self, text: str) -> None:
+        """Write a warning to the log; `text` holds nothing that the model wrote."""
+        self._write(self.context.warn, text)
+
+    def _write(self, write: Callable[[str], None] | None, text: str) -> None:
+        """Write a line to the log, with the provider and the model."""
+        if write:
             provider = without_credentials(self.provider_model[0].partition("?")[0])
             model = clip(self.provider_model[1])
             request = f", request {self.request_id}" if self.request_id else ""
-            self.context.log(f"{text} (provider {provider!r}, model {model!r}{request})")
+            write(f"{text} (provider {provider!r}, model {model!r}{request})")
 
     def with_trace(self, reply: Reply, mode: str) -> Reply:
         """Return `reply` with the attempts and notes in its trace."""

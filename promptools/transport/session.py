@@ -160,6 +160,7 @@ class Session:
             wall_clock=_local_time,
             vocabulary=local_vocabulary,
             log=log.info,
+            warn=log.warning,
         )
         # `dataclasses.replace` takes several times as long, for each request
         self._shared: list[Any] = [getattr(self.context, entry.name) for entry in fields(Context)[1:]]

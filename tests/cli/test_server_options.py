@@ -178,7 +178,7 @@ def test_a_batch_says_at_once_that_its_server_is_away(dead, capsys):
 def test_serve_prints_one_json_document(server, capsys, monkeypatch):
     from promptools.cli.server_commands import serve_command
 
-    monkeypatch.setattr(serve_command, "_serve", lambda proxy, listener, **_: listener.close())
+    monkeypatch.setattr(serve_command, "_serve", lambda proxy, listener, arguments: listener.close())
     assert main(["serve", server.url, "--port", "0", "--json", "--inspect"]) == 0
     out, err = capsys.readouterr()
     told = json.loads(out)

@@ -4,14 +4,17 @@ import json
 import socket
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from threading import Thread
 from urllib.parse import urlsplit
 
 import environments
 import openai
 import pytest
 from recipes.recipe import CannotMakeError
+from upstream import running
 
 from promptools.cli import main
 from promptools.cli.agent_commands.benchmarks.proxy_thread import serve_in_thread
@@ -98,6 +101,15 @@ def evaluate(command, capsys):
     return run
 
 
+@contextmanager
+def hanging_up():
+    """A server that takes each connection and closes it."""
+    with ThreadingTCPServer(("127.0.0.1", 0), BaseRequestHandler) as server:
+        Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
+
+
 def lines_of(run):
     (path,) = run.glob("result/promptools/non_live/*_simple_python_result.json")
     return path.read_text().splitlines()
@@ -173,7 +185,8 @@ class TestReal:
 
     def test_what_failed_is_wrong_and_is_asked_again(self, evaluate, tmp_path):
         common = ("--model", "m", "--direct", "--no-detect", "--categories", "irrelevance", "--limit", "2", "--json")
-        status, printed = evaluate("--base-url", "http://127.0.0.1:9/v1", *common)
+        with hanging_up() as url:
+            status, printed = evaluate("--base-url", url, *common)
         assert status == 1
         figures = json.loads(printed.out)
         assert (figures["correct"], figures["failed"], figures["questions"]) == (0, 2, 2)
@@ -233,7 +246,11 @@ class TestReal:
 
 # --- without the package ---------------------------------------------------------------------------------------------
 
-SIMPLE = ["eval", "bfcl", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--no-detect", "--output"]
+
+@pytest.fixture
+def simple():
+    with running() as server:
+        yield ["eval", "bfcl", "--base-url", server.url, "--model", "m", "--no-detect", "--output"]
 
 
 @pytest.mark.parametrize(
@@ -244,34 +261,34 @@ SIMPLE = ["eval", "bfcl", "--base-url", "http://127.0.0.1:9/v1", "--model", "m",
         ((), "bfcl-eval is not installed here. It pins old versions, so install it apart, with Python 3.10 to 3.12"),
     ],
 )
-def test_a_missing_package_is_told(capsys, tmp_path, python, problem):
+def test_a_missing_package_is_told(simple, capsys, tmp_path, python, problem):
     for _ in range(2):  # what the first left in the folder is no reason to refuse it
-        assert main([*SIMPLE, str(tmp_path / "run"), *python]) == 2
+        assert main([*simple, str(tmp_path / "run"), *python]) == 2
         error = capsys.readouterr().err
         assert problem in error
         assert "bfcl/bin/pip install bfcl-eval soundfile" in error
 
 
-def test_a_process_that_ends_is_told_with_its_log(capsys, tmp_path):
+def test_a_process_that_ends_is_told_with_its_log(simple, capsys, tmp_path):
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho out of memory >&2\nexit 3\n")
     program.chmod(0o755)
-    assert main([*SIMPLE, str(tmp_path / "run"), "--bfcl-python", str(program)]) == 1
+    assert main([*simple, str(tmp_path / "run"), "--bfcl-python", str(program)]) == 1
     assert "bfcl-eval ended with status 3; its log" in (error := capsys.readouterr().err)
     assert "ends: out of memory" in error
 
 
-def test_what_cannot_be_is_told_before_the_run(capsys, tmp_path, monkeypatch):
+def test_what_cannot_be_is_told_before_the_run(simple, capsys, tmp_path, monkeypatch):
     (tmp_path / "notes").write_text("mine")
     python = ("--bfcl-python", sys.executable)
-    assert main([*SIMPLE, str(tmp_path), *python]) == 2
+    assert main([*simple, str(tmp_path), *python]) == 2
     assert "is not empty, and not the folder of a run" in capsys.readouterr().err
-    assert main([*SIMPLE, str(tmp_path / "notes"), *python]) == 2
+    assert main([*simple, str(tmp_path / "notes"), *python]) == 2
     assert "is a file; --output is a folder" in capsys.readouterr().err
-    assert main([*SIMPLE, str(tmp_path / "run"), *python, "--direct", "--mode", "prompt"]) == 2
+    assert main([*simple, str(tmp_path / "run"), *python, "--direct", "--mode", "prompt"]) == 2
     assert "--mode is for the proxy" in capsys.readouterr().err
     monkeypatch.setenv("PROMPTOOLS_API_KEY", "the-secret")
-    assert main([*SIMPLE, str(tmp_path / "run"), *python]) == 2
+    assert main([*simple, str(tmp_path / "run"), *python]) == 2
     assert "PROMPTOOLS_API_KEY is set" in (error := capsys.readouterr().err)
     assert "the-secret" not in error
 

@@ -138,6 +138,7 @@ class Seen:
     reply: Reply | None = None
     replies: list[Reply] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def body(self) -> bytes:
@@ -219,7 +220,7 @@ def make_context(seen: Seen, **given: Any) -> Context:
         route=given.pop("route", lambda model, provider: Route(where)),
         new_id=given.pop("new_id", lambda: next(ids)),
         options=Options(**options) if isinstance(options, dict) else options,
-        **{"on_reply": seen.replies.append, "log": seen.log.append, **given},
+        **{"on_reply": seen.replies.append, "log": seen.log.append, "warn": seen.warnings.append, **given},
     )
 
 

@@ -133,7 +133,7 @@ def test_in_all_other_cases_it_is_text_with_a_warning(tool, made, keys, streamed
     assert notes <= set(seen.reply.trace.notes)
     assert notes
     for note in notes:
-        assert any(line.startswith(f"{note} (") for line in seen.log)
+        assert any(line.startswith(f"{note} (") for line in seen.warnings)
 
 
 def test_a_closed_thought_is_no_reason():

@@ -157,7 +157,7 @@ def test_an_error_in_a_stream_has_it(server, proxy, kind):
 
 
 def test_a_line_about_a_failed_attempt_has_it(server, proxy, caplog):
-    caplog.set_level(logging.WARNING, "promptools")
+    caplog.set_level(logging.INFO, "promptools")
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     server.play(Answer(500, (b'{"error": {"message": "crash"}}',)), *[completion("hi")] * 3)
     proxy.post("/v1/chat/completions", json={**ASK, "tools": [tool]}, headers={"x-request-id": "mine-5"})

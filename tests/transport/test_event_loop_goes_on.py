@@ -82,11 +82,10 @@ def test_the_event_loop_goes_on_during_what_is_long(monkeypatch, name):
 
     with running() as server:
         server.play(Answer(status, (json.dumps(body).encode(),)))
-        if status == 400:
-            with pytest.raises(Exception, match="error parsing tool call"):
-                asyncio.run(go(server.url))
+        said = asyncio.run(go(server.url))["choices"][0]["message"]
+        if status == 400:  # without tools, what the model wrote is the content
+            assert said["content"] == ARGUMENTS
         else:
-            said = asyncio.run(go(server.url))["choices"][0]["message"]
             assert said["tool_calls"][0]["function"]["arguments"] == ARGUMENTS
     assert watch.went_on
     assert all(watch.went_on)

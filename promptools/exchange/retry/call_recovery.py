@@ -63,7 +63,7 @@ def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
 
     The failure is as bad as before, so other attempts are made first: an error holds only a part of a reply.
     """
-    text = None if plan.request.takes_calls else _salvaged(failure)
+    text = _salvaged(failure)
     if text is None or not text.text.strip():
         return failure
     part = failure.partial_reply or Reply()

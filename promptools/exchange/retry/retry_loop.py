@@ -198,7 +198,8 @@ class RetryLoop:
             self._state.note_remedy(failure, "too much has gone to the client to begin again")
             yield from self._finish_with_failed(plan.request, indices, failure)
             return False
-        failure = yield from self._state.compute(partial(recover_text, plan, failure), failure.size)
+        if not plan.request.takes_calls:
+            failure = yield from self._state.compute(partial(recover_text, plan, failure), failure.size)
         if self._may_show(failure, plan.request):
             self._last_presentable |= {index: failure for index in indices if not self._is_worse(index, failure)}
         remedy = plan.plan_next(failure, self._state.now)
@@ -238,7 +239,7 @@ class RetryLoop:
             name = repr(failed.name) if request.tools.get(failed.name or "") is not None else "a tool"
             note = f"the server's call of {name} is returned as text: {failed.reason}"
             reply = reply.with_trace(notes=(*reply.trace.notes, note))
-            self._state.log(note)
+            self._state.warn(note)
         return reply
 
     def _may_show(self, failure: Failure, request: ToolRequest) -> bool:
