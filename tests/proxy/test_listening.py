@@ -1,6 +1,7 @@
 """Where `promptools serve` listens, for whom, and what it says where it cannot."""
 
 import argparse
+import asyncio
 import socket
 
 import pytest
@@ -69,6 +70,30 @@ def test_on_loopback_it_needs_none(capsys, listening, host):
         "server: no kind that is known; it does not answer yet; requests fail until it does",
     ]
     assert not listening[0][1].access.requires_key
+
+
+def test_responses_wait_for_no_acknowledgement_of_their_heads(capsys, monkeypatch):
+    """Nagle's algorithm holds the body back until then: 40 ms for each response, to clients on this machine too."""
+
+    async def accept(listener):
+        loop = asyncio.get_running_loop()
+        delayed = loop.create_future()
+
+        class Connection(asyncio.Protocol):
+            def connection_made(self, transport):
+                option = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                delayed.set_result(option == 0)
+                transport.close()
+
+        async with await loop.create_server(Connection, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.close()
+            return await delayed
+
+    found = []
+    monkeypatch.setattr(serve_command, "_serve", lambda proxy, listener, _: found.append(asyncio.run(accept(listener))))
+    assert told(capsys, "--port", "0", "--no-detect")[0] == 0
+    assert found == [False]
 
 
 def keys(given, tmp_path, monkeypatch):

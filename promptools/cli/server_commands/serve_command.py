@@ -258,7 +258,8 @@ def _listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
             " server's key: set PROMPTOOLS_API_KEY or --api-key-file, or listen on 127.0.0.1; --no-api-key listens all"
             " the same, for a proxy behind a gateway that checks who comes in"
         )
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio turns Nagle's algorithm off only where the protocol is named; with it, every response takes 40 ms longer
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(address)

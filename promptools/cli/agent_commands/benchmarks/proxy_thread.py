@@ -21,6 +21,7 @@ def serve_in_thread(proxy: Proxy) -> Generator[str, None, None]:
 
     server = ProxyServer(proxy, drain_seconds=_DRAIN_SECONDS)
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which its connections inherit
         host, port = listener.getsockname()
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="promptools-proxy")
         thread.start()
