@@ -120,7 +120,7 @@ def test_chat_is_a_conversation_whose_tools_are_you(capsys, hermes_server, tools
 
 def test_chat_says_what_is_wrong(capsys, hermes_server):
     assert main(["chat", "Say words", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"]) == 1
-    assert "Connection error" in capsys.readouterr().err
+    assert "no answer from http://127.0.0.1:9/v1 (Connection refused)" in capsys.readouterr().err
 
 
 def test_two_servers_can_share_a_folder(tmp_path):

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 
 import pytest
 from serving import HTTP, serving
@@ -88,8 +89,9 @@ def test_a_head_that_never_ends_is_closed_however_slowly_it_goes_on(app, kind, b
             try:
                 if endless == b"x":
                     connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ")
-                while not closed.wait(0.01):
+                while not closed.is_set():
                     connection.sendall(endless)
+                    time.sleep(0.01)
             except OSError:
                 pass
 
