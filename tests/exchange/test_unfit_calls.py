@@ -100,6 +100,63 @@ def test_a_named_choice_takes_its_tool():
     assert seen.message["tool_calls"] == [call("get_weather", WHOLE.strip())]
 
 
+GOOD = {**call("get_weather", {"city": "Paris"}), "id": "good"}
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("made", [(GOOD, BAD), (BAD, GOOD)], ids=["after it", "before it"])
+def test_beside_a_call_that_fits(made, front, streamed):
+    got = FRONTS[front]([WEATHER["function"]], [answer(*made, streamed=streamed)], streamed=streamed)
+    calls = [("get_weather", {"city": "Paris"}), ("get_weather", {"days": 3})]
+    assert (got.status, got.calls, got.text, got.failed) == (200, calls, "", False)
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", ["get_weather", "book_flight"])
+def test_beside_a_call_that_fits_it_is_marked(name, streamed):
+    seen = play(ask(WEATHER, stream=streamed), [answer(GOOD, (name, WHOLE), streamed=streamed)])
+    assert [made.name for made in seen.reply.calls] == ["get_weather", name]
+    assert f"call of {name!r} handed over although it failed the checks" in seen.reply.trace.notes
+    if streamed:
+        assert seen.comments == ["promptools mode=native attempts=1 unfit=1"]
+    else:
+        assert seen.headers["x-promptools-unfit"] == "1"
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("tools", "bad", "keys"),
+    [
+        pytest.param([STRICT], BAD, {}, id="a strict tool"),
+        pytest.param([WEATHER], BAD, {"finish": "length"}, id="cut off"),
+        pytest.param([WEATHER], ("get_weather", '{"days": 3'), {}, id="an open object"),
+        pytest.param([WEATHER], BAD, {"content": "<think>Perhaps I call it."}, id="in an open thought"),
+    ],
+)
+def test_what_is_left_out_beside_a_call_that_fits_is_a_warning(tools, bad, keys, streamed):
+    seen = play(ask(*tools, stream=streamed), [answer(GOOD, bad, streamed=streamed, **keys)])
+    assert [made.id for made in seen.reply.calls] == ["good"]
+    assert "x-promptools-unfit" not in seen.headers
+    note, *others = (note for note in seen.reply.trace.notes if note.startswith("the server's call of 'get_weather'"))
+    assert note.startswith("the server's call of 'get_weather' is left out beside valid ones: ")
+    assert not others
+    assert [line.startswith(f"{note} (") for line in seen.warnings] == [True]
+
+
+def test_without_parallel_calls_none_is_added():
+    seen = play(ask(WEATHER, parallel_tool_calls=False), [answer(BAD, GOOD, streamed=False)])
+    assert [made["id"] for made in seen.message["tool_calls"]] == ["good"]
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+def test_a_call_without_arguments_is_one_of_an_empty_object(streamed):
+    seen = play(ask(WEATHER, stream=streamed, **NATIVE), [answer(("get_weather", ""), streamed=streamed)])
+    made = seen.choice().calls[0] if streamed else seen.message["tool_calls"][0]["function"]
+    assert (made["name"], made["arguments"]) == ("get_weather", "{}")
+    assert seen.headers["x-promptools-unfit"] == "1"
+
+
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(
     ("tool", "made", "keys"),

@@ -122,7 +122,7 @@ class RetryLoop:
         if isinstance(outcome, Failure):
             self._state.record(plan.mode, outcome, attempt.decoder.usage, attempt.written)
             return outcome
-        failed = yield from self._finish_good(attempt, outcome)
+        failed = yield from self._finish_good(attempt, outcome, plan.request)
         first = next(iter(failed.values()), None)
         self._state.record(plan.mode, first, attempt.decoder.usage, attempt.written)
         if first is None:
@@ -153,7 +153,9 @@ class RetryLoop:
                     raise
                 return Failure("tool_media", str(error))
 
-    def _finish_good(self, attempt: AttemptRunner, verdicts: Mapping[int, Verdict]) -> Steps[dict[int, Failure]]:
+    def _finish_good(
+        self, attempt: AttemptRunner, verdicts: Mapping[int, Verdict], request: ToolRequest
+    ) -> Steps[dict[int, Failure]]:
         """Finish the choices that are good, and return the failures of the others."""
         failed: dict[int, Failure] = {}
         opened = self._state.opened
@@ -163,7 +165,8 @@ class RetryLoop:
             if live:
                 failed[index] = failure_of_live_call(live, verdict.reply, opened)
             elif verdict.ok:
-                yield from self._finish_choice(index, verdict.reply, valid=True)
+                reply = self._note_left_out(request, verdict.reply) if verdict.reply.calls else verdict.reply
+                yield from self._finish_choice(index, reply, valid=True)
             else:
                 failed[index] = failure_of_verdict(verdict, opened, call_signalled=attempt.call_signalled(index))
         return failed
@@ -240,6 +243,21 @@ class RetryLoop:
             note = f"the server's call of {name} is returned as text: {failed.reason}"
             reply = reply.with_trace(notes=(*reply.trace.notes, note))
             self._state.warn(note)
+        return reply
+
+    def _note_left_out(self, request: ToolRequest, reply: Reply) -> Reply:
+        """Count the calls that are handed over unfit beside valid ones, and note those that are left out."""
+        given = {call.id for call in reply.calls}
+        for failed in reply.malformed:
+            if failed.call is not None and failed.call.id in given:
+                self._state.unfit_calls += 1
+                continue
+            name = repr(failed.name) if request.tools.get(failed.name or "") is not None else "a tool"
+            whose = "the server's call" if failed.dialect == NATIVE else "a call"
+            note = f"{whose} of {name} is left out beside valid ones: {failed.reason}"
+            reply = reply.with_trace(notes=(*reply.trace.notes, note))
+            if failed.dialect == NATIVE:
+                self._state.warn(note)
         return reply
 
     def _may_show(self, failure: Failure, request: ToolRequest) -> bool:

@@ -2,7 +2,8 @@
 
 A verdict says what is wrong with a reply, what the client gets if no attempt does better, and what may help: asking the
 same mode again with feedback (`retry_with_feedback`), or another mode (`retry_elsewhere`). A call that was cut off is
-never asked for again in the same mode, since it would be cut again. Valid calls beside malformed ones are an answer.
+never asked for again in the same mode, since it would be cut again. Valid calls beside malformed ones are an answer;
+what the server itself handed over as a call is handed over beside them.
 
 Replies that the server lost are recognized by what it leaves of them: an empty answer that cost tokens, text that cost
 more tokens than it has bytes, a finish or stop reason of a call without the call, a tool named after a piece of a
@@ -127,7 +128,7 @@ def judge_reply(
         return Verdict("empty_calls", _as_content(reply, ""), why, retry_elsewhere=True)
     if not reply.calls and request.checks_response_format:
         return _check_format(request, reply, raw, harmony=harmony)
-    return Verdict("answered", reply)
+    return Verdict("answered", _with_unfit_beside(request, reply, raw, open_thought=open_thought))
 
 
 def _check_format(request: ToolRequest, reply: Reply, raw: str, *, harmony: bool) -> Verdict:
@@ -179,8 +180,38 @@ def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str, *, open_tho
         return _as_content(reply, raw)
     if not request.parallel_calls:
         calls = calls[:1]
-    notes = tuple(f"call of {call.name!r} handed over although it failed the checks" for call in calls)
+    notes = tuple(map(_handed_over_note, calls))
     return replace(reply, calls=tuple(calls)).with_trace(notes=reply.trace.notes + notes)
+
+
+def _with_unfit_beside(request: ToolRequest, reply: Reply, raw: str, *, open_thought: bool) -> Reply:
+    """Copy a reply that has valid calls with the server's own calls beside them that do not fit.
+
+    The reply is not asked for again, so without them the app would never hear of a part of what the model wants. They
+    come last, as in a stream, which has sent the valid ones by then.
+    """
+    if not (reply.calls and reply.malformed and request.parallel_calls):
+        return reply
+    calls = [
+        _as_it_came(failed)
+        for failed in reply.malformed
+        if failed.dialect == NATIVE
+        and not open_thought
+        and (_is_servers_call(request, reply, failed) or _is_unknown_call(request, reply, failed, raw))
+    ]
+    notes = tuple(map(_handed_over_note, calls))
+    return replace(reply, calls=(*reply.calls, *calls)).with_trace(notes=reply.trace.notes + notes) if calls else reply
+
+
+def _is_unknown_call(request: ToolRequest, reply: Reply, failed: Malformed, raw: str) -> bool:
+    """Whether the server handed over a whole call of a tool that the request does not declare."""
+    if failed.reason != "unknown_tool" or _is_misread_header(failed):
+        return False
+    return reply.finish_reason in COMPLETE_REASONS and _may_pass(request, failed, raw)
+
+
+def _handed_over_note(call: Call) -> str:
+    return f"call of {call.name!r} handed over although it failed the checks"
 
 
 def _may_pass(request: ToolRequest, failed: Malformed, raw: str) -> bool:
@@ -207,8 +238,11 @@ def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> b
 
 
 def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
-    """Return the arguments of a structured call as the server sent them, and their JSON; None if it is not strict."""
-    text = failed.raw.strip()
+    """Return the arguments of a structured call as the server sent them, and their JSON; None if it is not strict.
+
+    Without any they are `{}`: vLLM sends an empty string for a call without arguments.
+    """
+    text = failed.raw.strip() or "{}"
     value, _, end = read_members(text)
     return (value, text) if end == len(text) else None
 
