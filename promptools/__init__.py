@@ -12,7 +12,8 @@ any other large library is loaded before it is needed, and the command line is r
 from __future__ import annotations
 
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False  # true for type checkers; to import `typing` takes longer than all that is here
 
 if TYPE_CHECKING:
     from promptools.agent import (

@@ -1,13 +1,23 @@
-"""The command `promptools`, and `python -m promptools`. An interrupt shows no traceback, whenever it comes."""
+"""The command `promptools`, and `python -m promptools`. An interrupt shows no traceback, whenever it comes.
+
+What is imported here and in the package's `__init__` is imported before an interrupt is handled: as little as possible.
+"""
+
+from __future__ import annotations
 
 import _thread
 import os
-import signal
 import sys
-from contextlib import suppress
-from typing import Any
 
 INTERRUPTED = 130
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+try:
+    import signal  # loads `enum`, `functools` and `collections`
+except KeyboardInterrupt:
+    os._exit(INTERRUPTED)
 
 
 def main() -> int:
@@ -32,9 +42,10 @@ def main() -> int:
 
 def _leave(*_: object) -> None:
     """End the process: nothing has begun, or what is left is to wait for threads."""
-    with suppress(Exception):
+    try:
         sys.stdout.flush()
-    os._exit(INTERRUPTED)
+    finally:
+        os._exit(INTERRUPTED)
 
 
 def _hide_interrupt(kind: type[BaseException], error: BaseException, trace: Any) -> None:

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+import promptools
+
 HEAVY = {"httpx", "httpx2", "jsonschema", "ollama", "openai", "pydantic", "regex", "rich", "tenacity", "xllamacpp"}
 MODULES = 95
 """Modules that may be loaded beyond those of Python's own start, the standard library's included."""
@@ -52,6 +54,15 @@ def test_it_opens_nothing():
 
 def test_it_loads_few_modules():
     assert len(probe()["modules"]) <= MODULES
+
+
+def test_the_command_loads_next_to_nothing_before_it_handles_an_interrupt():
+    path = os.path.dirname(os.path.dirname(os.path.abspath(promptools.__file__)))
+    code = f"import sys; sys.path.insert(0, {path!r}); import promptools.__main__; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "promptools.__main__" in loaded
+    assert loaded & {"argparse", "contextlib", "re", "typing", "promptools.cli"} == set()
 
 
 @pytest.mark.clock
