@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_it_loads_few_modules():
 
 
 def test_the_command_loads_next_to_nothing_before_it_handles_an_interrupt():
-    path = os.path.dirname(os.path.dirname(os.path.abspath(promptools.__file__)))
+    path = str(Path(promptools.__file__).resolve().parents[1])
     code = f"import sys; sys.path.insert(0, {path!r}); import promptools.__main__; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
