@@ -36,8 +36,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint for an error, `did you mean 'WORD'? `: the known word that was probably meant; empty if none is."""
     from difflib import get_close_matches  # only errors need it
 
-    close = get_close_matches(clip(word), [*known], n=1)
-    return f"did you mean {close[0]!r}? " if close else ""
+    close = get_close_matches(clip(word), [*known])
+    swapped = [match for match in close if sorted(match) == sorted(word)]  # `--modle` is meant to be `--model`
+    return f"did you mean {(swapped or close)[0]!r}? " if close else ""
 
 
 def suggest(word: str, known: Collection[str]) -> str:

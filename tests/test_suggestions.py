@@ -45,6 +45,11 @@ def test_without_anything_like_it():
         Options().override({"mode": "zzz"})
 
 
+def test_two_letters_that_changed_places_come_before_a_shorter_word():
+    assert did_you_mean("--modle", ["--mode", "--model"]) == "did you mean '--model'? "
+    assert did_you_mean("--mod", ["--mode", "--model"]) == "did you mean '--mode'? "
+
+
 def test_a_long_word_costs_little():
     """A request may hold any text where a name belongs."""
     assert did_you_mean("native" * 1_000_000, ["native"]) == ""

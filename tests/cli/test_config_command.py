@@ -269,7 +269,7 @@ def test_chat_says_where_requests_go_if_no_argument_does(server, capsys, monkeyp
     file.write_text(f'[providers.here]\nkind = "vllm"\nbase_url = "{server.url}"\ndetect = false\n')
     server.play(unary(completion("hi")))
     assert main(["chat", "Hi", "--model", "m"]) == 0
-    assert capsys.readouterr().err == f"requests go to {server.url}/ (provider 'here' of {file})\n"
+    assert capsys.readouterr().err == f"requests go to {server.url} (provider 'here' of {file})\n"
     monkeypatch.setenv("OPENAI_BASE_URL", server.url.replace("127.0.0.1", "localhost"))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     server.play(unary(completion("hi")))
@@ -278,6 +278,18 @@ def test_chat_says_where_requests_go_if_no_argument_does(server, capsys, monkeyp
     server.play(unary(completion("hi")))
     assert main(["chat", "Hi", "--model", "m", "--no-detect", "--base-url", server.url]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_the_environments_server_needs_no_key(server, capsys, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    server.play(unary(completion("hi")))
+    assert main(["chat", "Hi", "--model", "m", "--no-detect"]) == 0
+    said = capsys.readouterr()
+    assert said.err == f"requests go to {server.url} (the environment variable OPENAI_BASE_URL)\n"
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    assert main(["chat", "Hi", "--model", "m", "--no-detect"]) == 2
+    assert "set OPENAI_API_KEY for OpenAI's" in capsys.readouterr().err
 
 
 # --- what our commands write

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from promptools.agent.run_events import ReasoningEvent, TextEvent
 from promptools.cli.collected_reply import CollectedReply
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from promptools.client import AsyncOpenAI
 
 NAME = "chat"
+
+_Client = TypeVar("_Client")
 
 _DIM = "\x1b[2m"
 _RESET = "\x1b[0m"
@@ -83,16 +85,14 @@ def connect(arguments: argparse.Namespace) -> openai.OpenAI:
     """Build a client for the server that the arguments name."""
     from promptools.client import OpenAI
 
-    with _missing_server(arguments.config):
-        return OpenAI(**_client_options(arguments))
+    return _build_client(OpenAI, arguments, {})
 
 
 def connect_async(arguments: argparse.Namespace, **options: Any) -> AsyncOpenAI:
     """Build an async client for the server that the arguments name; `options` are further ones of the client."""
     from promptools.client import AsyncOpenAI
 
-    with _missing_server(arguments.config):
-        return AsyncOpenAI(**_client_options(arguments), **options)
+    return _build_client(AsyncOpenAI, arguments, options)
 
 
 def print_destination(arguments: argparse.Namespace, client: openai.OpenAI | AsyncOpenAI) -> None:
@@ -101,19 +101,27 @@ def print_destination(arguments: argparse.Namespace, client: openai.OpenAI | Asy
         return
     session: Any = getattr(client, "promptools")  # noqa: B009 - openai's class has no such attribute
     by = describe_source(session.config, arguments.provider, session.provider)
-    print_progress(f"requests go to {shown_text(without_credentials(str(client.base_url)))} ({by})")
+    address = without_credentials(str(client.base_url)).rstrip("/")
+    print_progress(f"requests go to {shown_text(address)} ({by})")
 
 
-@contextmanager
-def _missing_server(name: str | None) -> Generator[None, None, None]:
-    """Raise `UsageError` where the SDK finds no key, which is where no server is named either."""
+def _build_client(client: Callable[..., _Client], arguments: argparse.Namespace, options: Mapping[str, Any]) -> _Client:
+    """Build a client; raise `UsageError` where the SDK finds no key, which is where no server is named either.
+
+    A server that `OPENAI_BASE_URL` names needs no key, just as one that `--base-url` names.
+    """
     import openai
 
+    from promptools.transport.session import PLACEHOLDER_KEY
+
+    settings = {**_client_options(arguments), **options}
     try:
-        yield
+        return client(**settings)
     except openai.OpenAIError:
+        if os.environ.get("OPENAI_BASE_URL"):
+            return client(**settings, api_key=PLACEHOLDER_KEY)
         named = "name a server with --base-url or --provider, or set OPENAI_API_KEY for OpenAI's"
-        raise UsageError(f"{named}; {_why_none_is_known(name)}") from None
+        raise UsageError(f"{named}; {_why_none_is_known(arguments.config)}") from None
 
 
 def _why_none_is_known(name: str | None) -> str:
