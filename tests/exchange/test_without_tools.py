@@ -133,6 +133,30 @@ def test_what_the_error_holds_is_the_content_where_no_attempt_has_more(front, se
     assert seen.reply.trace.attempts[-1].outcome == "server_parser"
 
 
+@pytest.mark.parametrize("tools", [False, True], ids=["text", "a call"])
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("front", FRONTS)
+def test_what_an_error_held_is_a_reply_with_a_model_and_an_id(front, streamed, tools):
+    body, how = request(front, streamed=streamed, history=False)
+    if tools:
+        schema = {"type": "object", "properties": {"command": {"type": "string"}}}
+        function = {"name": "ls", "parameters": schema}
+        body["tools"] = [
+            {"name": "ls", "input_schema": schema}
+            if front == "messages"
+            else {"type": "function", **(function if front == "responses" else {"function": function})}
+        ]
+    seen = play(body, [error(LLAMACPP)] * 2, spare=tools, **how)
+    sent = [json.loads(line) for line in seen.lines] if streamed and front == "ollama" else []
+    heads = (sent or seen.events) if streamed else [seen.json]
+    head = next(
+        (each[key] for each in heads for key in ("response", "message") if "model" in each.get(key, {})), heads[0]
+    )
+    assert head["model"] == "m"
+    if front != "ollama":
+        assert head["id"] not in {"", "msg_"}
+
+
 @pytest.mark.parametrize("text", ["ls -la", "{'a': 1}', err=x", '{"a": "\n"}'])
 def test_what_the_error_holds_comes_byte_for_byte(text):
     failure = error(f"error parsing tool call: raw='{text}', err=invalid character")

@@ -268,6 +268,8 @@ class AttemptRunner:
     def envelope(self, index: int) -> Envelope:
         """Return the envelope, with what the server says about a choice besides its message."""
         decoder = self.decoder
+        if not decoder.envelope.id:  # nothing was decoded: the reply is what the text of an error held
+            decoder.envelope = decoder.default_envelope()
         sent = next((server_index for server_index, own_index in self._client_index.items() if own_index == index), -1)
         envelope, stop_reason = decoder.envelope, decoder.stop_reasons.get(sent)
         chat = decoder.wire == "chat"
