@@ -37,10 +37,11 @@ _BEARER = "bearer "
 _SCHEME = re.compile(r"(?:bearer|basic|digest|token) +", re.IGNORECASE)
 _COOKIE_PAIR = re.compile(r"[;,\s]+")
 _QUERY = re.compile(r"([?&])([^=&#]*)=([^&#]*)")
-_PARTIAL_FORM = re.compile(r"\\{1,4}(?:u[0-9a-fA-F]{0,3})?|%[0-9a-fA-F]?|&(?:#?[xX]?[0-9a-zA-Z]{0,4})?")
+_PARTIAL_FORM = re.compile(r"\\{1,8}(?:u[0-9a-fA-F]{0,3})?|%[0-9a-fA-F]{0,5}|&(?:#?[xX]?[0-9a-zA-Z]{0,4})?")
 """The beginning of a form of one character."""
-_MAX_FORM = 12
-"""The longest form of one character, as `\\\\\\\\u002f`."""
+_PART = re.compile(r"\\+|[^\\]", re.DOTALL)
+_MAX_FORM = 13
+"""The longest form of one character: eight backslashes and `u002f`."""
 
 
 def key_in(name: str, value: str) -> str:
@@ -141,11 +142,11 @@ class PartialSecret:
     """Says how much of the end of a text may be the beginning of a secret."""
 
     def __init__(self, secret: str) -> None:
-        self._forms = [re.compile(_forms_of(character)) for character in secret]
+        self._forms = [[re.compile(form) for form in _forms_of(part)] for part in _parts_of(secret)]
         self._window = _MAX_FORM * len(secret)
         escaped = "" if secret.isalnum() else "\\u0123456789abcdefABCDEFxX%&#;quotampltgs"
         self._characters = frozenset(secret + escaped)
-        self._first = re.compile(_forms_of(secret[0]) + ("" if secret[0].isalnum() else r"|[\\%&]"))
+        self._first = re.compile(_pattern_of(_parts_of(secret)[0]) + ("" if secret[0].isalnum() else r"|[\\%&]"))
 
     def hold_from(self, text: str) -> int:
         """Return where in `text` a secret begins that may go on after it; its length if none does."""
@@ -157,13 +158,14 @@ class PartialSecret:
         return len(text)
 
     def _may_go_on(self, text: str, at: int) -> bool:
-        for form in self._forms:
-            if at == len(text):
+        places = {at}  # several, where a character of the secret can be read in more than one way
+        for forms in self._forms:
+            if any(place == len(text) or _PARTIAL_FORM.fullmatch(text, place) for place in places):
                 return True
-            found = form.match(text, at)
-            if found is None:
-                return _PARTIAL_FORM.fullmatch(text, at) is not None
-            at = found.end()
+            matches = (form.match(text, place) for place in places for form in forms)
+            places = {found.end() for found in matches if found}
+            if not places:
+                return False
         return False
 
 
@@ -172,24 +174,38 @@ def _asterisks(found: str) -> str:
 
 
 def _pattern_of(secret: str) -> str:
-    return "".join(map(_forms_of, secret))
+    return "".join(f"(?:{'|'.join(_forms_of(part))})" for part in _parts_of(secret))
 
 
-def _forms_of(character: str) -> str:
-    """Return a pattern of one character as it is, and as it is escaped in JSON (of JSON), in a URL and in HTML."""
-    if character.isalnum() or not character.isascii():
-        return re.escape(character)
-    code = ord(character)
+def _parts_of(secret: str) -> list[str]:
+    """Return a secret's characters; several backslashes are one part."""
+    return _PART.findall(secret)
+
+
+def _forms_of(part: str) -> list[str]:
+    """Return patterns of one character as it is escaped in HTML, in a URL and in JSON, and as it is.
+
+    JSON may be within JSON within JSON, as where each gateway quotes the error of the next; a URL within two others.
+    Backslashes match any number of them at once (`++`), so that a key full of them, which any client can send, is not
+    searched for in exponentially many ways.
+    """
+    if part.isalnum() or not part.isascii():
+        return [re.escape(part)]
+    code = ord(part[0])
     digits = "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in f"{code:02x}")
+    named = {'"': "quot", "&": "amp", "<": "lt", ">": "gt", "'": "apos"}.get(part)
     forms = [
-        rf"\\{{0,3}}{re.escape(character)}",
-        rf"\\{{1,4}}u00{digits}",
-        f"%{digits}",
-        f"&#0?{code};",
+        *([f"&{named};"] if named else []),
         f"&#[xX]{digits};",
+        f"&#0?{code};",
+        f"%2525{digits}",
+        f"%25{digits}",
+        f"%{digits}",
+        rf"\\{{1,8}}+u00{digits}",
     ]
-    named = {'"': "quot", "&": "amp", "<": "lt", ">": "gt", "'": "apos"}.get(character)
-    return f"(?:{'|'.join([*forms, *([f'&{named};'] if named else [])][::-1])})"
+    if part[0] == "\\":
+        return [rf"(?:{'|'.join(forms)}|\\++)++"]
+    return [*forms, rf"\\{{0,7}}+{re.escape(part)}"]
 
 
 def _mask_field(value: str) -> str:

@@ -1,9 +1,11 @@
 """A server that repeats the key it was sent: the client of a proxy that spends it sees asterisks."""
 
 import gzip
+import html
 import json
 import logging
 import zlib
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from upstream import Answer, completion, running
 
 from promptools.exchange import Request
 from promptools.exchange.context import Route
+from promptools.masking import PartialSecret, SecretMask
 from promptools.profiles import Config, Provider, resolve
 from promptools.proxy import Proxy
 from promptools.proxy.upstream.key_masking import KeyMask
@@ -122,6 +125,38 @@ def test_a_key_is_found_wherever_the_pieces_end(words, size):
     mask = KeyMask(["abcabd"])
     out = b"".join(mask.feed(text[at : at + size]) for at in range(0, len(text), size)) + mask.held_back
     assert out == text.replace(b"abcabd", b"******")
+
+
+ESCAPED = {
+    "html": html.escape,
+    "numbers in html": lambda text: "".join(char if char.isalnum() else f"&#{ord(char)};" for char in text),
+    "json in json in json": lambda text: dumped(dumped(dumped(text))),
+    "a url": lambda text: quote(text, safe=""),
+    "a url in a url": lambda text: quote(quote(text, safe=""), safe=""),
+}
+
+
+def dumped(text):
+    return json.dumps(text).replace("/", "\\/")[1:-1]
+
+
+@pytest.mark.parametrize("form", ESCAPED)
+@pytest.mark.parametrize("key", ["sk-a+b/c=d_4242", "k&x%y\"z<1>2'/99", "&&%25%%&amp%&&_4242", 'k\\\\x\\"y_4242'])
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_an_escaped_key_is_found_wherever_the_pieces_end(key, form, size):
+    escaped = ESCAPED[form](key)
+    text = f"Incorrect: {escaped}. {escaped[:-1]}!".encode()
+    mask = KeyMask([key])
+    out = b"".join(mask.feed(text[at : at + size]) for at in range(0, len(text), size)) + mask.held_back
+    assert out == f"Incorrect: {'*' * len(escaped)}. {escaped[:-1]}!".encode()
+
+
+@pytest.mark.parametrize("part", ['\\"', "\\", "\\/", "%25", "&amp;"])
+def test_a_key_full_of_escapes_is_not_searched_for_in_exponentially_many_ways(part):
+    text = {"%25": "%252525", "&amp;": "&amp;amp;"}.get(part, part.replace("\\", "\\" * 4)) * 500
+    key = part * 40 + "X"
+    assert SecretMask([key]).text(text) == text
+    assert PartialSecret(key).hold_from(text + "y") == len(text) + 1
 
 
 def test_one_clients_wrong_key_costs_the_others_nothing(server, http):
