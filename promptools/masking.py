@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
 from collections.abc import Callable
 from functools import cached_property
@@ -28,6 +29,12 @@ MIN_KEY_LENGTH = 12
 """Length from which a key is masked in what an app gets: dummies such as `EMPTY` or `lm-studio` are ordinary words."""
 MIN_SECRET_LENGTH = 8
 """Length from which a credential is masked in what is kept or shown, where a word too many does no harm."""
+MAX_SECRETS = 64
+"""The most credentials of one request that are searched for, API keys first: any client can send thousands of them."""
+_MAX_LENGTH = 512
+"""The most characters of a credential that are compared; after those of a longer one, all up to a blank is masked."""
+_MAX_ESCAPABLE = 256
+"""The most characters that are searched for in all their forms, in the shortest credentials first; then only as is."""
 
 _OTHER_SECRET_FIELDS = frozenset({"openai-organization", "openai-project"})
 _SECRET_NAME = re.compile(
@@ -39,6 +46,7 @@ _COOKIE_PAIR = re.compile(r"[;,\s]+")
 _QUERY = re.compile(r"([?&])([^=&#]*)=([^&#]*)")
 _PARTIAL_FORM = re.compile(r"\\{1,8}(?:u[0-9a-fA-F]{0,3})?|%[0-9a-fA-F]{0,5}|&(?:#?[xX]?[0-9a-zA-Z]{0,4})?")
 """The beginning of a form of one character."""
+_REST = r"[^\s\"<>]*+"
 _PART = re.compile(r"\\+|[^\\]", re.DOTALL)
 _MAX_FORM = 13
 """The longest form of one character: eight backslashes and `u002f`."""
@@ -65,10 +73,11 @@ def is_secret(name: str) -> bool:
 
 def secrets_in(headers: Iterable[tuple[str, str]], url: str = "", *, min_length: int = MIN_SECRET_LENGTH) -> set[str]:
     """Return the values of all credentials of a request or response that are too long to occur in text by accident."""
-    values = {value for name, field in headers if is_secret(name) for value in _values(field)}
-    values |= {unquote(pair[3]) for pair in _QUERY.finditer(url) if is_secret(unquote(pair[2]))}
-    values |= _password_of(url)
-    return {value for value in values if len(value) >= min_length}
+    fields = sorted(headers, key=lambda pair: pair[0].lower() not in KEY_FIELDS)  # they are not pushed out by cookies
+    values = [value for name, field in fields if is_secret(name) for value in _values(field)]
+    values += [*_password_of(url)]
+    values += [unquote(pair[3]) for pair in _QUERY.finditer(url) if is_secret(unquote(pair[2]))]
+    return {*[value for value in dict.fromkeys(values) if len(value) >= min_length][:MAX_SECRETS]}
 
 
 def mask_headers(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -86,16 +95,29 @@ def mask_url(url: str) -> str:
 
 
 class SecretMask:
-    """Replaces secrets in text, in JSON, and in text that comes in pieces; by asterisks, unless there is a `mask`."""
+    """Replaces secrets in text, in JSON, and in text that comes in pieces; by asterisks, unless there is a `mask`.
 
-    def __init__(self, secrets: Iterable[str], mask: Callable[[str], str] | None = None) -> None:
+    `bounded`: clients chose the secrets, and could make the search slow; only so much of them is compared.
+    """
+
+    def __init__(
+        self, secrets: Iterable[str], mask: Callable[[str], str] | None = None, *, bounded: bool = True
+    ) -> None:
         self._secrets = sorted(set(secrets) - {""}, key=len, reverse=True)  # one may be part of another
+        self._bounded = bounded
         self._mask = mask or _asterisks
 
     @cached_property
     def pattern(self) -> re.Pattern[str] | None:
         """Matches any of the secrets, in any of their forms; None without any."""
-        return re.compile("|".join(map(_pattern_of, self._secrets))) if self._secrets else None
+        if not self._bounded:
+            return re.compile("|".join(_pattern_of(secret) for secret in self._secrets)) if self._secrets else None
+        left, patterns = _MAX_ESCAPABLE, list[str]()
+        for secret in reversed(self._secrets):
+            rest = _REST if len(secret) > _MAX_LENGTH else ""
+            patterns.append(_pattern_of(secret[:_MAX_LENGTH], left) + rest)
+            left = max(0, left - sum(map(_is_escapable, secret[:_MAX_LENGTH])))
+        return re.compile("|".join(reversed(patterns))) if patterns else None
 
     def text(self, text: str) -> str:
         """Return `text` without the secrets."""
@@ -146,7 +168,9 @@ class PartialSecret:
         self._window = _MAX_FORM * len(secret)
         escaped = "" if secret.isalnum() else "\\u0123456789abcdefABCDEFxX%&#;quotampltgs"
         self._characters = frozenset(secret + escaped)
-        self._first = re.compile(_pattern_of(_parts_of(secret)[0]) + ("" if secret[0].isalnum() else r"|[\\%&]"))
+        self._first = re.compile(
+            "|".join(_forms_of(_parts_of(secret)[0])) + ("" if secret[0].isalnum() else r"|[\\%&]")
+        )
 
     def hold_from(self, text: str) -> int:
         """Return where in `text` a secret begins that may go on after it; its length if none does."""
@@ -173,8 +197,18 @@ def _asterisks(found: str) -> str:
     return "*" * len(found)
 
 
-def _pattern_of(secret: str) -> str:
-    return "".join(f"(?:{'|'.join(_forms_of(part))})" for part in _parts_of(secret))
+def _pattern_of(secret: str, escapable: float = math.inf) -> str:
+    """Return a pattern of a secret, of which so many characters may be escaped: to compile one takes time."""
+    parts = list[str]()
+    for part in _parts_of(secret):
+        as_is = escapable <= 0 or not _is_escapable(part[0])
+        parts.append(re.escape(part) if as_is else f"(?:{'|'.join(_forms_of(part))})")
+        escapable -= not as_is
+    return "".join(parts)
+
+
+def _is_escapable(character: str) -> bool:
+    return character.isascii() and not character.isalnum()
 
 
 def _parts_of(secret: str) -> list[str]:
@@ -189,7 +223,7 @@ def _forms_of(part: str) -> list[str]:
     Backslashes match any number of them at once (`++`), so that a key full of them, which any client can send, is not
     searched for in exponentially many ways.
     """
-    if part.isalnum() or not part.isascii():
+    if not _is_escapable(part[0]):
         return [re.escape(part)]
     code = ord(part[0])
     digits = "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in f"{code:02x}")

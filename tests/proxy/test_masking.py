@@ -15,7 +15,7 @@ from upstream import Answer, completion, running
 
 from promptools.exchange import Request
 from promptools.exchange.context import Route
-from promptools.masking import PartialSecret, SecretMask
+from promptools.masking import MAX_SECRETS, PartialSecret, SecretMask, secrets_in
 from promptools.profiles import Config, Provider, resolve
 from promptools.proxy import Proxy
 from promptools.proxy.upstream.key_masking import KeyMask
@@ -157,6 +157,27 @@ def test_a_key_full_of_escapes_is_not_searched_for_in_exponentially_many_ways(pa
     key = part * 40 + "X"
     assert SecretMask([key]).text(text) == text
     assert PartialSecret(key).hold_from(text + "y") == len(text) + 1
+
+
+def test_credentials_that_a_client_makes_up_are_searched_for_in_bounded_patterns():
+    long = "+/" * 20_000
+    cookies = "; ".join(f"c{number}=secret+/{number:04}" for number in range(3000))
+    headers = [("cookie", cookies), ("x-my-token", long), ("authorization", f"Bearer {KEY}")]
+    secrets = secrets_in(headers)
+    assert len(secrets) == MAX_SECRETS
+    assert KEY in secrets
+    mask = SecretMask({*secrets, long, "c+d/e=f_4242"})
+    assert len(mask.pattern.pattern) < 50_000
+    said = f"{KEY} c%2Bd\\/e=f_4242 {long} hi"
+    assert mask.text(said) == f"{'*' * len(KEY)} {'*' * len('c%2Bd__e=f_4242')} {'*' * len(long)} hi"
+
+
+def test_a_long_key_of_the_operator_is_masked_wherever_the_pieces_end():
+    key = "".join(f"{number:x}-_" for number in range(1000))
+    text = f"bad {key}!".encode()
+    mask = KeyMask([key])
+    out = b"".join(mask.feed(text[at : at + 700]) for at in range(0, len(text), 700)) + mask.held_back
+    assert out == b"bad " + b"*" * len(key) + b"!"
 
 
 def test_one_clients_wrong_key_costs_the_others_nothing(server, http):

@@ -41,7 +41,7 @@ def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
     keys = secrets_in((("authorization", authorization),), min_length=MIN_KEY_LENGTH)
     if not keys:
         return response
-    mask = SecretMask(keys)
+    mask = SecretMask(keys, bounded=False)
     status, media_type = response.status_code, response.headers.get("content-type", "").lower()
     readable = status >= 400 or (status >= 200 and status not in {204, 304} and not media_type.startswith(_NOT_TEXT))
     inflate = decompressor_for(response) if readable else None
@@ -111,7 +111,7 @@ class KeyMask:
     """Incremental masking of keys in a stream of bytes; the beginning of one is held back. O(n) in bytes."""
 
     def __init__(self, keys: Iterable[str], answers: AnswerFinder | None = None) -> None:
-        self._pattern = SecretMask(keys).pattern
+        self._pattern = SecretMask(keys, bounded=False).pattern
         self._partial = [PartialSecret(key) for key in keys]
         self._answers = answers
         self._held = ""
