@@ -136,6 +136,9 @@ REMOTE_PARTS = (
     '[providers.a]\nbase_url = ["http://127.0.0.1/v1", "http://evil.example/v1"]',
     '[providers.vllm]\ndefaults = { metadata = { hook = "http://evil.example" } }',
     '[providers.vllm.models.m]\ndefaults = { urls = [["//evil.example/x"]] }',
+    '[providers.vllm]\ndefaults = { server_url = "https:evil.example/x" }',
+    '[providers.vllm]\ndefaults = { server_url = "\\u0001 HTTPS:\\t/\\n/evil.example/x" }',
+    '[providers.vllm]\ndefaults = { server_url = "/\\t/evil.example/x" }',
     '[proxy]\nredis_url = "redis://evil.example:6379/0"',
     '[proxy]\nredis_url = "redis://localhost?host=evil.example"',
     '[proxy]\nredis_url = "unix:///run/x@evil.example"',
@@ -144,7 +147,7 @@ REMOTE_PARTS = (
     '[proxy]\nallowed_hosts = ["evil.example"]',
 )
 LOCAL_PARTS = (
-    '[providers.vllm]\ndefaults = { stop = ["//", "a:b"], hook = "http://localhost:1/x" }',
+    '[providers.vllm]\ndefaults = { stop = ["//", "a:b", "https:", "see ftp: x"], hook = "http://localhost:1/x" }',
     '[providers.a]\nbase_url = ["http://127.0.0.1/v1", "http://[::1]:2/v1"]',
     '[proxy]\nredis_url = "redis://:pw@localhost:6379/0"',
     '[proxy]\nredis_url = "unix:///run/redis.sock"',

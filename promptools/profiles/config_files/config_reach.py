@@ -29,8 +29,10 @@ _LOCAL_URL = re.compile(
     re.ASCII,
 )
 _LOCAL_SOCKET = re.compile(r"unix:///[A-Za-z0-9._/-]+", re.ASCII)
-_URL = re.compile(r":[/\\]{1,2}[^/\\\s]|^[/\\]{2}[^/\\\s]")
+_URL = re.compile(r":[/\\]{1,2}[^/\\\s]|^[/\\]{2}[^/\\\s]|^(?:https?|wss?|ftp):[^/\\\s]", re.IGNORECASE)
 """What makes a text of a request's defaults a URL: some servers fetch one, or send to it."""
+_IGNORED_IN_URLS = re.compile(r"^[\x00-\x20]+|[\t\n\r]+")
+"""What browsers, and servers on Node, leave out of a URL: `https:\t//host` and `https:host` lead to a host."""
 SHOWN_ADDRESSES = 3
 
 
@@ -186,7 +188,7 @@ def _urls(value: Any, where: str) -> Iterator[tuple[str, str]]:
     elif is_array(value):
         for member in value:
             yield from _urls(member, where)
-    elif isinstance(value, str) and _URL.search(value):
+    elif isinstance(value, str) and _URL.search(_IGNORED_IN_URLS.sub("", value)):
         yield where, value
 
 
