@@ -49,6 +49,8 @@ _TRIPLE = {
     for quote in "\"'"
 }
 """From just after opening triple quotes up to those after which the value may end."""
+MAX_WORD = 4096
+"""The most characters of a word without quotes: a page of 64 MB that is no JSON may be one."""
 _WORD = re.compile(r"[^\W\d][\w$-]*+")
 _COLON = re.compile(r"\s*+:")
 _TOKEN = re.compile(r"-?[\w.+-]++|.?", re.DOTALL)
@@ -247,7 +249,7 @@ class RepairingReader:
 
     def _repair_word(self) -> None:
         """Repair an unquoted key or a Python literal; raise `Unreadable` for any other text."""
-        match = _WORD.match(self.text, self.at)
+        match = _WORD.match(self.text, self.at, self.at + MAX_WORD)
         word = match[0] if match else ""
         end = self.at + len(word)
         if word and self._stack and _COLON.match(self.text, end):
@@ -260,7 +262,7 @@ class RepairingReader:
         elif len(self.text) in (end, self._end_of_minus()) and any(literal.startswith(word) for literal in _LITERALS):
             raise self._truncated()
         else:
-            token = _TOKEN.match(self.text, self.at)
+            token = _TOKEN.match(self.text, self.at, self.at + MAX_WORD)
             unknown = token[0] if token else ""
             if not self._stack and _NUMBER.fullmatch(unknown):
                 raise self._out_of_range()

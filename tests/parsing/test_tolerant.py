@@ -5,6 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from promptools.jsontext import repair
 from promptools.jsontext.read import Unreadable, read_value
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -315,3 +316,10 @@ def test_a_prefix_is_never_closed_into_another_string(text):
         except Unreadable:
             continue
         assert got.value == {"a": text}
+
+
+@pytest.mark.parametrize(("text", "read"), [("longer", "longe"), ("-longer", "-long")])
+def test_what_is_no_json_is_read_only_so_far(monkeypatch, text, read):
+    monkeypatch.setattr(repair, "MAX_WORD", 5)
+    with pytest.raises(Unreadable, match=f"'{read}' is no JSON"):
+        read_value(text)
