@@ -88,6 +88,19 @@ def test_a_given_config(capsys, here, monkeypatch):
         )
 
 
+def test_a_key_in_the_query_of_an_address_is_not_shown(capsys, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://environment.example/v1?key=hidden&api-version=1")
+    shown = show(capsys)
+    assert decided(shown, "base URL")[0] == "http://environment.example/v1?key=***&api-version=1"
+    Path("promptools.toml").write_text('[providers.gpu]\nbase_url = "http://gpu.example/v1?api_key=hidden"\n')
+    main(["config", "show"])
+    main(["config", "trust"])
+    main(["providers"])
+    printed = capsys.readouterr()
+    assert "api_key=***" in printed.out
+    assert "hidden" not in f"{shown} {printed.out} {printed.err}"
+
+
 def show_named(capsys, monkeypatch, path):
     monkeypatch.setenv("PROMPTOOLS_CONFIG", str(path))
     shown = show(capsys)

@@ -25,6 +25,7 @@ from promptools.cli.shared_arguments import (
 )
 from promptools.cli.terminal_output import print_json, print_progress, print_styled, shows_progress
 from promptools.errors import UpstreamError, UsageError, clip, without_credentials
+from promptools.masking import mask_url
 from promptools.profiles import Config
 from promptools.profiles.config_files.config_reach import shown_text
 from promptools.schema.documents.json_guards import is_array
@@ -101,7 +102,7 @@ def print_destination(arguments: argparse.Namespace, client: openai.OpenAI | Asy
         return
     session: Any = getattr(client, "promptools")  # noqa: B009 - openai's class has no such attribute
     by = describe_source(session.config, arguments.provider, session.provider)
-    address = without_credentials(str(client.base_url)).rstrip("/")
+    address = mask_url(str(client.base_url)).rstrip("/")
     print_progress(f"requests go to {shown_text(address)} ({by})")
 
 

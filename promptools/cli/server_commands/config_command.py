@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from promptools.cli.shared_arguments import add_config, add_json, add_provider, read_config
 from promptools.cli.terminal_output import print_json, print_progress, print_table
 from promptools.cli.trust_question import print_reach
-from promptools.errors import UsageError, without_credentials
+from promptools.errors import UsageError
+from promptools.masking import mask_url
 from promptools.profiles import Config, UntrustedConfig, load_config, reach_of
 from promptools.profiles.config_files.config_reach import shown_text
 from promptools.transport import Session
@@ -138,9 +139,10 @@ def decide(config: Config, provider: str | None, model: str | None) -> list[Deci
     base_url = target.base_url or SDK_ADDRESS
     by = describe_source(config, provider, target.provider)
     named = target.provider is not None
+    chosen_by = mask_url(target.reasons[0].partition(": ")[2])
     return [
-        Decision("provider", target.provider and shown_text(target.provider), target.reasons[0].partition(": ")[2]),
-        Decision("base URL", shown_text(without_credentials(base_url)), by),
+        Decision("provider", target.provider and shown_text(target.provider), chosen_by),
+        Decision("base URL", shown_text(mask_url(base_url)), by),
         _decide_key(target, config, base_url),
         Decision("model", *_decide_model(target, model, config)),
         Decision("mode", ", then ".join(target.profile.modes), _mode_by(target) if named else "what ships, by default"),
@@ -194,7 +196,7 @@ def _unused(config: Config, arguments: argparse.Namespace) -> list[tuple[str, st
     ]
     address = os.environ.get("OPENAI_BASE_URL")
     if address and environment_address(config, arguments.provider) is None:
-        rows.append(("OPENAI_BASE_URL", shown_text(without_credentials(address)), _PRECEDENCE))
+        rows.append(("OPENAI_BASE_URL", shown_text(mask_url(address)), _PRECEDENCE))
     return rows
 
 
@@ -208,7 +210,7 @@ def _as_json(
         "standing": config.standing if is_there else None,
         "decisions": {each.setting: {"is": each.value, "by": each.by} for each in decisions},
         "reaches": [
-            {"what": entry.what, "is": without_credentials(entry.value), "beyond_this_machine": entry.is_remote}
+            {"what": entry.what, "is": mask_url(entry.value), "beyond_this_machine": entry.is_remote}
             for entry in reach_of(config).entries
         ],
         "not_used": [{"what": what, "is": value, "because": why} for what, value, why in unused],

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from promptools.cli.shared_arguments import add_base_url, add_config, add_json, read_config
 from promptools.cli.terminal_output import print_json, print_progress, print_styled, print_table
-from promptools.errors import without_credentials
+from promptools.masking import mask_url
 from promptools.profiles import Config, Provider, Target, families, kinds, load_builtin, resolve
 from promptools.profiles.config_files.config_reach import shown_text
 from promptools.schema.documents.json_guards import is_array
@@ -89,7 +89,7 @@ def _row(provider: Provider, default: str | None) -> tuple[str, ...]:
     models = [f"{model} (default)" if model == provider.default_model else model for model in provider.models]
     if provider.default_model and provider.default_model not in provider.models:
         models.append(f"{provider.default_model} (default)")
-    return name, provider.kind or "", without_credentials(provider.base_url or ""), "\n".join(models), _key(provider)
+    return name, provider.kind or "", mask_url(provider.base_url or ""), "\n".join(models), _key(provider)
 
 
 def _key(provider: Provider) -> str:
@@ -100,14 +100,14 @@ def _key(provider: Provider) -> str:
 
 def _provider(provider: Provider) -> dict[str, Any]:
     data = asdict(provider)
-    data["base_url"] = provider.base_url and without_credentials(provider.base_url)
+    data["base_url"] = provider.base_url and mask_url(provider.base_url)
     data["key_set"] = bool(provider.api_key_env and os.environ.get(provider.api_key_env))
     return data
 
 
 def _as_json(target: Target) -> dict[str, Any]:
     data = asdict(target)
-    data["base_url"] = target.base_url and without_credentials(target.base_url)
+    data["base_url"] = target.base_url and mask_url(target.base_url)
     data["profile"] = {key: _to_json_value(value) for key, value in data["profile"].items()}
     return data
 

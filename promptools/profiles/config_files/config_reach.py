@@ -17,7 +17,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from promptools.errors import UsageError, clip, without_credentials
+from promptools.errors import UsageError, clip
+from promptools.masking import mask_url
 from promptools.profiles.config_files.config import Config, Model, Provider, ProxyOptions
 from promptools.profiles.facts import kind_of, load_builtin
 from promptools.profiles.tables import is_array, is_table
@@ -49,7 +50,7 @@ class Reached:
 
     def __str__(self) -> str:
         """Return a line for a terminal or an error, without credentials: a file may hold anything."""
-        return f"{clip(shown_text(self.what))}: {clip(shown_text(without_credentials(self.value)))}"
+        return f"{clip(shown_text(self.what))}: {clip(shown_text(mask_url(self.value)))}"
 
 
 @dataclass(frozen=True, slots=True)
