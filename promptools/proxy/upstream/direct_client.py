@@ -20,6 +20,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from promptools.proxy.upstream.header_fields import Fields
 from promptools.proxy.upstream.loop_time import within
 from promptools.transport.driver.http_library import HttpLibrary, encode_headers, library_of
 
@@ -44,30 +45,6 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORTS = {"http": 80, "https": 443}
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _HEAD = re.compile(rb"%b [!-~]+ HTTP/1\.1(?:\r\n%b: [^\0\r\n]*)+" % (_TOKEN, _TOKEN))
-
-
-class Fields:
-    """Header fields as they are on the wire; names are compared case-insensitively."""
-
-    __slots__ = ("raw",)
-
-    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
-        self.raw = raw
-
-    def get(self, name: str, default: str | None = None) -> str | None:
-        """Return the values of a field, joined with commas."""
-        key = name.encode("latin-1").lower()
-        values = [value for field, value in self.raw if field.lower() == key]
-        return b", ".join(values).decode("latin-1") if values else default
-
-    def __getitem__(self, name: str) -> str:
-        value = self.get(name)
-        if value is None:
-            raise KeyError(name)
-        return value
-
-    def __contains__(self, name: str) -> bool:
-        return self.get(name) is not None
 
 
 class DirectRequest:

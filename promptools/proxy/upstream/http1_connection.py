@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 import httptools
 
-from promptools.proxy.upstream.direct_client import Fields
+from promptools.proxy.upstream.header_fields import Fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
