@@ -23,7 +23,10 @@ from promptools.transport import Session
             "There is no dialect 'hermse'; did you mean 'hermes'? `promptools dialects` l",
         ),
         (lambda: promptools.parse("x", dialect="hermse"), "There is no dialect 'hermse'; did you mean 'hermes'? `"),
-        (lambda: promptools.parse("x", accept=["hermse"]), "'hermse' is no dialect; did you mean 'hermes'? known: an"),
+        (
+            lambda: promptools.parse("x", accept=["hermse"]),
+            "'hermse' is not a known dialect; did you mean 'hermes'? known: an",
+        ),
         (lambda: Options().override({"mdoe": "raw"}), "promptools: unknown option 'mdoe'; did you mean 'mode'? known"),
         (lambda: Options().override({"mode": "natvie"}), "'raw', or null, not 'natvie'; did you mean 'native'?"),
         (

@@ -76,7 +76,7 @@ class BatchJob:
         if survey.not_utf8 and is_parquet(output):
             raise UsageError(
                 f"{without_credentials(source)!r}, line {survey.not_utf8}: Parquet cannot have this custom_id, which is"
-                " no UTF-8; write JSON Lines"
+                " not valid UTF-8; write JSON Lines"
             )
 
     def is_complete(self) -> bool:

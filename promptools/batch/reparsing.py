@@ -55,7 +55,7 @@ def reparse_line(text: bytes, line: int, *, as_row: bool = False) -> ReparsedLin
     try:
         row = json.loads(text)
         if not is_object(row):
-            raise UsageError("the line is no JSON object")
+            raise UsageError("the line is not a JSON object")
         reply = reparse_reply(row)
         if as_row:
             encoded = encode_row({**key_columns(row), **reparsed_row(reply)})
@@ -161,5 +161,5 @@ def _prepare(text: str) -> Tools | None:
     try:
         tools = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"'tools' is no JSON: {error}") from None
+        raise UsageError(f"'tools' is not valid JSON: {error}") from None
     return None if tools is None else Tools(tools)

@@ -110,7 +110,7 @@ def _answer_success(request: BatchRequest, response: Any) -> BatchAnswer:
     try:
         body = json.loads(response.content)
     except (ValueError, RecursionError):
-        message = f"the server's response is no JSON: {clip(repr(response.content))}"
+        message = f"the server's response is not valid JSON: {clip(repr(response.content))}"
         advice = "check that the base URL is the root of an API, with /v1"
         problem = LineProblem(
             request.line, request.custom_id, "invalid_response", message, advice, response.status_code

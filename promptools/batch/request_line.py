@@ -57,9 +57,11 @@ def read_request(text: bytes, line: int) -> BatchRequest | LineProblem:
     try:
         value: Any = _load(text.removeprefix(BYTE_ORDER_MARK))
     except (ValueError, RecursionError) as error:
-        return _invalid(line, None, f"the line is no JSON: {clip(str(error))}", "write one JSON object in each line")
+        return _invalid(
+            line, None, f"the line is not valid JSON: {clip(str(error))}", "write one JSON object in each line"
+        )
     if not is_object(value):
-        return _invalid(line, None, f"the line is no JSON object: {clip(repr(value), 80)}", "write one in each line")
+        return _invalid(line, None, f"the line is not a JSON object: {clip(repr(value), 80)}", "write one in each line")
     custom_id = value.get("custom_id")
     if not isinstance(custom_id, str) or not custom_id:
         return _invalid(
@@ -69,7 +71,7 @@ def read_request(text: bytes, line: int) -> BatchRequest | LineProblem:
         try:
             value["body"] = _load(value["body"])
         except (ValueError, RecursionError) as error:
-            return _invalid(line, custom_id, f"'body' is no JSON: {clip(str(error))}", "write a JSON object")
+            return _invalid(line, custom_id, f"'body' is not valid JSON: {clip(str(error))}", "write a JSON object")
     if wrong := _check_keys(value):
         return _invalid(line, custom_id, *wrong)
     return BatchRequest(line, custom_id, value["url"], value["body"])
@@ -98,7 +100,7 @@ def _load(text: str | bytes) -> Any:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _invalid(line: int, custom_id: str | None, message: str, advice: str) -> LineProblem:

@@ -28,7 +28,7 @@ class CommandParser(argparse.ArgumentParser):
         output = self.add_argument_group("output").add_mutually_exclusive_group()
         output.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="only results and errors")
         output.add_argument(
-            "--verbose", action="store_true", default=argparse.SUPPRESS, help="say on stderr what was healed, too"
+            "--verbose", action="store_true", default=argparse.SUPPRESS, help="also report repairs on stderr"
         )
 
     def error(self, message: str) -> NoReturn:

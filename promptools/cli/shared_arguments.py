@@ -48,7 +48,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 def add_detect(parser: argparse.ArgumentParser) -> None:
     """Add `--no-detect`."""
     parser.add_argument(
-        "--no-detect", dest="detect", action="store_false", help="do not look at what server it is before its first use"
+        "--no-detect", dest="detect", action="store_false", help="do not detect the kind of server before its first use"
     )
 
 
@@ -118,7 +118,7 @@ def at_least(least: int, unit: str) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"{clip(text)!r} is no number of {unit}; write {least} or more")
+            raise argparse.ArgumentTypeError(f"{clip(text)!r} is not a valid number of {unit}; write {least} or more")
         return int(text)
 
     return read
@@ -128,7 +128,7 @@ def seconds(text: str) -> float:
     """Parse a number of seconds above zero."""
     number = seconds_or_none(text)
     if number == 0:
-        raise argparse.ArgumentTypeError(f"{clip(text)!r} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{clip(text)!r} is not a valid number of seconds; write one greater than 0")
     return number
 
 
@@ -139,7 +139,7 @@ def seconds_or_none(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{clip(text)!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{clip(text)!r} is not a valid number of seconds; write 0 or more")
     return number
 
 
@@ -170,7 +170,7 @@ def read_json(name: str) -> Any:
     try:
         return json.loads(read_text(name))
     except ValueError as error:
-        raise UsageError(f"{name!r} is no JSON: {error}") from error
+        raise UsageError(f"{name!r} is not valid JSON: {error}") from error
 
 
 def read_tools(name: str | None) -> list[Any] | None:
@@ -180,7 +180,7 @@ def read_tools(name: str | None) -> list[Any] | None:
     data = read_json(name)
     tools = data.get("tools") if is_object(data) else data
     if not is_array(tools):
-        raise UsageError(f"{name!r} holds no list of tools: write one, or a request body with a 'tools' key")
+        raise UsageError(f"{name!r} does not contain a list of tools: write one, or a request body with a 'tools' key")
     from promptools.schema import Tools
 
     Tools(tools, strict=True)

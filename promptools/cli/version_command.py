@@ -1,4 +1,4 @@
-"""Show which version of promptools this is."""
+"""Show the version of promptools."""
 
 from __future__ import annotations
 

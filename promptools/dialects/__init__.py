@@ -134,7 +134,7 @@ def _tables() -> Any:
 def unknown(given: Iterable[str]) -> str:
     """Return the error message for the first unknown name among those given; empty if all are known."""
     missing = [name for name in given if name not in names()]
-    return f"{missing[0]!r} is no dialect; {suggest(missing[0], names())}" if missing else ""
+    return f"{missing[0]!r} is not a known dialect; {suggest(missing[0], names())}" if missing else ""
 
 
 def register(dialect: Dialect) -> Dialect:

@@ -43,7 +43,7 @@ def read_dialect(path: str | Path, make: Callable[..., DeclaredDialect] | None =
     except OSError as error:
         raise UsageError(f"The dialect {str(path)!r} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"The dialect {str(path)!r} is no TOML: {error}.") from error
+        raise UsageError(f"The dialect {str(path)!r} is not valid TOML: {error}.") from error
     return make_dialect(table, str(path), make)
 
 
@@ -59,7 +59,7 @@ def make_dialect(
     keys = {**COMMON_KEYS, **kind.keys}
     for key in ("name", *kind.required):
         if key not in values:
-            raise UsageError(f"The dialect {origin!r} has no {key!r}; wanted is {keys[key].expected}.")
+            raise UsageError(f"The dialect {origin!r} has no {key!r}; expected {keys[key].expected}.")
     for key, value in values.items():
         if key not in keys:
             raise UsageError(
@@ -74,4 +74,4 @@ def make_dialect(
 
 
 def _wrong_value(origin: str, key: str, value: object, expected: str) -> UsageError:
-    return UsageError(f"The dialect {origin!r}: {key!r} is {clip(repr(value))}; wanted is {expected}.")
+    return UsageError(f"The dialect {origin!r}: {key!r} is {clip(repr(value))}; expected {expected}.")

@@ -208,9 +208,9 @@ class ExplainingParser(StreamParser):
 def _check_options(strictness: str, new_id: object) -> None:
     """Raise UsageError for an invalid option."""
     if strictness not in ("strict", "balanced", "lenient"):
-        raise UsageError(f"strictness is {strictness!r}; wanted is 'strict', 'balanced' or 'lenient'.")
+        raise UsageError(f"strictness is {strictness!r}; expected 'strict', 'balanced' or 'lenient'.")
     if new_id is not None and not callable(new_id):
-        raise UsageError(f"new_id is {new_id!r}; wanted is a function without arguments that gives an id.")
+        raise UsageError(f"new_id is {new_id!r}; expected a function without arguments that returns an id.")
 
 
 def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:

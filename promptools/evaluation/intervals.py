@@ -59,7 +59,7 @@ def mean_interval(sample: Sequence[float], *, seed: int = 0) -> Interval:
 def rate_interval(successes: int, trials: int, *, seed: int = 0) -> Interval:
     """Return the share of successes with its interval, or with the exact bound if it is 0 or 1."""
     if not 0 <= successes <= trials or not trials:
-        raise UsageError(f"{successes} of {trials} is no rate")
+        raise UsageError(f"{successes} of {trials} is not a valid rate")
     rate = successes / trials
     if rate in {0, 1}:
         return _bounded(rate, trials)

@@ -64,7 +64,7 @@ class ResumableLog(ABC):
             elif is_object(data) and self._known:
                 self.add(data)
         if text.strip() and not self._known:
-            raise UsageError(f"{str(path)!r} is no log of a run; choose another {self.PLACE}")
+            raise UsageError(f"{str(path)!r} is not the log of a run; choose another {self.PLACE}")
         return not text or text.endswith("\n")
 
     def _check_settings(self, known: Any) -> None:

@@ -98,7 +98,7 @@ def serve_file(
 
 
 def check_gguf(path: Path) -> None:
-    """Raise `UsageError` if there is no GGUF file at `path`."""
+    """Raise `UsageError` if there is not a GGUF file at `path`."""
     try:
         with path.open("rb") as stream:
             magic = stream.read(len(_MAGIC))
@@ -106,7 +106,7 @@ def check_gguf(path: Path) -> None:
         raise UsageError(f"cannot read the model {str(path)!r}: {error.strerror}; pass a GGUF file") from error
     if magic != _MAGIC:
         raise UsageError(
-            f"{str(path)!r} is no GGUF file: it begins with {magic!r}, not {_MAGIC!r}; convert the model to GGUF first"
+            f"{str(path)!r} is not a GGUF file: it begins with {magic!r}, not {_MAGIC!r}; convert the model to GGUF"
         )
 
 

@@ -134,7 +134,7 @@ def _chunks(body: bytes) -> Iterator[Any]:
         try:
             yield json.loads(event.data)
         except (ValueError, RecursionError):
-            yield {"error": {"message": f"a chunk is no JSON: {clip(event.data)}"}}
+            yield {"error": {"message": f"a chunk is not valid JSON: {clip(event.data)}"}}
 
 
 @dataclass(slots=True)

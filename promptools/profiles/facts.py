@@ -140,13 +140,13 @@ def _check_fact(key: str, value: Any, location: Location) -> None:
         try:
             re.compile(value)
         except re.error as error:
-            raise location.error(f"{value!r} is no regular expression: {error}") from None
+            raise location.error(f"{value!r} is not a valid regular expression: {error}") from None
 
 
 def _check_tokens(value: str | int, location: Location) -> None:
     """Reject a number of tokens below one; strings have been checked by their type."""
     if isinstance(value, int) and value < 1:
-        raise location.error(f"{value} is no number of tokens; name at least one")
+        raise location.error(f"{value} is not a valid number of tokens; write 1 or more")
 
 
 def _check_control_tokens(tokens: tuple[str, ...], location: Location) -> None:
@@ -154,7 +154,7 @@ def _check_control_tokens(tokens: tuple[str, ...], location: Location) -> None:
     for token in tokens:
         if not is_valid_token(token):
             raise location.error(
-                f"{clip(repr(token), 80)} is no control token: two to {MAX_TOKEN_LENGTH} characters, "
+                f"{clip(repr(token), 80)} is not a control token: two to {MAX_TOKEN_LENGTH} characters, "
                 "no backslash, and no digit,"
                 " space or placeholder at its beginning"
             )
@@ -294,12 +294,14 @@ def check_kind(name: str | None, location: Location) -> str | None:
     """Return the kind of server that a name or an alias means; raise UsageError for an unknown one."""
     kind = kind_of(name) if name else None
     if name and not kind:
-        raise (location / "kind").error(f"{name!r} is no kind of server; {suggest(name, kinds())}")
+        raise (location / "kind").error(f"{name!r} is not a known kind of server; {suggest(name, kinds())}")
     return kind
 
 
 def check_family(name: str | None, location: Location) -> str | None:
     """Return the name of a family, or `none`; raise UsageError for an unknown one."""
     if name and name not in (NO_FAMILY, *families()):
-        raise (location / "family").error(f"{name!r} is no family; {suggest(name, (NO_FAMILY, *families()))}")
+        raise (location / "family").error(
+            f"{name!r} is not a known model family; {suggest(name, (NO_FAMILY, *families()))}"
+        )
     return name or None

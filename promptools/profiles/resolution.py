@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from promptools import dialects
 from promptools.errors import UsageError, did_you_mean, safe_repr, suggest, without_credentials
-from promptools.profiles.config_files.config import DEFAULT, Config, Model, Provider, ToolModePolicy
+from promptools.profiles.config_files.config import DEFAULT, NO_FILE, Config, Model, Provider, ToolModePolicy
 from promptools.profiles.config_files.config_reach import is_loopback_url, require_trust, same_url
 from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin
 from promptools.profiles.profile import GENERIC, Profile
@@ -273,11 +273,15 @@ def _provider(name: str | None, base_url: str | None, config: Config) -> tuple[P
         ]
         if len(same) == 1:
             return same[0], f"provider {same[0].name!r}: {config.file} has it at {without_credentials(base_url)}"
-        shown = without_credentials(base_url)
-        return Provider(""), f"no provider: {'several' if same else 'none'} in {config.file} at {shown}"
+        count = "several" if same else "none"
+        return Provider(""), f"no provider: {_place(config)} has {count} at {without_credentials(base_url)}"
     if config.default_provider is None and not config.providers:
-        return Provider(""), f"no provider: none in {config.file}"
+        return Provider(""), f"no provider: {_place(config)} has none"
     return _default(config)
+
+
+def _place(config: Config) -> str:
+    return "the config" if config.file == NO_FILE else config.file
 
 
 def _default(config: Config) -> tuple[Provider, str]:
@@ -341,7 +345,9 @@ def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) 
         return None, "base_url: the client's own"
     default = load_builtin(kind).base_url
     if default is None:
-        raise location.error(f"missing; a server of kind {kind!r} has no usual address, so say where it listens")
+        raise location.error(
+            f"missing; a server of kind {kind!r} has no default address, so set the URL where it listens"
+        )
     return default, f"base_url {default!r}: where {kind} listens by default"
 
 
@@ -349,7 +355,7 @@ def _checked_url(text: str, location: Location) -> str:
     """Return a base URL; raise UsageError if it has no scheme."""
     if not text.startswith(("http://", "https://")):
         raise location.error(
-            f"{without_credentials(text)!r} is no address of a server; write it as http://HOST:PORT/v1 or https://HOST/v1"
+            f"{without_credentials(text)!r} is not a valid HTTP URL; write it as http://HOST:PORT/v1 or https://HOST/v1"
         )
     return text
 

@@ -74,8 +74,8 @@ class ExtensionRoutes:
         """Raise `UsageError` if a key of an extension opens the proxy too."""
         if any(own.shares_key(access) for own in self._own_access.values()):
             raise UsageError(
-                "the metrics key is one of the proxy's API keys too, so whoever reads the metrics could send requests;"
-                " make another one for PROMPTOOLS_METRICS_KEY"
+                "the metrics key is one of the proxy's API keys too, so anyone who can read the metrics could send"
+                " requests; make another one for PROMPTOOLS_METRICS_KEY"
             )
 
     def match(self, path: str) -> bool:

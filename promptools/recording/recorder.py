@@ -54,7 +54,7 @@ class Recorder:
         limit: int = DEFAULT_LIMIT,
     ) -> None:
         if limit < MIN_LIMIT:
-            raise UsageError(f"the limit of recordings is {limit} bytes; {MIN_LIMIT} is the least")
+            raise UsageError(f"the limit of recordings is {limit} bytes; it must be at least {MIN_LIMIT}")
         self._redactor = Redactor(redact)
         self._messages = messages
         self._files = RecordingFiles(directory, limit)

@@ -63,7 +63,7 @@ def _compile(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"redact: {clip(pattern)!r} is no regular expression: {error}") from None
+        raise UsageError(f"redact: {clip(pattern)!r} is not a valid regular expression: {error}") from None
     if compiled.match(""):
         raise UsageError(f"redact: {clip(pattern)!r} matches an empty text; write what is to be replaced")
     return compiled

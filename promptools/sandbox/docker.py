@@ -59,7 +59,7 @@ class DockerSandbox:
         options: Sequence[str] = (),
     ) -> None:
         if image.startswith("-") or not image:
-            raise UsageError(f"{image!r} is no name of an image")
+            raise UsageError(f"{image!r} is not a valid image name")
         self.root = existing_root(root)
         if not PurePosixPath(workspace).is_absolute():
             raise UsageError(f"the workspace's path in the container is {workspace!r}; it has to be absolute")

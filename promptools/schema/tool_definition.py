@@ -77,7 +77,7 @@ def _read_shallow(given: ToolLike, position: int) -> ToolDefinition:
     if callable(given):
         return _from_python(given, position)
     raise UsageError(
-        f"Tool at position {position} is {clip(repr(given))}: wanted is an OpenAI tool dict, a dict with 'name', "
+        f"Tool at position {position} is {clip(repr(given))}: expected an OpenAI tool dict, a dict with 'name', "
         f"'description' and 'parameters', a pydantic model, a typed function or a Tool."
     )
 
@@ -85,7 +85,7 @@ def _read_shallow(given: ToolLike, position: int) -> ToolDefinition:
 def apply_marks(tool: Tool, marks: Any) -> Tool:
     """Return a tool with the marks set; raise UsageError for one that there is not, and for a wrong type."""
     if not _is_mapping(marks):
-        raise UsageError(f"Tool {tool.name!r}: its marks are {clip(repr(marks))}; wanted is a dict.")
+        raise UsageError(f"Tool {tool.name!r}: its marks are {clip(repr(marks))}; expected a dict.")
     changes = dict(marks)
     wanted = {
         "dangerous": "true or false",
@@ -106,7 +106,7 @@ def apply_marks(tool: Tool, marks: Any) -> Tool:
         if key not in wanted:
             raise UsageError(f"Tool {tool.name!r}: there is no mark {key!r}; the marks are {', '.join(wanted)}.")
         if not good[key]:
-            raise UsageError(f"Tool {tool.name!r}: the mark {key!r} is {shown}; wanted is {wanted[key]}.")
+            raise UsageError(f"Tool {tool.name!r}: the mark {key!r} is {shown}; expected {wanted[key]}.")
     if "aliases" in changes:
         changes["aliases"] = {**tool.aliases, **changes["aliases"]}
     if "names" in changes:
@@ -166,10 +166,10 @@ def _tool(function: dict[str, Any], position: int, notes: list[str]) -> Tool:
     function["parameters"] = parameters
     description, strict = function.get("description"), function.get("strict")
     if not isinstance(description, str | None):
-        notes.append(f"its description is {clip(repr(description))}; wanted is a string")
+        notes.append(f"its description is {clip(repr(description))}; expected a string")
         description = None
     if not isinstance(strict, bool | None):
-        notes.append(f"'strict' is {clip(repr(strict))}; wanted is true or false")
+        notes.append(f"'strict' is {clip(repr(strict))}; expected true or false")
     return Tool(name, description or "", _parameters(parameters, notes), strict=strict is True)
 
 
@@ -177,7 +177,7 @@ def _parameters(given: Any, notes: list[str]) -> Schema:
     """Return the schema of the arguments, which are always an object, whatever type the schema states."""
     if not is_object(given):
         notes.append(
-            f"its parameters are {clip(repr(given))}; wanted is a schema such as "
+            f"its parameters are {clip(repr(given))}; expected a schema such as "
             "{'type': 'object', 'properties': {}}"
         )
         return {}
@@ -207,7 +207,9 @@ def _from_python(given: Callable[..., Any], position: int) -> ToolDefinition:
         )
     pydantic: Any = import_module("pydantic")  # a heavy import, only for callers that use it
     if isinstance(given, type) and not issubclass(given, pydantic.BaseModel):
-        raise UsageError(f"Tool {name!r} is a class but no pydantic model; give a model, a typed function or a dict.")
+        raise UsageError(
+            f"Tool {name!r} is a class but not a pydantic model; give a model, a typed function or a dict."
+        )
     try:
         parameters: Schema = pydantic.TypeAdapter(given).json_schema()
     except (pydantic.PydanticUserError, NameError, TypeError) as error:

@@ -84,13 +84,15 @@ class Tools(Sequence[Tool]):
         strict: bool = False,
     ) -> None:
         if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
-            raise UsageError(f"The tools are {clip(repr(cast(object, tools)))}; wanted is a list of tools.")
+            raise UsageError(f"The tools are {clip(repr(cast(object, tools)))}; expected a list of tools.")
         sources = [read_definition(tool, position, strict=strict) for position, tool in enumerate(tools)]
         names = dict.fromkeys(source.tool.name for source in sources)
         _reject_duplicates(source.tool.name for source in sources)
         for name in marks or ():
             if name not in names:
-                raise UsageError(f"Marks are given for {name!r}, which is no tool here; the tools are {[*names]!r}.")
+                raise UsageError(
+                    f"Marks are given for {name!r}, which is not one of the tools; the tools are {[*names]!r}."
+                )
         self._fill([prepare_tool(source, (marks or {}).get(source.tool.name), strict=strict) for source in sources])
         self._other_names.reject_ambiguous()
 

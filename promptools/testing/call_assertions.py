@@ -35,7 +35,7 @@ def calls_of(reply: Any) -> list[CallLike]:
     message = _message_of(_plain(reply))
     calls: Any = reply if message is None else message.get("tool_calls") or []
     if not is_array(calls) and not isinstance(calls, tuple):
-        raise UsageError(f"{clip(repr(reply))} is no reply, completion or message, and no list of calls")
+        raise UsageError(f"{clip(repr(reply))} is not a reply, a completion, a message or a list of calls")
     return [_call_of(call) for call in cast("Sequence[Any]", calls)]
 
 
@@ -47,7 +47,7 @@ def _call_of(call: Any) -> CallLike:
     data = _plain(call)
     function = data.get("function", data) if is_object(data) else None
     if not is_object(function) or "name" not in function:
-        raise UsageError(f"{clip(repr(call))} is no call")
+        raise UsageError(f"{clip(repr(call))} is not a call")
     return function["name"], function.get("arguments") or "{}"
 
 

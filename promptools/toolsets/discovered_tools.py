@@ -41,7 +41,7 @@ def read_discovered_tools(path: str | os.PathLike[str]) -> tuple[Tool, ...]:
             f"cannot read {str(file)!r}: {error.strerror}; pass the folder that `promptools discover --output` wrote"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{str(file)!r} is no JSON: {error}") from error
+        raise UsageError(f"{str(file)!r} is not valid JSON: {error}") from error
     if not is_array(data):
         raise UsageError(f"{str(file)!r} holds no list of tools; `promptools discover` writes one, {FILE_NAME}")
     return tuple(Tools(data, strict=True))

@@ -71,7 +71,7 @@ def test_an_output_that_breaks_off_does_not_appear(tmp_path):
         ("{folder}/missing.jsonl", "no such file"),
         ("{folder}/missing.jsonl.gz", "no such file"),
         ("memory://missing.jsonl", "no such file"),
-        ("{folder}", "no regular file"),
+        ("{folder}", "not a regular file"),
         ("{folder}/no.jsonl.gz", "Not a gzipped file"),
         ("{folder}/torn.jsonl.gz", "Compressed file ended"),
         ("nowhere://user:secret@host/in.jsonl", "cannot read 'nowhere://\\*\\*\\*@host/in.jsonl'.*Protocol not known"),

@@ -67,7 +67,7 @@ def test_a_log_of_another_batch(path, written):
 @pytest.mark.parametrize("content", ["my notes", "my notes\n", '{"key": 1}\n', "{}\n{"])
 def test_another_file_is_not_touched(path, content):
     path.write_text(content)
-    with pytest.raises(UsageError, match="is no log of a batch"):
+    with pytest.raises(UsageError, match="is not a batch log"):
         BatchLog(path, SETTINGS)
     assert path.read_text() == content
 

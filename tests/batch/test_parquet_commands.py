@@ -123,7 +123,7 @@ def test_rows_that_are_no_requests_and_errors_of_the_server(batch, server, tmp_p
     errors = {row["line"]: row for row in map(json.loads, (tmp_path / "out.errors.jsonl").read_text().splitlines())}
     assert {line: row["custom_id"] for line, row in errors.items()} == {1: "a", 2: None, 3: "b", 4: "c", 5: "d"}
     assert errors[2]["message"] == "'custom_id' is None"
-    assert errors[5]["message"].startswith("'body' is no JSON")
+    assert errors[5]["message"].startswith("'body' is not valid JSON")
 
 
 def test_the_same_id_twice_and_an_input_that_changed(batch, server, tmp_path):
@@ -237,7 +237,7 @@ def test_replies_that_cannot_be_read(tmp_path, capsys):
     assert (first["custom_id"], first["content"], first["error"]) == ("a", "one", None)
     assert [(row["custom_id"], row["error"]["line"]) for row in failed] == [("b", 2), ("c", 3), ("d", 4), ("e", 5)]
     assert failed[0]["error"]["message"] == "'text' is None; it must be the reply, a string"
-    assert failed[1]["error"]["message"].startswith("'tools' is no JSON")
+    assert failed[1]["error"]["message"].startswith("'tools' is not valid JSON")
     assert all(row["calls"] == row["malformed"] == row["fixes"] == [] for row in failed)
 
 

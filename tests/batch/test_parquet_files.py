@@ -96,7 +96,7 @@ def test_a_column_that_occurs_twice(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"{}\n", b"PAR1" + b"x" * 100 + b"PAR1"])
 def test_files_that_are_no_parquet(tmp_path, content):
     (tmp_path / "in.parquet").write_bytes(content)
-    with pytest.raises(UsageError, match=r"cannot read '.*in\.parquet': .*no Parquet file, or is damaged"):
+    with pytest.raises(UsageError, match=r"cannot read '.*in\.parquet': .*not a Parquet file, or a damaged one"):
         read(tmp_path / "in.parquet")
 
 
@@ -104,7 +104,7 @@ def test_a_file_that_was_cut_off_or_is_missing(tmp_path):
     pq.write_table(pa.table({"text": ["x" * 1000]}), tmp_path / "in.parquet")
     whole = (tmp_path / "in.parquet").read_bytes()
     (tmp_path / "in.parquet").write_bytes(whole[:-20])
-    with pytest.raises(UsageError, match="no Parquet file, or is damaged"):
+    with pytest.raises(UsageError, match="not a Parquet file, or a damaged one"):
         read(tmp_path / "in.parquet", REPLY_COLUMNS)
     with pytest.raises(UsageError, match="no such file"):
         read(tmp_path / "missing.parquet")

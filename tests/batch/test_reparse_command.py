@@ -80,9 +80,9 @@ def test_several_processes_write_the_same_bytes_as_one(tmp_path):
     ("line", "message"),
     [
         ("{", "Expecting property name"),
-        ("[1]", "the line is no JSON object"),
+        ("[1]", "the line is not a JSON object"),
         ('{"text": 7}', "'text' is 7; it must be the reply, a string"),
-        ('{"text": "hi", "tools": "["}', "'tools' is no JSON: "),
+        ('{"text": "hi", "tools": "["}', "'tools' is not valid JSON: "),
         ('{"text": "hi", "tools": 5}', ""),
         ('{"text": "hi", "tools": [{"name": 5}]}', ""),
         ('{"text": "hi", "dialect": "none"}', "none"),

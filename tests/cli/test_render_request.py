@@ -141,7 +141,7 @@ def test_what_cannot_be_told_is_noted(capsys, write):
     status, out, err = run(capsys, write(messages=[image]))
     assert status == 0
     assert "<|start|>user<|message|><|end|>" in out
-    assert err == "note: message 0: 1 parts that are no text were left out; Harmony has text alone\n"
+    assert err == "note: message 0: 1 parts that are not text were left out; Harmony has only text\n"
 
 
 # --- other modes -----------------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_without_the_library_counts_are_estimates(capsys, write, at_hand, monkey
     [
         (REQUEST, ["--ids"], "token ids need the vocabulary: get it from https"),
         (REQUEST, ["--ids", "--mode", "prompt"], "--ids are what mode harmony sends"),
-        (REQUEST, ["--date", "yesterday"], "--date 'yesterday' is no day: write it as 2026-11-21, or 'none'"),
+        (REQUEST, ["--date", "yesterday"], "--date 'yesterday' is not a date: write it as 2026-11-21, or 'none'"),
         (REQUEST, ["--calls", "calls.json"], "--calls needs no FILE: a request says all this itself"),
         (REQUEST, ["--single", "--required"], "--single and --required need no FILE"),
         (REQUEST, ["--mode", "native", "--dialect", "hermes"], "--dialect is what mode prompt writes in, mode native"),

@@ -86,7 +86,7 @@ def test_what_a_kind_needs_is_required(kind: str) -> None:
     table = {"name": "acme", "kind": kind, **TABLES[kind]}
     written(table)
     for key in ("name", *KINDS[kind].required):
-        with pytest.raises(UsageError, match=rf"'acme\.toml' has no '{key}'; wanted is "):
+        with pytest.raises(UsageError, match=rf"'acme\.toml' has no '{key}'; expected "):
             make_dialect({other: value for other, value in table.items() if other != key}, "acme.toml")
 
 
@@ -99,7 +99,7 @@ def test_the_error_for_an_unknown_key_lists_those_of_the_kind(kind: str) -> None
 
 @pytest.mark.parametrize("kind", ["xml", "", 1, ["json"], {}])
 def test_an_unknown_kind(kind: object) -> None:
-    with pytest.raises(UsageError, match=r"'kind' is .*; wanted is 'json', 'named', 'tags', 'key_value' or 'python'"):
+    with pytest.raises(UsageError, match=r"'kind' is .*; expected 'json', 'named', 'tags', 'key_value' or 'python'"):
         make_dialect({"name": "acme", "kind": kind}, "acme.toml")
 
 
@@ -156,20 +156,20 @@ def test_white_space_around_a_value_is_trimmed(trim: str | None, accepted: list[
 def test_what_is_no_toml(text: str, tmp_path: Path) -> None:
     path = tmp_path / "acme.toml"
     path.write_text(text)
-    with pytest.raises(UsageError, match=r"acme\.toml' is no TOML"):
+    with pytest.raises(UsageError, match=r"acme\.toml' is not valid TOML"):
         dialects.load(path)
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "acme.toml"
     path.write_bytes(b'name = "\xff"')
-    with pytest.raises(UsageError, match=r"acme\.toml' is no TOML"):
+    with pytest.raises(UsageError, match=r"acme\.toml' is not valid TOML"):
         dialects.load(path)
 
 
 @pytest.mark.parametrize("name", ["", "no.toml", "a\x00b", "."])
 def test_a_file_that_cannot_be_read(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot be read|is no TOML"):
+    with pytest.raises(UsageError, match=r"cannot be read|is not valid TOML"):
         dialects.load(f"{tmp_path}/{name}")
 
 

@@ -86,9 +86,9 @@ def test_two_lines_are_enough(table: Path) -> None:
     [
         ('[openers]\n"@@" = ""\n', "has no 'name'"),
         ('name = "acme"\n', "has no 'openers'"),
-        ('name = "ac me"\n[openers]\n"@@" = ""\n', "'name' is 'ac me'; wanted is a name of letters"),
+        ('name = "ac me"\n[openers]\n"@@" = ""\n', "'name' is 'ac me'; expected a name of letters"),
         ('name = "acme"\ncolour = "red"\n[openers]\n"@@" = ""\n', "has a key 'colour'; the keys are name, models"),
-        ('name = "acme"\ntier = "X"\n[openers]\n"@@" = ""\n', "'tier' is 'X'; wanted is 'S', 'A' or 'B'"),
+        ('name = "acme"\ntier = "X"\n[openers]\n"@@" = ""\n', "'tier' is 'X'; expected 'S', 'A' or 'B'"),
         ('name = "acme"\nshape = ["list"]\n[openers]\n"@@" = ""\n', "'shape' is"),
         ('name = "acme"\nspace = "x"\n[openers]\n"@@" = ""\n', "'space' is 'x'"),
         ('name = "acme"\nresult = "x"\n[openers]\n"@@" = ""\n', "a text with {content} or {json} in it"),
@@ -100,7 +100,7 @@ def test_two_lines_are_enough(table: Path) -> None:
         ('name = "acme"\n[openers]\n" @@" = ""\n', "'openers' is"),
         ('name = "acme"\n[openers]\n"@@" = 1\n', "'openers' is"),
         ('name = "json"\n[openers]\n"@@" = ""\n', "There is a dialect 'json' already"),
-        ("name = ", "is no TOML"),
+        ("name = ", "is not valid TOML"),
     ],
 )
 def test_what_is_wrong_is_named(table: Path, text: str, said: str) -> None:

@@ -156,7 +156,7 @@ def test_a_sandbox_that_cannot_be_is_told_before_the_run(capsys, tmp_path, serve
 
 @pytest.mark.parametrize(
     ("keys", "problem"),
-    [("[]", "is no JSON object"), ("x", "is no JSON object"), ('{"tools": []}', "'tools' is no key")],
+    [("[]", "is not a JSON object"), ("x", "is not a JSON object"), ('{"tools": []}', "'tools' cannot be set here")],
 )
 def test_wrong_keys_of_requests(capsys, keys, problem):
     with pytest.raises(SystemExit, match="2"):

@@ -371,7 +371,7 @@ def test_a_report(tmp_path):
     ("text", "problem"),
     [
         ("", "cannot read the report"),
-        ("[]", "is no report of swebench: it has no list 'submitted_ids'"),
+        ("[]", "is not a report of swebench: it has no list 'submitted_ids'"),
         (json.dumps({**REPORT, "resolved_ids": [1]}), "it has no list 'resolved_ids'"),
         (json.dumps({**REPORT, "submitted_ids": ["a"]}), "lacks 2 of 3 predictions, b, c; grade predictions.jsonl"),
         (json.dumps({**REPORT, "resolved_ids": ["a", "c"]}), "is on other predictions: it has c as resolved"),

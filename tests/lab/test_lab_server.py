@@ -89,7 +89,7 @@ def test_a_model_that_is_not_there_or_no_gguf_is_told(tmp_path):
         llamacpp_server.serve_file(tmp_path / "no.gguf")
     other = tmp_path / "other.gguf"
     other.write_bytes(b"PK\x03\x04")
-    with pytest.raises(UsageError, match=r"other\.gguf' is no GGUF file: it begins with b'PK.*convert the model"):
+    with pytest.raises(UsageError, match=r"other\.gguf' is not a GGUF file: it begins with b'PK.*convert the model"):
         llamacpp_server.serve_file(other)
 
 

@@ -183,7 +183,7 @@ def test_a_dialect_that_is_only_read_is_refused(only_read: str, messages: Any, t
         ({"dialect": None}, "There is no dialect None;"),
         ({"messages": None}, "'messages' must be a list of objects, not None"),
         ({"messages": "hi"}, "messages[0] must be an object with a 'role', not 'h'"),
-        ({"tools": {"name": "ping"}}, "wanted is a list of tools"),
+        ({"tools": {"name": "ping"}}, "expected a list of tools"),
         ({"tool_choice": "required"}, "tool_choice is 'required' but no tool is offered"),
         ({"tool_choice": {"name": "ping"}}, "tool_choice names 'ping', which is not among the offered tools"),
     ],

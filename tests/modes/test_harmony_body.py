@@ -145,7 +145,7 @@ def test_the_configs_system_prompt_in_place_of_nothing():
 def test_parts_that_are_no_text_are_named():
     image = {"type": "image_url", "image_url": {"url": "data:,"}}
     upstream = sent([{"role": "user", "content": [{"type": "text", "text": "Look"}, image]}])
-    assert upstream.notes == ("message 0: 1 parts that are no text were left out; Harmony has text alone",)
+    assert upstream.notes == ("message 0: 1 parts that are not text were left out; Harmony has only text",)
 
 
 def test_a_form_of_the_answer_is_told():

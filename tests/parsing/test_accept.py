@@ -61,7 +61,7 @@ def test_the_plain_way_is_not_gone_where_json_is_not_accepted() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (["hermes", "yaml"], "'yaml' is no dialect; known: .*harmony, hermes"),
+        (["hermes", "yaml"], "'yaml' is not a known dialect; known: .*harmony, hermes"),
         ("hermes", "wanted are the names"),
         (1, "wanted are the names"),
     ],
@@ -123,7 +123,7 @@ def test_a_client_is_told_before_its_first_request() -> None:
 
 def test_a_profile_is_told_where_it_is_looked_up() -> None:
     assert resolve("m", overrides={"accept": ["hermes"]}).profile.accept == ("hermes",)
-    with pytest.raises(UsageError, match="overrides: accept: 'yaml' is no dialect; known: "):
+    with pytest.raises(UsageError, match="overrides: accept: 'yaml' is not a known dialect; known: "):
         resolve("m", overrides={"accept": ["hermes", "yaml"]})
 
 

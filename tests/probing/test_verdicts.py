@@ -82,7 +82,7 @@ NATIVE = [
         [Answer(calls=(AnsweredCall("get_wind", "{}"),))], "broken", "no tool of that name", id="another tool"
     ),
     pytest.param(
-        [Answer(calls=(AnsweredCall("get_weather", '{"city": Par'),))], "broken", "no JSON object", id="no JSON"
+        [Answer(calls=(AnsweredCall("get_weather", '{"city": Par'),))], "broken", "not a JSON object", id="no JSON"
     ),
     pytest.param(
         [Answer(calls=(AnsweredCall("get_weather", '{"town": "Paris"}'),))], "broken", "do not fit", id="another key"
@@ -461,7 +461,7 @@ def test_a_stream_is_put_together():
         (400, b'{"error": {"message": "bad"}}', True, "bad"),
         (200, b'{"error": {"message": "bad", "code": 500}}', True, "bad"),
         (200, b'data: {"error": {"message": "late"}}\n\n', True, "late"),
-        (200, b"data: {oops\n\n", True, "a chunk is no JSON: {oops"),
+        (200, b"data: {oops\n\n", True, "a chunk is not valid JSON: {oops"),
         (200, b"<html>", False, "<html>"),
         (200, b"", False, "an empty body"),
         (200, b"{}", False, "{}"),

@@ -114,7 +114,10 @@ def test_a_byte_order_mark_is_no_part_of_the_text(write):
         ("providers.x.kind = 'vllm'\nproxy.models.m = 'y/m'", r": proxy\.models\.m: 'y/m' does not begin with a provi"),
         ("proxy.models.m = []", r": proxy\.models\.m: an empty array; name a model as PROVIDER/MODEL"),
         ("proxy.models.m = 1", r": proxy\.models\.m: a string is wanted, not 1"),
-        ("providers.x.kind = 'vlm'", r": providers\.x\.kind: 'vlm' is no kind of server; did you mean 'vllm'\?"),
+        (
+            "providers.x.kind = 'vlm'",
+            r": providers\.x\.kind: 'vlm' is not a known kind of server; did you mean 'vllm'\?",
+        ),
         ("providers.x.models = 3", r": providers\.x\.models: a table is wanted, not 3"),
         ("providers.x.models = [3]", r': providers\.x\.models\."0": a string is wanted, not 3'),
         ("providers.x.models = ['a', 'a']", r": providers\.x\.models: an entry occurs twice in \['a', 'a'\]"),
@@ -122,7 +125,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(write):
         ("providers.x.models.m.aliases = 'a'", r": providers\.x\.models\.m\.aliases: an array is wanted, not 'a'"),
         (
             "providers.x.models.'a/b'.family = 'qwn'",
-            r': providers\.x\.models\."a/b"\.family: \'qwn\' is no family; did',
+            r': providers\.x\.models\."a/b"\.family: \'qwn\' is not a known model family; did',
         ),
         (
             "providers.x.models.m.profile.n = 2",

@@ -53,7 +53,7 @@ def test_nothing_known_is_an_openai_compatible_server():
     assert (target.provider, target.base_url, target.model, target.api_key_env) == (None, None, "some-model", None)
     assert target.profile == Profile(raw="completions")
     assert target.reasons[:5] == (
-        "no provider: none in (no file)",
+        "no provider: the config has none",
         "base_url: the client's own",
         "kind 'openai-compatible': nothing says what server it is",
         "model 'some-model': asked for, sent as it is",
@@ -108,13 +108,13 @@ def test_an_override_goes_over_everything():
         ({"n": 1}, r"overrides: n: true or false is wanted, not 1"),
         ({"dialect": 3}, r"overrides: dialect: a string is wanted, not 3"),
         ({"wire": 3}, r"overrides: wire: a string is wanted, not 3"),
-        ({"tool_names": "["}, r"overrides: tool_names: '\[' is no regular expression"),
+        ({"tool_names": "["}, r"overrides: tool_names: '\[' is not a valid regular expression"),
         ({"num_ctx": "fitt"}, r"overrides: num_ctx: 'fitt' is not possible here; did you mean 'fit'\?"),
         ({"num_ctx": True}, r"overrides: num_ctx: a whole number is wanted, not True"),
         ({"num_ctx": 4.5}, r"overrides: num_ctx: a string is wanted, not 4\.5"),
-        ({"control_tokens": ["<"]}, r"overrides: control_tokens: '<' is no control token"),
-        ({"num_ctx": 0}, r"overrides: num_ctx: 0 is no number of tokens; name at least one"),
-        ({"num_ctx_limit": -1}, r"overrides: num_ctx_limit: -1 is no number of tokens; name at least one"),
+        ({"control_tokens": ["<"]}, r"overrides: control_tokens: '<' is not a control token"),
+        ({"num_ctx": 0}, r"overrides: num_ctx: 0 is not a valid number of tokens; write 1 or more"),
+        ({"num_ctx_limit": -1}, r"overrides: num_ctx_limit: -1 is not a valid number of tokens; write 1 or more"),
         ({"num_ctx_limit": "fit"}, r"overrides: num_ctx_limit: a whole number is wanted, not 'fit'"),
         ({"kind": "vllm"}, r"overrides: kind: not a fact: name the server's kind on the provider"),
         ({"family": "glm"}, r"overrides: family: not a fact: name the family on the model"),
@@ -210,7 +210,7 @@ def test_a_base_url_finds_its_provider_when_only_one_has_it():
     assert why(target, "provider") == "provider 'local': promptools.toml has it at http://GPU:8000/v1/"
     other = resolve("oss", base_url="http://elsewhere/v1", config=CONFIG)
     assert (other.provider, other.model, other.api_key_env) == (None, "oss", None)
-    assert why(other, "no provider") == "no provider: none in promptools.toml at http://elsewhere/v1"
+    assert why(other, "no provider") == "no provider: promptools.toml has none at http://elsewhere/v1"
     twice = Config(providers={name: Provider(name, base_url="http://a/v1") for name in "xy"})
     assert resolve("m", base_url="http://a/v1", config=twice).provider is None
 
@@ -315,10 +315,10 @@ def test_values_that_are_handed_over_are_the_profiles_own_types():
 
 
 def test_an_address_needs_its_scheme():
-    with pytest.raises(UsageError, match=r"^base_url: 'localhost:8000/v1' is no address of a server; write it as http"):
+    with pytest.raises(UsageError, match=r"^base_url: 'localhost:8000/v1' is not a valid HTTP URL; write it as http"):
         resolve("m", base_url="localhost:8000/v1")
     config = Config("f.toml", None, {"x": Provider("x", base_url="gpu/v1")})
-    with pytest.raises(UsageError, match=r"^f\.toml: providers\.x\.base_url: 'gpu/v1' is no address"):
+    with pytest.raises(UsageError, match=r"^f\.toml: providers\.x\.base_url: 'gpu/v1' is not a valid HTTP URL"):
         resolve("m", config=config)
 
 

@@ -67,7 +67,7 @@ def test_on_loopback_it_needs_none(capsys, listening, host):
     assert (status, err) == (0, "")
     assert out.splitlines()[:2] == [
         "forwarding to http://127.0.0.1:9/v1",
-        "server: no kind that is known; it does not answer yet; requests fail until it does",
+        "server: unknown kind of server; it does not answer yet; requests fail until it does",
     ]
     assert not listening[0][1].access.requires_key
 
@@ -138,18 +138,18 @@ def test_who_says_so_listens_beyond_loopback_without_one(capsys, listening):
         (["--host", "bücher..example"], "cannot listen on"),
         (["--api-key-file", "none"], "cannot read 'none'"),
         (["--api-key-file", "empty"], "'empty' holds no API key"),
-        (["--max-body", "0"], "argument --max-body: '0' is no number of bytes; write 1 or more"),
+        (["--max-body", "0"], "argument --max-body: '0' is not a valid number of bytes; write 1 or more"),
         (
             ["--base-url", "http://127.0.0.1:99999/v1"],
             "argument --base-url: the base URL 'http://127.0.0.1:99999/v1'",
         ),
-        (["--base-url", "http:///v1"], "is no address"),
+        (["--base-url", "http:///v1"], "is not a valid HTTP URL"),
         (
             ["--base-url", "http://127.0.0.1:9/v1/chat/completions"],
             "write the root of the API, without '/chat",
         ),
-        (["--deadline", "0"], "argument --deadline: '0' is no number of seconds above 0"),
-        (["--max-tools", "some"], "argument --max-tools: 'some' is no number of tools"),
+        (["--deadline", "0"], "argument --deadline: '0' is not a valid number of seconds; write one greater than 0"),
+        (["--max-tools", "some"], "argument --max-tools: 'some' is not a valid number of tools"),
     ],
 )
 def test_what_cannot_be_is_told_in_one_line(tmp_path, capsys, arguments, wrong):

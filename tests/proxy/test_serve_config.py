@@ -113,10 +113,10 @@ detect = true
 """)
     with started(path, *arguments) as (process, printed):
         if arguments:
-            assert printed[1:3] == ["server: no kind that is known; it answers", PLAIN_MODES]
+            assert printed[1:3] == ["server: unknown kind of server; it answers", PLAIN_MODES]
         else:
             assert (
-                printed[0] == f"provider plain (default): {one.url}; no kind that is known; it answers; {PLAIN_MODES}"
+                printed[0] == f"provider plain (default): {one.url}; unknown kind of server; it answers; {PLAIN_MODES}"
             )
             assert printed[1] == f"provider asked: {one.url}; vLLM 0.31.0; it answers; {MODES}"
         warning = process.stderr.readline()

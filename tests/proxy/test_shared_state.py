@@ -288,7 +288,7 @@ def test_a_response_belongs_to_the_proxys_key_that_made_it(server, monkeypatch):
 
 
 def test_an_address_that_is_none_is_an_error():
-    with pytest.raises(UsageError, match="is no address of a Redis server") as raised:
+    with pytest.raises(UsageError, match="is not a valid Redis URL") as raised:
         Proxy(base_url="http://127.0.0.1:9/v1", config=Config(), redis_url="http://:s3cret@h")
     assert "s3cret" not in str(raised.value)
 

@@ -70,7 +70,7 @@ def test_the_first_request_does_not_ask_again(server):
 
 def test_a_mode_that_is_set_is_the_only_one(server):
     printed, _ = started(server, "--mode", "prompt")
-    assert printed[1:-1] == ["server: no kind that is known; it answers", "modes: prompt"]
+    assert printed[1:-1] == ["server: unknown kind of server; it answers", "modes: prompt"]
 
 
 def test_a_server_of_another_kind_than_named_is_a_warning(server):

@@ -141,9 +141,9 @@ def test_a_client_that_goes_away(server, tmp_path):
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"redact": ["("]}, "is no regular expression"),
+        ({"redact": ["("]}, "is not a valid regular expression"),
         ({"redact": ["a*"]}, "matches an empty text"),
-        ({"limit": 1}, "is the least"),
+        ({"limit": 1}, "it must be at least"),
     ],
 )
 def test_what_cannot_be(given, why, tmp_path):

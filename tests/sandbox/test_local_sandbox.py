@@ -29,7 +29,7 @@ def test_it_has_to_be_wanted(tmp_path):
 
 
 def test_the_root_has_to_be_a_folder(tmp_path):
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         LocalSandbox(tmp_path / "none", allow_unsandboxed=True)
 
 

@@ -80,7 +80,7 @@ ODD = [
     Odd("required: true at the top", {"properties": {"a": {}}, "required": True}, [({}, None)], [],
         ["/required: True was left out"]),
     Odd("required twice", {"properties": {"a": {}}, "required": ["a", "a", None]}, [({"a": 1}, None)], [{}],
-        ["/required: what is no name, or comes twice, was left out"]),
+        ["/required: entries that are not names, or are repeated, were left out"]),
     Odd("properties: []", {"type": "object", "properties": []}, ANYTHING, [],
         ["/properties: a list of 0 was left out"]),
     Odd("properties: null", {"type": "object", "properties": None}, ANYTHING, [], ["/properties: None was left out"]),
@@ -163,11 +163,11 @@ ODD = [
     Odd("a root of type dict", {"type": "dict", "properties": {"n": {"type": "integer"}}},
         [({"n": "5"}, {"n": 5})], [{"n": WORDS}], ["/type: 'dict' was read as 'object'"]),
     Odd("a root of true", True, ANYTHING, [],
-        ["its parameters are True; wanted is a schema such as {'type': 'object', 'properties': {}}"]),
+        ["its parameters are True; expected a schema such as {'type': 'object', 'properties': {}}"]),
     Odd("a root of []", [], ANYTHING, [],
-        ["its parameters are []; wanted is a schema such as {'type': 'object', 'properties': {}}"]),
+        ["its parameters are []; expected a schema such as {'type': 'object', 'properties': {}}"]),
     Odd("a root of text", "string", ANYTHING, [],
-        ["its parameters are 'string'; wanted is a schema such as {'type': 'object', 'properties': {}}"]),
+        ["its parameters are 'string'; expected a schema such as {'type': 'object', 'properties': {}}"]),
     Odd("null", None, ANYTHING, [], []),
     # --- older drafts, as they name themselves: no oddities
     Odd("draft 4", {"$schema": DRAFT4, "id": "http://example.com/a", "type": "object", "properties": {

@@ -80,7 +80,7 @@ def test_marks_add_names():
 
 @pytest.mark.parametrize("names", ["read_file", [1], [""], {"a": "b"}])
 def test_anything_else_is_an_error(names):
-    with pytest.raises(UsageError, match=r"the mark 'names' is .*; wanted is a list of names"):
+    with pytest.raises(UsageError, match=r"the mark 'names' is .*; expected a list of names"):
         Tools([tool("open_file")], marks={"open_file": {"names": names}})
 
 

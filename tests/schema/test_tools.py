@@ -213,10 +213,10 @@ def nameless(city: str) -> str: ...
         ([tool(parameters={"description": 5})], "at '/description'"),
         ([tool(description=5)], "its description is 5"),
         ([tool(strict="yes")], "'strict' is 'yes'"),
-        ([int], "'int' is a class but no pydantic model"),
-        ("weather", "wanted is a list of tools"),
-        (tool(), "wanted is a list of tools"),
-        (Forecast, "wanted is a list of tools"),
+        ([int], "'int' is a class but not a pydantic model"),
+        ("weather", "expected a list of tools"),
+        (tool(), "expected a list of tools"),
+        (Forecast, "expected a list of tools"),
     ],
 )
 def test_bad_tools_are_refused_by_name_and_place_where_it_is_strict(given, says):
@@ -339,7 +339,7 @@ def test_marks_in_the_schema_of_a_model():
     ("marks", "says"),
     [
         ({"weather": {"danger": True}}, "no mark 'danger'"),
-        ({"weather": {"dangerous": 1}}, "the mark 'dangerous' is 1; wanted is true or false"),
+        ({"weather": {"dangerous": 1}}, "the mark 'dangerous' is 1; expected true or false"),
         ({"weather": {"infer": "yes"}}, "the mark 'infer' is 'yes'"),
         ({"weather": {"aliases": ["town"]}}, "the mark 'aliases' is ['town']"),
         ({"weather": {"aliases": {"town": 1}}}, "the mark 'aliases' is {'town': 1}"),

@@ -148,4 +148,4 @@ def test_a_location_that_is_no_url_leads_nowhere():
     request = module.Request("POST", "http://h/a")
     place = redirect_location(installed_library(), request, module.Response(307, headers={"Location": "http://h:x/"}))
     assert not is_same_origin_redirect(request.url, place)
-    assert "what is no URL" in cross_origin_message(place)
+    assert "something that is not a URL" in cross_origin_message(place)

@@ -292,7 +292,7 @@ def test_arguments_that_are_no_object_are_named(arguments):
     call = {"id": "c1", "function": {"name": "f", "arguments": arguments}}
     written = encode_chat_request({"messages": [{"role": "assistant", "tool_calls": [call]}]})
     assert written.body["messages"][0]["tool_calls"][0]["function"]["arguments"] == {}
-    assert written.notes == ("the arguments of a past call of 'f' are no JSON object and were sent as {}",)
+    assert written.notes == ("the arguments of a past call of 'f' are not a JSON object and were sent as {}",)
 
 
 @pytest.mark.parametrize("arguments", [None, ""])

@@ -51,7 +51,7 @@ class Compaction:
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
-            raise UsageError(f"Compaction.threshold is {self.threshold!r}; wanted is a share between 0 and 1")
+            raise UsageError(f"Compaction.threshold is {self.threshold!r}; expected a share between 0 and 1")
         if self.keep_turns < 1 or self.result_characters < 100:
             raise UsageError("Compaction keeps one turn at least, and 100 characters of a result")
 

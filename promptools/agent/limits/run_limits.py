@@ -38,7 +38,9 @@ class RunLimits:
             value = getattr(self, limit.name)
             least = 0 if limit.name in {"nudges", "seconds"} else 2 if limit.name == "repeats" else 1
             if value is not None and value < least:
-                raise UsageError(f"RunLimits.{limit.name} is {value!r}; {least} is the least, and None is no limit")
+                raise UsageError(
+                    f"RunLimits.{limit.name} is {value!r}; it must be at least {least}, or None for no limit"
+                )
 
 
 NO_LIMITS = RunLimits(steps=None, failures=None, repeats=None, nudges=0)

@@ -62,6 +62,6 @@ def _as_dict(message: Any) -> dict[str, Any]:
         return dict(cast("Mapping[str, Any]", message))
     dump = getattr(message, "model_dump", None)
     if dump is None:
-        raise UsageError(f"a message is {message!r}; wanted is a dict or one of the SDK's message objects")
+        raise UsageError(f"a message is {message!r}; expected a dict or one of the SDK's message objects")
     plain: dict[str, Any] = dump(exclude_none=True)
     return plain

@@ -90,7 +90,7 @@ def read_tape(path: str | os.PathLike[str]) -> Tape:
             case _:
                 pass
     if task is None:
-        raise UsageError(f"{str(path)!r} is no tape: it has no row of a run")
+        raise UsageError(f"{str(path)!r} is not a tape: it has no row of a run")
     return Tape(Path(path), task, _with_closed_calls(messages), results, exchanges, date, ended)
 
 
@@ -107,7 +107,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         except ValueError as error:
             if number == len(lines):  # the run was killed while it was written
                 return
-            raise UsageError(f"{str(path)!r} is no tape: line {number} is no JSON") from error
+            raise UsageError(f"{str(path)!r} is not a tape: line {number} is not valid JSON") from error
         if isinstance(row, dict):
             yield row
 

@@ -127,10 +127,10 @@ def remove(path: str) -> None:
 
 
 def open_input(path: str) -> IO[bytes]:
-    """Open a file, decompressed as its end says; raise `UsageError` if it is a folder or a pipe."""
+    """Open a file, decompressed according to its suffix; raise `UsageError` if it is a folder or a pipe."""
     if is_local(path):
         if Path(path).exists() and not Path(path).is_file():
-            raise UsageError(f"{path!r} is no regular file: name one, since it is read more than once")
+            raise UsageError(f"{path!r} is not a regular file: name one, since it is read more than once")
         if not _needs_fsspec(path):
             return Path(path).open("rb")
     opened: IO[bytes] = _fsspec(path).open(path, "rb", compression="infer").open()

@@ -109,7 +109,7 @@ class BatchLog:
         if known == self._settings:
             return
         if not is_object(known):
-            raise UsageError(f"{str(self.path)!r} is no log of a batch; choose another --log")
+            raise UsageError(f"{str(self.path)!r} is not a batch log; choose another --log")
         names = [name for name in self._settings if known.get(name) != self._settings[name]]
         raise UsageError(
             f"{str(self.path)!r} is the log of another batch: {' and '.join(names) or 'its version'} changed since;"
@@ -125,7 +125,7 @@ class BatchLog:
         """Cut off what follows the last end of a line; return the size of the file."""
         size = at = os.fstat(self._file).st_size
         if not self._read_at(0, len(BEGINNING)).startswith(BEGINNING[:at]):
-            raise UsageError(f"{str(self.path)!r} is no log of a batch; choose another --log")
+            raise UsageError(f"{str(self.path)!r} is not a batch log; choose another --log")
         while at > 0:
             begin = max(0, at - 65536)
             end = self._read_at(begin, at - begin).rfind(b"\n")

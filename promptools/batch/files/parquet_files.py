@@ -80,7 +80,7 @@ def _open(file: IO[bytes]) -> Any:
         # buffered: without it, whole chunks of columns are read at once, however large their row groups are
         return arrow("pyarrow.parquet").ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
     except arrow_error as error:
-        raise ValueError(f"it is no Parquet file, or is damaged: {error}") from error
+        raise ValueError(f"not a Parquet file, or a damaged one: {error}") from error
 
 
 def _batch_size(group: Any) -> int:

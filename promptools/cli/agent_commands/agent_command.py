@@ -32,11 +32,11 @@ COMMAND_TOOLS = frozenset({"container.exec", "python"})
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("task", nargs="?", help="what to do (with --resume: what to say besides)")
+    parser.add_argument("task", nargs="?", help="the task (with --resume: an additional message)")
     parser.add_argument("--repo", metavar="DIR", default=".", help="folder to work in (default: the current one)")
     add_endpoint(parser)
     add_sandbox(parser)
-    parser.add_argument("--python", choices=("stateless", "stateful"), help="offer the tool `python` too")
+    parser.add_argument("--python", choices=("stateless", "stateful"), help="also offer the tool `python`")
     parser.add_argument(
         "--discovered",
         metavar="DIR",
@@ -49,10 +49,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--tokens", type=at_least(1, "tokens"), metavar="N", help="end after N tokens")
     how.add_argument("--seconds", type=seconds, metavar="S", help="end after S seconds")
     how.add_argument("--tape", metavar="FILE", help="record the run in FILE")
-    how.add_argument("--resume", metavar="FILE", help="go on with the last run of this tape, and record on")
+    how.add_argument("--resume", metavar="FILE", help="continue the last run of this tape, and keep recording")
     add_json(parser)
     how.add_argument(
-        "--trajectory", metavar="FILE", help="write the run as mini-swe-agent's JSON, the diff as its result"
+        "--trajectory", metavar="FILE", help="write the run as mini-swe-agent JSON, with the diff as its result"
     )
 
 

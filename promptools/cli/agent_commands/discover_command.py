@@ -28,7 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_endpoint(parser)
     parser.add_argument(
-        "--output", required=True, metavar="DIR", help="folder of samples and reports; a run goes on where it ended"
+        "--output", required=True, metavar="DIR", help="folder of samples and reports; an interrupted run is resumed"
     )
     asked = parser.add_argument_group("what is asked")
     asked.add_argument("--intents", metavar="FILE", help="prompts, one in each line, or JSON Lines with text and kind")
@@ -53,7 +53,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     budget.add_argument("--max-requests", type=at_least(1, "requests"), metavar="N", help="send no more than N")
     budget.add_argument("--max-tokens", type=at_least(1, "tokens"), metavar="N", help="begin no request after N tokens")
     parser.add_argument(
-        "--no-plots", dest="plots", action="store_false", help="write no plots, for which matplotlib is"
+        "--no-plots", dest="plots", action="store_false", help="do not write plots, which need matplotlib"
     )
     add_json(parser)
 

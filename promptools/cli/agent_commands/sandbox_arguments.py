@@ -20,7 +20,7 @@ def add_sandbox(parser: argparse.ArgumentParser, *, image: str | None = None) ->
         "--sandbox",
         choices=("bubblewrap", "docker", "local"),
         default="bubblewrap",
-        help="local: as you, with all that you may do (default: bubblewrap)",
+        help="local: with your own permissions, without isolation (default: bubblewrap)",
     )
     default = f" (default: {image})" if image else ""
     where.add_argument("--image", metavar="IMAGE", help=f"image of --sandbox docker{default}")

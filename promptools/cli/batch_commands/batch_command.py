@@ -42,17 +42,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         help=f"seconds that an answer may take ({TIMEOUT:g}; of an engine any number)",
     )
     parser.add_argument(
-        "--patience", type=seconds, metavar="S", default=600.0, help="seconds to wait for a server that is away (600)"
+        "--patience", type=seconds, metavar="S", default=600.0, help="seconds to wait for an unreachable server (600)"
     )
     parser.add_argument(
-        "--log", metavar="FILE", help="local file for the results until all are there (default: OUT.part)"
+        "--log", metavar="FILE", help="local file for the results until the run is complete (default: OUT.part)"
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="count the requests and their text, say what would be sent, send nothing"
     )
     add_ray(parser)
     parser.add_argument(
-        "--actors", type=at_least(1, "actors"), metavar="N", help="with --ray: processes that send (one for each node)"
+        "--actors",
+        type=at_least(1, "actors"),
+        metavar="N",
+        help="with --ray: sending processes (default: one for each node)",
     )
     add_json(parser)
 

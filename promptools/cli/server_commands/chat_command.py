@@ -1,4 +1,4 @@
-"""Talk to a model through promptools: what it says is streamed, what it calls is shown."""
+"""Chat with a model through promptools: its text is streamed, its calls are shown."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ _RESET = "\x1b[0m"
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("message", nargs="?", help="say this and leave after the answer (default: a conversation)")
+    parser.add_argument(
+        "message", nargs="?", help="send this message and exit after the answer (default: a conversation)"
+    )
     add_endpoint(parser)
     add_tools(parser)
     parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")

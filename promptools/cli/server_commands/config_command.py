@@ -56,8 +56,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_json(show)
     about = "trust a config that was found: keep that it may reach the servers and keys that it names now"
     trust = actions.add_parser("trust", help=about, description=about, allow_abbrev=False)
-    trust.add_argument("path", nargs="?", metavar="PATH", help="the file (default: the one that is found here)")
-    trust.add_argument("--remove", action="store_true", help="trust it no longer")
+    trust.add_argument("path", nargs="?", metavar="PATH", help="the file (default: the one found here)")
+    trust.add_argument("--remove", action="store_true", help="stop trusting it")
 
 
 def run(arguments: argparse.Namespace) -> int:

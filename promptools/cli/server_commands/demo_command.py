@@ -1,4 +1,4 @@
-"""Hold a whole weather conversation several ways, and show what the server said and what the app saw."""
+"""Run a weather conversation in several ways, and show what the server sent and what the app received."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     about = "model to ask there; without --base-url a GGUF file, which the demo runs with its own llama.cpp"
     parser.add_argument("--model", metavar="M", help=about)
     add_api_key(parser)
-    parser.add_argument("--provider", metavar="KIND", help="what server it is (see: promptools providers)")
+    parser.add_argument("--provider", metavar="KIND", help="kind of the server (see: promptools providers)")
     add_json(parser)
 
 
@@ -103,7 +103,7 @@ def _model_file(name: str) -> Path:
     path = Path(name)
     if not path.is_file() and path.suffix.lower() != ".gguf":
         raise UsageError(
-            f"--model {name!r} is no file: write the path of a GGUF file,"
+            f"--model {name!r} is not a file: write the path of a GGUF file,"
             " or add --base-url for a model of your own server"
         )
     check_gguf(path)

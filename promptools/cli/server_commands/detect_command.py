@@ -1,4 +1,4 @@
-"""Ask a server what it is, as the first request to a server that nobody named does, and show what it told."""
+"""Detect which server runs at a URL, as the first request to it does, and show what it answered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ NAME = "detect"
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_base_url(parser)
-    parser.add_argument("--model", metavar="M", help="ask what this model is, and an Ollama what it can do")
+    parser.add_argument(
+        "--model", metavar="M", help="also detect this model; an Ollama server also reports its capabilities"
+    )
     add_api_key(parser)
     add_json(parser)
 

@@ -1,4 +1,4 @@
-"""Find out by requests what a server and its model really do with tools, and which modes to use there."""
+"""Test what a server and its model really do with tools, and which modes to use with them."""
 
 from __future__ import annotations
 

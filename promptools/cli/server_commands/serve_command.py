@@ -78,7 +78,7 @@ def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
         "--max-tools",
         type=at_least(0, "tools"),
         metavar="N",
-        help="most tools a request (default: 4096; 0: any)",
+        help="maximum number of tools in a request (default: 4096; 0: no limit)",
     )
     parser.add_argument(
         "--no-escape",
@@ -93,12 +93,14 @@ def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="silence after which the client of a stream gets a comment; 0: never (default: 5)",
     )
-    parser.add_argument("--deadline", type=seconds, metavar="SECONDS", help="bounds all that is sent for one request")
+    parser.add_argument(
+        "--deadline", type=seconds, metavar="SECONDS", help="longest time for all attempts at one request"
+    )
     parser.add_argument(
         "--max-reply",
         type=at_least(1, "bytes"),
         metavar="BYTES",
-        help="the most that is held of one reply (default: 64 MiB)",
+        help="maximum size of a reply held in memory (default: 64 MiB)",
     )
 
 
@@ -126,7 +128,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-api-key",
         action="store_true",
-        help="listen beyond this machine without one: whoever reaches it may use it",
+        help="listen beyond this machine without an API key: anyone who can connect can use the proxy",
     )
     parser.add_argument(
         "--allowed-host",
@@ -145,7 +147,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         "--max-body",
         type=at_least(1, "bytes"),
         metavar="BYTES",
-        help="the longest body of a request that is read (default: 64 MiB)",
+        help="maximum size of a request's body (default: 64 MiB)",
     )
 
 

@@ -26,7 +26,7 @@ def extensions(arguments: argparse.Namespace) -> list[Extension]:
     if not arguments.inspect:
         return []
     if arguments.workers > 1:
-        raise UsageError("--inspect needs --workers 1: each worker would show the exchanges of its own only")
+        raise UsageError("--inspect needs --workers 1: each worker would show only its own exchanges")
     from promptools.proxy.inspector import Inspector
 
     return [Inspector()]

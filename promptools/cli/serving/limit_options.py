@@ -17,25 +17,31 @@ _LIMITS = ("requests_per_minute", "concurrency", "queue", "queue_timeout")
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument(
-        "--requests-per-minute", type=at_least(1, "requests"), metavar="N", help="more of them are refused with 429"
+        "--requests-per-minute",
+        type=at_least(1, "requests"),
+        metavar="N",
+        help="requests beyond this rate are refused with 429",
     )
     parser.add_argument(
-        "--concurrency", type=at_least(1, "requests"), metavar="N", help="most requests in progress; others wait"
+        "--concurrency",
+        type=at_least(1, "requests"),
+        metavar="N",
+        help="maximum number of requests in progress; others wait",
     )
     parser.add_argument(
         "--queue",
         type=at_least(0, "requests"),
         metavar="N",
-        help="most requests that wait; others are refused (default: 100)",
+        help="maximum number of waiting requests; others are refused (default: 100)",
     )
     parser.add_argument(
-        "--queue-timeout", type=seconds, metavar="SECONDS", help="longest that a request may wait (default: 30)"
+        "--queue-timeout", type=seconds, metavar="SECONDS", help="longest time that a request may wait (default: 30)"
     )
     parser.add_argument(
         "--attempt-timeout",
         type=seconds,
         metavar="SECONDS",
-        help="longest that one request to the server may take, with its reply",
+        help="longest time for one request to the server, including its reply",
     )
     _add_sharing(parser)
 
@@ -55,14 +61,18 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
         help="Redis server through which workers and replicas share their state, as redis://HOST:6379/0",
     )
     parser.add_argument(
-        "--workers", type=at_least(1, "processes"), metavar="N", default=1, help="processes that serve (default: 1)"
+        "--workers",
+        type=at_least(1, "processes"),
+        metavar="N",
+        default=1,
+        help="number of server processes (default: 1)",
     )
     parser.add_argument(
         "--head-timeout",
         type=seconds_or_none,
         metavar="SECONDS",
         default=30.0,
-        help="longest that a connection may take to send the head of a request; 0: any time (default: 30)",
+        help="longest time for a client to send the head of a request; 0: no limit (default: 30)",
     )
     parser.add_argument(
         "--drain-seconds",

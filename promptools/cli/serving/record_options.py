@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--record", metavar="DIR", help="keep raw replies and their tools in this directory")
+    parser.add_argument("--record", metavar="DIR", help="record raw replies and their tools in this directory")
     parser.add_argument(
         "--record-messages",
         action="store_true",
-        help="keep the messages of the requests too, which hold what users write",
+        help="also record the requests' messages, which contain what users write",
     )
     parser.add_argument(
         "--record-limit",
         type=at_least(MIN_LIMIT, "bytes"),
         metavar="BYTES",
-        help="most that recordings take; the oldest are deleted (default: 256 MiB)",
+        help="maximum size of all recordings; the oldest are deleted (default: 256 MiB)",
     )
     parser.add_argument(
         "--redact",
         metavar="PATTERN",
         action="append",
         default=[],
-        help="a regular expression of what is not to be recorded; can be repeated",
+        help="regular expression for text to leave out of recordings; can be repeated",
     )
 
 

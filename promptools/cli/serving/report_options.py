@@ -35,7 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--otel",
         action="store_true",
-        help="export OpenTelemetry spans of all exchanges, to where the OTEL_* environment variables say",
+        help="export OpenTelemetry spans of all exchanges, as configured by the OTEL_* environment variables",
     )
 
 

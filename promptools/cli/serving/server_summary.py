@@ -88,7 +88,7 @@ def _resolve(proxy: Proxy, base_url: str, provider: str | None, seen: ServerInfo
 
 def _title(target: Target, seen: ServerInfo) -> str:
     kind = target.profile.kind
-    title = "no kind that is known" if kind == GENERIC else load_builtin(kind).title
+    title = "unknown kind of server" if kind == GENERIC else load_builtin(kind).title
     return title + (f" {seen.version}" if seen.version and seen.kind == kind else "")
 
 

@@ -42,11 +42,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strictness", choices=get_args(Strictness), default="balanced")
     parser.add_argument("--finish-reason", metavar="WHY", help="the server's finish reason: stop, length, ...")
     parser.add_argument("--in-reasoning", action="store_true", help="the reply starts inside a reasoning block")
-    parser.add_argument("--json-answer", action="store_true", help="a JSON answer was asked for: bare JSON is no call")
-    parser.add_argument("--rescue", action="store_true", help="take a call that ends the reasoning, if nothing follows")
     parser.add_argument(
-        "--explain", action="store_true", help="show every strategy that was tried, and what came of it"
+        "--json-answer", action="store_true", help="a JSON answer was requested: do not read bare JSON as a call"
     )
+    parser.add_argument(
+        "--rescue", action="store_true", help="accept a call at the end of the reasoning, if nothing follows"
+    )
+    parser.add_argument("--explain", action="store_true", help="show every strategy that was tried, with its result")
     add_json(parser)
 
 

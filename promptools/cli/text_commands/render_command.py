@@ -34,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="write in this dialect; `promptools dialects` lists them (default: json; of FILE, its model's)",
     )
     add_tools(parser)
-    parser.add_argument("--single", action="store_true", help="ask for one call at most")
+    parser.add_argument("--single", action="store_true", help="ask for at most one call")
     parser.add_argument("--required", action="store_true", help="ask for a call, not for an answer")
     parser.add_argument(
         "--calls", metavar="FILE", help='JSON list of {"name", "arguments"}, or of tool_calls: as the model writes them'
@@ -93,7 +93,7 @@ def _to_tool_call(data: dict[str, Any], where: str) -> dict[str, Any]:
     try:
         arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
     except ValueError as error:
-        raise UsageError(f"{where}: the arguments are no JSON: {error}") from error
+        raise UsageError(f"{where}: the arguments are not valid JSON: {error}") from error
     if arguments is None:
         arguments = {}
     if not is_object(arguments):

@@ -1,4 +1,4 @@
-"""Read recorded replies again, and show what is read of them otherwise than when they were recorded."""
+"""Read recorded replies again, and show what is read differently from when they were recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STYLES = {"+": "green", "-": "red", "@": "dim"}
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("path", metavar="DIR|FILE", help="recordings: a file, or a directory of *.jsonl files")
-    parser.add_argument("--update", action="store_true", help="write what is read now into the files")
+    parser.add_argument("--update", action="store_true", help="update the files with what is read now")
     add_json(parser)
 
 

@@ -49,15 +49,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--mode",
         choices=MODES,
-        help="how tools are asked for (default: the request's, with --dialect prompt, else harmony); raw: by a server",
+        help="how tools are requested (default: the request's, with --dialect prompt, else harmony); raw: by a server",
     )
     group.add_argument("--tools-in", choices=get_args(ToolPlacement), help="the message that declares them")
-    group.add_argument("--thoughts", choices=get_args(ReasoningPolicy), help="which past thoughts stay")
+    group.add_argument("--thoughts", choices=get_args(ReasoningPolicy), help="which past reasoning to keep")
     group.add_argument(
         "--effort", choices=get_args(Effort), help="reasoning effort (default: the request's, else medium)"
     )
     group.add_argument(
-        "--date", metavar="DAY", help=f"the day that the prompt tells, as 2026-11-21, or {NO_DATE} (default: today)"
+        "--date",
+        metavar="DAY",
+        help=f"the current date given in the prompt, as 2026-11-21, or {NO_DATE} (default: today)",
     )
     raw_rendering.add(parser)
 
@@ -127,7 +129,7 @@ def _parse_date(text: str | None) -> str | None:
     try:
         return "" if text == NO_DATE else text and date.fromisoformat(text).isoformat()
     except ValueError as error:
-        raise UsageError(f"--date {text!r} is no day: write it as 2026-11-21, or {NO_DATE!r}") from error
+        raise UsageError(f"--date {text!r} is not a date: write it as 2026-11-21, or {NO_DATE!r}") from error
 
 
 def _prompt_text(ask: ToolRequest, mode: Mode) -> str:

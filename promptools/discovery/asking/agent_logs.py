@@ -26,7 +26,7 @@ MAX_DEPTH = 40
 def read_logs(folder: Path) -> list[Intent]:
     """Return the reasoning strings of all logs in a folder and below it, each once; raise `UsageError` without any."""
     if not folder.is_dir():
-        raise UsageError(f"{str(folder)!r} is no folder")
+        raise UsageError(f"{str(folder)!r} is not a folder")
     texts: dict[str, None] = {}
     for path in sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file()):
         for document in _documents(path):

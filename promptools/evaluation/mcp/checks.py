@@ -154,7 +154,7 @@ class _Entry:
         try:
             return TextPattern(contains, None if matches is None else re.compile(matches))
         except re.error as error:
-            raise UsageError(f"{self.where}: 'matches' is no regular expression: {error}") from error
+            raise UsageError(f"{self.where}: 'matches' is not a valid regular expression: {error}") from error
 
 
 def read_check(data: Any, where: str) -> Check:
@@ -164,7 +164,7 @@ def read_check(data: Any, where: str) -> Check:
     entry = _Entry(data, where)
     check = _read(entry, json.dumps(data, ensure_ascii=False, default=str))
     if unknown := sorted(data.keys() - entry.taken):
-        raise UsageError(f"{where}: {unknown[0]!r} is no key of this check")
+        raise UsageError(f"{where}: {unknown[0]!r} is not a key of this check")
     return check
 
 

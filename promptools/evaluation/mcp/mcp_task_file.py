@@ -47,7 +47,7 @@ def read_mcp_tasks(*paths: Path, servers: Path | None = None) -> list[McpTask]:
 
 def _read_task(data: dict[str, Any], where: str, path: Path, default: Mapping[str, McpServer] | None) -> McpTask:
     if unknown := sorted(data.keys() - KEYS):
-        raise UsageError(f"{where}: {unknown[0]!r} is no key of a task")
+        raise UsageError(f"{where}: {unknown[0]!r} is not a key of a task")
     prompt, checks = data.get("prompt"), data.get("checks")
     if not isinstance(prompt, str) or not prompt.strip():
         raise UsageError(f"{where}: 'prompt' must be a text")

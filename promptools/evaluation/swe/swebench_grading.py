@@ -112,5 +112,5 @@ def read_report(path: Path, predicted: Mapping[str, Mapping[str, str]]) -> Grade
 def _ids(data: Any, name: str, path: Path) -> frozenset[str]:
     ids: Any = data.get(name) if is_object(data) else None
     if not is_array(ids) or not all(isinstance(item, str) for item in ids):
-        raise UsageError(f"{str(path)!r} is no report of swebench: it has no list {name!r}")
+        raise UsageError(f"{str(path)!r} is not a report of swebench: it has no list {name!r}")
     return frozenset(ids)

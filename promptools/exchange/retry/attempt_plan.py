@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 ADAPTATION_NOTES: dict[Adaptation, str] = {
     "relax_schema": "sent again with relaxed schemas",
     "tool_choice": "sent again asking for less by `tool_choice`",
-    "functions_only": "sent again without the tools that are no functions",
+    "functions_only": "sent again without the tools that are not functions",
     "ids": "sent again with call ids of nine letters and digits",
     "object_history": "sent again with past arguments as objects",
     "roles": "sent again with roles that alternate",

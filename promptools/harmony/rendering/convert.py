@@ -214,7 +214,7 @@ class _MessageConverter:
     def _text(self, at: int, message: Mapping[str, Any]) -> str:
         text, others = _content_text(message.get("content"))
         if others:
-            self.notes.append(f"message {at}: {others} parts that are no text were left out; Harmony has text alone")
+            self.notes.append(f"message {at}: {others} parts that are not text were left out; Harmony has only text")
         return text
 
     def _name(self, at: int, message: Mapping[str, Any]) -> str:

@@ -107,7 +107,7 @@ def _judge_structured(check: str, answer: Answer) -> Finding:
     if call.name != "get_weather":
         return Finding(check, "broken", f"no tool of that name was offered: {call}")
     if arguments is None:
-        return Finding(check, "broken", f"the arguments are no JSON object: {call}")
+        return Finding(check, "broken", f"the arguments are not a JSON object: {call}")
     city = arguments.get("city")
     if not isinstance(city, str):
         return Finding(check, "broken", f"the arguments do not fit the schema: {call}")

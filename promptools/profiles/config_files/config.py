@@ -21,6 +21,8 @@ SYSTEM_FOLDER = Path("/etc/promptools")
 
 TOML_NAME = "promptools.toml"
 PPXAI_NAME = "ppxai-config.json"
+NO_FILE = "(no file)"
+"""The place of a config that was not read from a file."""
 DEFAULT = "default"
 """The model name that means a provider's `default_model`."""
 
@@ -144,7 +146,7 @@ since it names nothing beyond this machine, or `untrusted`: then they may not.""
 class Config:
     """One config file, checked. `warnings` names unknown keys that were ignored."""
 
-    file: str = "(no file)"
+    file: str = NO_FILE
     standing: Standing = field(default="given", kw_only=True)
     default_provider: str | None = None
     providers: Mapping[str, Provider] = field(default_factory=dict[str, Provider])

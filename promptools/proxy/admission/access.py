@@ -70,7 +70,7 @@ class AccessControl:
         """Return the Host field of a request; raise `RefusedError` if the request may not use the proxy."""
         host, name = _read_host(scope)
         if self._keys and self._find_key(scope) is None:
-            message = "this proxy needs an API key of its own, as `Authorization: Bearer KEY`; it was missing or wrong"
+            message = "this proxy requires its own API key, as `Authorization: Bearer KEY`; the key is missing or wrong"
             headers = ((b"www-authenticate", b"Bearer"),)
             raise RefusedError(401, message, kind="invalid_request_error", code="invalid_api_key", headers=headers)
         if not self._keys and is_loopback(_local_address(scope)):

@@ -32,7 +32,7 @@ def check_origins(origins: Iterable[str] | str, *, requires_key: bool) -> list[s
     checked = [origins] if isinstance(origins, str) else list(origins)
     for origin in checked:
         if origin != ANY_ORIGIN and not _ORIGIN.fullmatch(origin):
-            raise UsageError(f"{clip(origin)!r} is no origin of a web page; write https://HOST, without a path")
+            raise UsageError(f"{clip(origin)!r} is not a valid origin; write https://HOST, without a path")
     if ANY_ORIGIN in checked and not requires_key:
         raise UsageError("the origin '*' needs an API key: any web page that a user opens could use the proxy")
     return checked

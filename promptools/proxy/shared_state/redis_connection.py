@@ -48,7 +48,7 @@ class RedisConnection:
         try:
             self._client: Any = redis.Redis.from_url(url, **options)
         except ValueError as error:
-            raise UsageError(f"redis_url {self._shown!r} is no address of a Redis server: {error}") from None
+            raise UsageError(f"redis_url {self._shown!r} is not a valid Redis URL: {error}") from None
         self.is_up = False
         self._was_lost = False
 

@@ -278,7 +278,7 @@ class DirectResponse:
     def _problem(self, status: int) -> str | None:
         """Return what is wrong with a head whose fields the parser accepts."""
         if status < 100:
-            return f"{status:03} is no status of HTTP"
+            return f"{status:03} is not a valid HTTP status code"
         if status == 101:
             return "the server switched to another protocol, which it was not asked for"
         if status < 200:

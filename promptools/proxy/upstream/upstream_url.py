@@ -74,9 +74,9 @@ def parse_base_url(text: str, http: Any) -> UpstreamAddress:
     try:
         url = http.URL(address)
     except http.InvalidURL as error:
-        raise UsageError(f"the base URL {shown!r} is no URL: {error}") from None
+        raise UsageError(f"the base URL {shown!r} is not a valid URL: {error}") from None
     if url.scheme not in {"http", "https"} or not url.host or not 0 < (url.port or 80) < 65536:
-        raise UsageError(f"the base URL {shown!r} is no address of a server; write http://HOST:PORT/v1")
+        raise UsageError(f"the base URL {shown!r} is not a valid HTTP URL; write http://HOST:PORT/v1")
     if "?" in text or "#" in text:
         raise UsageError(f"the base URL {shown!r} must end with its path: leave out the `?` or `#`")
     route = next((candidate for candidate in MISTAKEN_SUFFIXES if url.path.rstrip("/").endswith(candidate)), None)

@@ -187,7 +187,7 @@ def _check_metaschema(schema: Any, tool: str, base: str, draft: Draft = LATEST) 
         at = base + pointer(error.absolute_path)
         named = URIS[draft].rpartition("/schema")[0].rpartition("draft")[2].strip("-/")
         raise UsageError(
-            f"Tool {tool!r}: its parameters are no JSON Schema (draft {named}) at {at or '/'!r}: "
+            f"Tool {tool!r}: its parameters are not a valid JSON Schema (draft {named}) at {at or '/'!r}: "
             f"{clip(error.message)}. Correct the schema there."
         )
 
@@ -260,7 +260,9 @@ def _resolve(resolver: Any, ref: str, tool: str, at: str) -> Any:
             f"means under '$defs' of the tool's own parameters."
         ) from None
     if not isinstance(resolved.contents, dict | bool):
-        raise UsageError(f"Tool {tool!r}: the reference {clip(ref)!r} at {at!r} leads to something that is no schema.")
+        raise UsageError(
+            f"Tool {tool!r}: the reference {clip(ref)!r} at {at!r} leads to something that is not a schema."
+        )
     return resolved
 
 

@@ -55,7 +55,7 @@ _SIZE_KEYWORDS = tuple(
 def normalize_schema(schema: Any, draft: Draft) -> tuple[Schema, list[str]]:
     """Normalize a schema in place, and return it with notes. O(n) unless it has names by `$id` or `$anchor`."""
     if not is_object(schema):
-        return {}, [] if schema is True else [f"/: {_quote(schema)} was left out: it is no schema"]
+        return {}, [] if schema is True else [f"/: {_quote(schema)} was left out: it is not a schema"]
     reading = _Normalizer(schema, draft)
     reading.collect_nodes()
     for node, at in reading.nodes:
@@ -298,7 +298,7 @@ class _Normalizer:
     def normalize_required(self, node: Schema, at: str) -> None:
         required = node.get("required")
         if is_array(required) and not VALUE_TESTS["required"](required):
-            self.note(f"{at}/required", "what is no name, or comes twice, was left out")
+            self.note(f"{at}/required", "entries that are not names, or are repeated, were left out")
             node["required"] = list(dict.fromkeys(name for name in required if isinstance(name, str)))
 
     def lift_required(self, node: Schema, at: str) -> None:

@@ -53,6 +53,8 @@ def build_redirect(library: HttpLibrary, request: Any, status: int, location: An
 def cross_origin_message(location: Any) -> str:
     """Return the error message for a redirect to another origin; it shows neither credentials nor the query."""
     target = (
-        f"{location.scheme}://{location.netloc.decode('ascii')}{location.path}" if location.host else "what is no URL"
+        f"{location.scheme}://{location.netloc.decode('ascii')}{location.path}"
+        if location.host
+        else "something that is not a URL"
     )
     return f"redirected to {target}: another origin gets neither the prompt nor a key; if it is right, make it base_url"

@@ -89,7 +89,7 @@ def _decode_arguments(arguments: Any, name: str, notes: list[str]) -> dict[str, 
     if is_object(value):
         return value
     if arguments:
-        notes.append(f"the arguments of a past call of {name!r} are no JSON object and were sent as {{}}")
+        notes.append(f"the arguments of a past call of {name!r} are not a JSON object and were sent as {{}}")
     return {}
 
 

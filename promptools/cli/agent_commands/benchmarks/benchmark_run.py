@@ -34,7 +34,7 @@ Show: TypeAlias = Callable[[str, int, int], None]
 def add_repeated_run(parser: argparse.ArgumentParser, *, repeats: int) -> None:
     """Add the arguments of a run that is logged in one file; `repeats` is the default number of attempts."""
     parser.add_argument(
-        "--output", required=True, metavar="FILE", help="log of the run, JSON Lines; a run goes on where it ended"
+        "--output", required=True, metavar="FILE", help="log of the run, JSON Lines; an interrupted run is resumed"
     )
     parser.add_argument(
         "--repeats",
@@ -55,7 +55,11 @@ def add_run(parser: argparse.ArgumentParser, *, steps: int = 50) -> None:
         "--workers", type=at_least(1, "workers"), default=6, metavar="N", help="attempts at the same time (6)"
     )
     parser.add_argument(
-        "--request", type=json_object, default={}, metavar="JSON", help="keys of each request, as {'temperature': 1}"
+        "--request",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help="additional keys of each request, as {'temperature': 1}",
     )
     parser.add_argument("--system", metavar="TEXT", default="", help="system message")
     parser.add_argument("--policy", choices=("default", "paper"), default="default", help="checks of replies (default)")
@@ -79,7 +83,7 @@ def add_overflow_retries(parser: argparse.ArgumentParser) -> None:
         type=at_least(0, "retries"),
         default=0,
         metavar="N",
-        help="times that an attempt is begun again if the context overflows (0)",
+        help="how often to restart an attempt when the context overflows (0)",
     )
 
 
@@ -208,7 +212,7 @@ def json_object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not is_object(value):
-        raise argparse.ArgumentTypeError(f'{text!r} is no JSON object; write {{"temperature": 1}}')
+        raise argparse.ArgumentTypeError(f'{text!r} is not a JSON object; write {{"temperature": 1}}')
     if reserved := sorted(RESERVED & value.keys()):
-        raise argparse.ArgumentTypeError(f"{reserved[0]!r} is no key that can be set here")
+        raise argparse.ArgumentTypeError(f"{reserved[0]!r} cannot be set here")
     return value

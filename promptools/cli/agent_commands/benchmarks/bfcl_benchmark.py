@@ -29,7 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's arguments."""
     add_endpoint(parser)
     parser.add_argument(
-        "--output", required=True, metavar="DIR", help="folder of the run; a run goes on where it ended"
+        "--output", required=True, metavar="DIR", help="folder of the run; an interrupted run is resumed"
     )
     parser.add_argument("--report", metavar="FILE", help="write a page in Markdown")
     parser.add_argument(
@@ -49,17 +49,21 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--threads", type=at_least(1, "threads"), default=8, metavar="N", help="questions at the same time (8)"
     )
     parser.add_argument(
-        "--request", type=json_object, default={}, metavar="JSON", help="keys of each request, as {'temperature': 1}"
+        "--request",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help="additional keys of each request, as {'temperature': 1}",
     )
     add_overflow_retries(parser)
     parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
     parser.add_argument(
         "--direct",
         action="store_true",
-        help="no proxy in between: for one that is running, or to compare with the bare server",
+        help="use no proxy of this run: for one that is already running, or to compare with the bare server",
     )
     parser.add_argument(
-        "--bfcl-python", metavar="PATH", help="the Python that has bfcl-eval (default: this one, if it has)"
+        "--bfcl-python", metavar="PATH", help="the Python in which bfcl-eval is installed (default: this one, if it is)"
     )
     add_json(parser)
 

@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's arguments."""
     parser.add_argument("file", help="instances with the fields of the data set, .jsonl or .json")
     parser.add_argument(
-        "--output", required=True, metavar="DIR", help="folder of the run's files; a run goes on where it ended"
+        "--output", required=True, metavar="DIR", help="folder of the run's files; an interrupted run is resumed"
     )
     parser.add_argument(
         "--repos", metavar="DIR", help="work in local clones, DIR/OWNER/NAME, and not in the instances' Docker images"

@@ -139,12 +139,13 @@ def _emulates_ollama(target: Target, seen: ServerInfo | None) -> bool:
 def _respond_unavailable(name: str, served: ServedRequest) -> Steps[None]:
     """Respond that a route manages the models of an Ollama, which this server is not."""
     root = served.state.request.url.partition("?")[0].rpartition("/api/")[0]
-    title = load_builtin(served.target.profile.kind).title
+    kind = served.target.profile.kind
+    title = "an OpenAI-compatible server" if kind == GENERIC else load_builtin(kind).title
     why = next((reason for reason in served.target.reasons if reason.startswith("kind ")), "")
-    advice = _INSTEAD.get(name, "use what the server has of its own")
+    advice = _INSTEAD.get(name, "use the server's own API")
     message = (
         f"{'create_blob' if name == 'blobs' else name!r} needs an Ollama server, and {without_credentials(root)} is"
-        f" {title} ({why}). Its models are its own: {advice}"
+        f" {title} ({why}). Its models are managed in another way: {advice}"
     )
     yield from served.emit({"error": message}, 501)
 

@@ -47,7 +47,7 @@ def _respond(request: ClientRequest, context: Context) -> tuple[int, dict[str, A
     owner, store = request.owner, context.response_store
     stored, method = store.get(owner, response_id), request.request.method
     if (method, part) not in _ROUTES:
-        return 404, _error(f"{method} {_ROUTE}ID/{clip(part)} is no route of the Responses API")
+        return 404, _error(f"{method} {_ROUTE}ID/{clip(part)} is not a route of the Responses API")
     if stored is None:
         return 404, _error(f"Response with id {clip(repr(response_id))} not found.")
     if method == "POST":
