@@ -101,7 +101,7 @@ class CommandParser(argparse.ArgumentParser):
         hint = (suggest(word, names) if len(names) <= _MAX_LISTED else did_you_mean(word, names)).rstrip()
         if action.dest in SUBCOMMANDS:
             raise argparse.ArgumentError(None, f"there is no {str(action.metavar).lower()} {clip(word)!r}; {hint}")
-        raise argparse.ArgumentError(action, f"{clip(word)!r} is not possible{f'; {hint}' if hint else ''}")
+        raise argparse.ArgumentError(action, f"{clip(word)!r} is not a valid choice{f'; {hint}' if hint else ''}")
 
 
 def _is_option(word: str) -> bool:

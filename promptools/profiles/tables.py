@@ -163,11 +163,9 @@ def _usage_error(errors: list[ErrorDetails], location: Location) -> UsageError:
         return location.error(f"an entry occurs twice in {value}")
     if kind == "literal_error" and isinstance(first["input"], str):
         words = re.findall(r"'([^']*)'", more["expected"])
-        return location.error(f"{value} is not possible here; {suggest(first['input'], words)}")
+        return location.error(f"{value} is not valid here; {suggest(first['input'], words)}")
     wanted = _WANTED.get(kind.partition("_")[0])
-    return location.error(
-        f"{wanted} is wanted, not {value}" if wanted else f"{value} is not possible here: {first['msg']}"
-    )
+    return location.error(f"expected {wanted}, not {value}" if wanted else f"{value} is not valid here: {first['msg']}")
 
 
 _UNION_BRANCH = re.compile(r"literal\[.*|\[(?:array|table)\]")

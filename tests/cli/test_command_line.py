@@ -59,10 +59,19 @@ def test_the_version(capsys):
         (["chat", "--base-ulr", "x"], "promptools chat: there is no option '--base-ulr'; did you mean '--base-url'?"),
         (["--versoin"], "promptools: there is no option '--versoin'; did you mean '--version'?"),
         (["eval", "aime", "f", "--ouput", "x"], "promptools eval aime: there is no option '--ouput'; did you mean '"),
-        (["chat", "--mode", "natvie"], "argument --mode: 'natvie' is not possible; did you mean 'native'? known: har"),
-        (["serve", "--mode", "x"], "argument --mode: 'x' is not possible; known: harmony, native, prompt, raw (try"),
-        (["parse", "--dialect", "hermse"], "argument --dialect: 'hermse' is not possible; did you mean 'hermes'? (try"),
-        (["dialects", "hermse"], "argument NAME: 'hermse' is not possible; did you mean 'hermes'? (try"),
+        (
+            ["chat", "--mode", "natvie"],
+            "argument --mode: 'natvie' is not a valid choice; did you mean 'native'? known: har",
+        ),
+        (
+            ["serve", "--mode", "x"],
+            "argument --mode: 'x' is not a valid choice; known: harmony, native, prompt, raw (try",
+        ),
+        (
+            ["parse", "--dialect", "hermse"],
+            "argument --dialect: 'hermse' is not a valid choice; did you mean 'hermes'? (try",
+        ),
+        (["dialects", "hermse"], "argument NAME: 'hermse' is not a valid choice; did you mean 'hermes'? (try"),
         (["chat", "a", "b"], "promptools chat: unexpected argument 'b'"),
         (["chat", "-z"], "promptools chat: there is no option '-z'"),
     ],

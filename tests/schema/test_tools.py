@@ -207,7 +207,7 @@ def nameless(city: str) -> str: ...
         ([tool(parameters={"type": "string"})], "of type 'string' at '/type'"),
         ([tool(parameters={"type": "strin"})], "of type 'strin' at '/type'"),
         ([tool(parameters={"type": ["string", "null"]})], "of type ['string', 'null']"),
-        ([tool(parameters={"properties": []})], "no JSON Schema (draft 2020-12) at '/properties'"),
+        ([tool(parameters={"properties": []})], "not a valid JSON Schema (draft 2020-12) at '/properties'"),
         ([tool(parameters={"properties": {"a/b": {"type": "strin"}}})], "at '/properties/a~1b/type'"),
         ([tool(parameters={"required": "city"})], "at '/required'"),
         ([tool(parameters={"description": 5})], "at '/description'"),
