@@ -212,7 +212,7 @@ def test_an_open_circuit_is_open_in_both_and_closes_in_both(server, redis):
 @real
 def test_redis_may_die_and_come_back(server, redis, caplog):
     server.play(completion())
-    caplog.set_level(logging.WARNING, "promptools")
+    caplog.set_level(logging.INFO, "promptools")
 
     def lines():
         return [record.getMessage() for record in caplog.records if "Redis" in record.getMessage()]
