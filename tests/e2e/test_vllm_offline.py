@@ -109,11 +109,8 @@ HERMES = [
 SCHEMA = {"type": "object", "properties": {"wind": {"type": "integer"}}, "required": ["wind"]}
 CONTEXT = 4096
 WRONG = {
-    "too long": (
-        400,
-        f"This model's maximum context length is {CONTEXT} tokens. However, your prompt contains at least",
-    ),
-    "too long for tools": (400, f"and the context holds {CONTEXT}"),
+    "too long": (400, f"This model's maximum context length is {CONTEXT} tokens."),
+    "too long for tools": (400, f"This model's maximum context length is {CONTEXT} tokens."),
     "too hot": (400, "temperature must be non-negative, got -1.0"),
     "unknown": (400, "this engine does not know 'guided_json', and would ignore it; remove it"),
     "native": (400, "requires --enable-auto-tool-choice and --tool-call-parser to be set"),
