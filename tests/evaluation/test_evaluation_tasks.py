@@ -185,7 +185,7 @@ def test_the_log_of_another_run_is_refused(tmp_path):
     with pytest.raises(UsageError, match="model 'm', and now 'n'"):
         RunLog(tmp_path / "log", {**SETTINGS, "model": "n"})
     (tmp_path / "text").write_text("keep me\n")
-    with pytest.raises(UsageError, match="no log of a run"):
+    with pytest.raises(UsageError, match="is not the log of a run"):
         RunLog(tmp_path / "text", SETTINGS)
     assert (tmp_path / "text").read_text() == "keep me\n"
     with pytest.raises(UsageError, match="cannot"):

@@ -476,7 +476,7 @@ def test_a_generation_goes_on_to_another_server_with_its_body(server, raw):
 
 def test_the_proxys_own_key(server, before, monkeypatch):
     server.play(LISTED)
-    with pytest.raises(ollama.ResponseError, match="needs an API key") as raised:
+    with pytest.raises(ollama.ResponseError, match="requires its own API key") as raised:
         before(VLLM, api_keys=["k1"]).list()
     assert raised.value.status_code == 401
     assert server.seen == []

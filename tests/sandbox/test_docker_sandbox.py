@@ -147,7 +147,7 @@ def test_what_cannot_be_started_is_told(told, tmp_path):
 def test_mistakes_are_told_before_anything_runs(told, tmp_path):
     docker, _ = told
     for arguments, error in [
-        ({"image": "--privileged"}, "no name of an image"),
+        ({"image": "--privileged"}, "is not a valid image name"),
         ({"image": "i", "workspace": "relative"}, "has to be absolute"),
         ({"image": "i", "workspace": "/a,readonly"}, "with a comma"),
     ]:

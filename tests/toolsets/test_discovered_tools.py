@@ -112,7 +112,7 @@ def test_files_that_are_none(tmp_path):
     with pytest.raises(UsageError, match=r"tools\.json.*promptools discover"):
         read_discovered_tools(tmp_path)
     file = tmp_path / "tools.json"
-    for text, told in (("{", "no JSON"), ("{}", "no list of tools"), ('[{"description": "x"}]', "name")):
+    for text, told in (("{", "is not valid JSON"), ("{}", "no list of tools"), ('[{"description": "x"}]', "name")):
         file.write_text(text)
         with pytest.raises(UsageError, match=told):
             read_discovered_tools(file)
