@@ -33,7 +33,7 @@ from promptools.types import Call, Reply
 
 HERE = Path(__file__).parent
 ROWS_FOLDERS = tuple(f"cases/{path.name}" for path in sorted((HERE / "cases").iterdir()) if path.is_dir())
-SPLIT_EVERYWHERE = 64
+SPLIT_EVERYWHERE = 32
 """Characters up to which a text is cut at every place; a longer one is at as many, spread evenly."""
 
 

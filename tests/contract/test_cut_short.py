@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from casebook import ROWS_FOLDERS, SPLIT_EVERYWHERE, Row, rows, tools_of
+from casebook import ROWS_FOLDERS, Row, rows, tools_of
 from shared_cases import built_in_cases
 
 from promptools import dialects, parse
@@ -15,11 +15,11 @@ EXAMPLES = {
 }
 """Cut after its first half, each is an example that stands last, and an example that stands last is a call."""
 
+SHORT = 64
+"""Characters below which a reply is cut at every place."""
 SHARED = [row for name in dialects.BUILT_IN for row in built_in_cases(name)]
 ROWS = [
-    row
-    for row in (*rows(*ROWS_FOLDERS), *SHARED)
-    if row.calls and len(row.text) < SPLIT_EVERYWHERE and row.name not in EXAMPLES
+    row for row in (*rows(*ROWS_FOLDERS), *SHARED) if row.calls and len(row.text) < SHORT and row.name not in EXAMPLES
 ]
 BLOCKS = [row for row in ROWS if row.options.get("expect") == "hermes" and "<tool_call>" in row.text]
 
