@@ -14,7 +14,7 @@ from shapes import STEADY, same, values, words
 from promptools import dialects, parse
 from promptools.types import Call, Result
 
-EACH = settings(STEADY, max_examples=50)
+EACH = settings(STEADY, max_examples=25)
 """For each of some sixty dialects."""
 
 TOOLS: list[dict[str, Any]] = [
