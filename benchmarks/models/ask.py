@@ -34,8 +34,7 @@ class Way:
 
 ALONE = Way("server alone", None)
 AS_IT_COMES = Way("as it comes", {})
-
-
+NATIVE = Way("native", {"mode": "native"})
 PROMPT = Way("prompt mode", {"mode": "prompt"})
 RAW = Way("raw mode", {"mode": "raw"})
 

@@ -9,13 +9,23 @@ class Model(NamedTuple):
     """One model of the page."""
 
     title: str
+    file: str
+    """Its file without `.gguf`: what llama.cpp calls it unless it is told another name."""
     dialects: tuple[str, ...]
     """The dialects that it is asked in besides the one that promptools chooses."""
+    tools: bool = True
+    """Whether its chat template shows it tools."""
 
 
 MODELS = {
-    "qwen-0.5b": Model("Qwen2.5-Coder-0.5B-Instruct, Q4_K_M", ("hermes", "llama3_json", "pythonic")),
-    "qwen-1.5b": Model("Qwen2.5-Coder-1.5B-Instruct, Q4_K_M", ("hermes",)),
-    "smollm2": Model("SmolLM2-135M-Instruct, Q4_1", ("hermes",)),
-    "gemma-270m": Model("Gemma 3 270M (not tuned to follow instructions), Q4_K_M", ("tool_code",)),
+    "qwen-0.5b": Model(
+        "Qwen2.5-Coder-0.5B-Instruct, Q4_K_M",
+        "Qwen2.5-Coder-0.5B-Instruct.Q4_K_M",
+        ("hermes", "llama3_json", "pythonic"),
+    ),
+    "qwen-1.5b": Model("Qwen2.5-Coder-1.5B-Instruct, Q4_K_M", "Qwen2.5-Coder-1.5B-Instruct.Q4_K_M", ("hermes",)),
+    "smollm2": Model("SmolLM2-135M-Instruct, Q4_1", "SmolLM2-135M-Instruct.Q4_1", ("hermes",), tools=False),
+    "gemma-270m": Model(
+        "Gemma 3 270M (not tuned to follow instructions), Q4_K_M", "gemma-3-270m.Q4_K_M", ("tool_code",), tools=False
+    ),
 }

@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import NormalDist, mean, median
 
-from benchmarks.models import agent, rows
+from benchmarks.models import agent
 from benchmarks.models.ask import MOST_TOKENS, Row
 from benchmarks.models.catalogue import MODELS
+from benchmarks.models.conversations import report
+from benchmarks.models.conversations.run import words_now
+from benchmarks.models.markdown import table
 from benchmarks.models.question import KINDS, Question, questions
+from benchmarks.models.rows import CONVERSATIONS, QUESTIONS
 from benchmarks.models.score import judge
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "real-models.md"
@@ -48,12 +52,13 @@ def _page() -> Iterator[str]:
         of_model = [each for each in judged if each[0].model == model]
         if of_model:
             yield from _model(model, of_model, len(asked))
+    yield from report.section(CONVERSATIONS.read(), words_now)
     yield from _agent()
     yield from _trials()
 
 
 def _judged(asked: dict[str, Question]) -> Iterator[Judged]:
-    for row in rows.read():
+    for row in QUESTIONS.read():
         question = asked.get(row.question)
         if question is not None and question.digest == row.digest:
             right = row.outcome != "error" and judge(question, row.calls, row.content) == "right"
@@ -63,12 +68,12 @@ def _judged(asked: dict[str, Question]) -> Iterator[Judged]:
 def _model(model: str, judged: Sequence[Judged], questions: int) -> Iterator[str]:
     yield f"\n## {model}\n\n{MODELS[model].title if model in MODELS else 'A file of your own'}.\n"
     ways = dict.fromkeys(row.way for row, _, _ in judged)
-    yield from _table(
+    yield from table(
         ("way", "due calls right", "several calls at once", "no call due: called", "prompt, tokens", "seconds, median"),
         [_way(way, [each for each in judged if each[0].way == way], questions) for way in ways],
     )
     yield "\nRight answers of each kind, of the questions by which words were chosen and of those held back:\n"
-    yield from _table(
+    yield from table(
         ("way", *KINDS, "chosen by", "held back"),
         [_by_kind(way, [each for each in judged if each[0].way == way]) for way in ways],
     )
@@ -120,7 +125,7 @@ def _agent() -> Iterator[str]:
     yield AGENT.format(tasks=len(agent.TASKS), turns=agent.TURNS)
     pairs = dict.fromkeys((run.model, run.way) for run in runs)
     rows_of = {pair: [run for run in runs if (run.model, run.way) == pair] for pair in pairs}
-    yield from _table(
+    yield from table(
         ("model", "way", "right", "calls", *(task.name for task in agent.TASKS)),
         [
             (
@@ -138,18 +143,11 @@ def _agent() -> Iterator[str]:
 def _trials() -> Iterator[str]:
     if not TRIALS.exists():
         return
-    table = tomllib.loads(TRIALS.read_text(encoding="utf-8"))
-    yield f"\n## How the words of prompt mode were chosen\n\n{table['about'].strip()}\n"
-    yield from _table(
-        table["columns"], [tuple(str(trial.get(column, "")) for column in table["columns"]) for trial in table["trial"]]
-    )
-    yield f"\n{table['outcome'].strip()}"
-
-
-def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{' --- |' * len(heads)}"
-    yield from (f"| {' | '.join(line)} |" for line in lines)
+    trials = tomllib.loads(TRIALS.read_text(encoding="utf-8"))
+    columns = trials["columns"]
+    yield f"\n## How the words of prompt mode were chosen\n\n{trials['about'].strip()}\n"
+    yield from table(columns, [tuple(str(each.get(column, "")) for column in columns) for each in trials["trial"]])
+    yield f"\n{trials['outcome'].strip()}"
 
 
 def _kinds(asked: Iterable[Question]) -> str:

@@ -1,45 +1,62 @@
-"""The results of the questions so far: `results.jsonl`, one row per line."""
+"""The results so far, one row per line of a file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from benchmarks.models.ask import Row
+from benchmarks.models.conversations.transcript import Transcript
 
-RESULTS = Path(__file__).with_name("results.jsonl")
-
-Key = tuple[str, str, str, str]
-
-
-def key(row: Row) -> Key:
-    """Return the key of a row: its model, way and question, and the question's text."""
-    return row.model, row.way, row.question, row.digest
+R = TypeVar("R", Row, Transcript)
 
 
-def read() -> list[Row]:
-    """Return all rows; for each key, only the last."""
-    if not RESULTS.exists():
-        return []
-    rows = (Row(**json.loads(line)) for line in RESULTS.read_text(encoding="utf-8").splitlines())
-    return [*{key(row): row for row in rows}.values()]
+@dataclass(frozen=True, slots=True)
+class RowFile(Generic[R]):
+    """A file of rows, of which the last of each key counts."""
+
+    path: Path
+    of: Callable[[dict[str, Any]], R]
+    key: Callable[[R], Hashable]
+
+    def read(self) -> list[R]:
+        """Return all rows; for each key, only the last."""
+        if not self.path.exists():
+            return []
+        rows = (self.of(json.loads(line)) for line in self.path.read_text(encoding="utf-8").splitlines())
+        return [*{self.key(row): row for row in rows}.values()]
+
+    def add(self, row: R) -> None:
+        """Append a row at once, so that it is kept whatever happens next."""
+        with self.path.open("a", encoding="utf-8") as out:
+            out.write(_line(row))
+
+    def remove(self, drop: Callable[[R], bool]) -> None:
+        """Delete rows, and what newer rows have replaced."""
+        lines = [_line(row) for row in self.read() if not drop(row)]
+        self.path.write_text("".join(lines), encoding="utf-8")
 
 
-def add(row: Row) -> None:
-    """Append a row at once, so that it is kept whatever happens next."""
-    with RESULTS.open("a", encoding="utf-8") as out:
-        out.write(_line(row))
-
-
-def without(model: str, ways: Collection[str]) -> None:
-    """Delete the rows of a model in these ways."""
-    _write(row for row in read() if row.model != model or row.way not in ways)
-
-
-def _write(rows: Iterable[Row]) -> None:
-    RESULTS.write_text("".join(map(_line, [*rows])), encoding="utf-8")
-
-
-def _line(row: Row) -> str:
+def _line(row: Row | Transcript) -> str:
     return json.dumps(row.to_dict(), ensure_ascii=False) + "\n"
+
+
+QUESTIONS = RowFile(
+    Path(__file__).with_name("results.jsonl"),
+    lambda row: Row(**row),
+    lambda row: (row.model, row.way, row.question, row.digest),
+)
+"""The answers to questions, by the question's text too."""
+
+
+def transcripts(path: Path) -> RowFile[Transcript]:
+    """Return a file of transcripts, by the conversation's text and the words of the prompt too."""
+    return RowFile(
+        path, Transcript.from_dict, lambda row: (row.model, row.way, row.conversation, row.digest, row.words)
+    )
+
+
+CONVERSATIONS = transcripts(Path(__file__).with_name("conversations") / "transcripts.jsonl")

@@ -27,9 +27,19 @@ def judge(question: Question, calls: Sequence[CallMade], content: str) -> Outcom
     if sorted(call["name"] for call in calls) != sorted(due.name for due in question.due):
         return "tool"
     orders = permutations(question.due)
-    if any(all(_meets(call, due) for call, due in zip(calls, order, strict=True)) for order in orders):
+    if any(all(meets(call, due) for call, due in zip(calls, order, strict=True)) for order in orders):
         return "right"
     return "arguments"
+
+
+def meets(call: CallMade, due: Due) -> bool:
+    """Whether a call is the one that is due."""
+    arguments = call["arguments"]
+    if call["name"] != due.name or not isinstance(arguments, dict) or not due.arguments.keys() <= arguments.keys():
+        return False
+    expected = {**due.optional, **due.arguments}
+    given = {name: value for name, value in arguments.items() if value is not None or name in due.arguments}
+    return all(name in expected and matches(value, expected[name]) for name, value in given.items())
 
 
 def matches(value: Any, expected: Any) -> bool:
@@ -62,15 +72,6 @@ def _without_calls(question: Question, calls: Sequence[CallMade], content: str) 
     answer = content.strip()
     fits = question.says is None or re.search(question.says, answer, re.IGNORECASE) is not None
     return "right" if answer and fits else "answer"
-
-
-def _meets(call: CallMade, due: Due) -> bool:
-    arguments = call["arguments"]
-    if call["name"] != due.name or not isinstance(arguments, dict) or not due.arguments.keys() <= arguments.keys():
-        return False
-    expected = {**due.optional, **due.arguments}
-    given = {name: value for name, value in arguments.items() if value is not None or name in due.arguments}
-    return all(name in expected and matches(value, expected[name]) for name, value in given.items())
 
 
 def _all_match(value: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:

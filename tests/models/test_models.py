@@ -3,13 +3,12 @@
 import environments
 import pytest
 
-from benchmarks.models import rows
-from benchmarks.models.ask import ALONE, AS_IT_COMES, PROMPT, RAW, Way, ask, client_of
+from benchmarks.models.ask import ALONE, AS_IT_COMES, NATIVE, PROMPT, RAW, ask, client_of
 from benchmarks.models.catalogue import MODELS
 from benchmarks.models.question import questions
+from benchmarks.models.rows import QUESTIONS
 from promptools.lab.llamacpp_server import serve_file
 
-NATIVE = Way("native", {"mode": "native"})
 KINDS = ("one", "several", "parallel", "enum", "none", "turns")
 NO_TOOLS = frozenset({"smollm2", "gemma-270m"})
 """Models whose chat template does not show them tools: raw mode is refused, and says so."""
@@ -108,7 +107,7 @@ def test_raw_mode_is_refused_where_the_template_has_no_tools(server, model):
 @pytest.mark.parametrize("way", [ALONE, AS_IT_COMES, RAW, PROMPT], ids=lambda way: way.name)
 def test_as_many_are_right_as_on_the_page(answers, model, way):
     names = {each.name for each in DOZEN}
-    page = {row.question: row.outcome for row in rows.read() if (row.model, row.way) == (model, way.name)}
+    page = {row.question: row.outcome for row in QUESTIONS.read() if (row.model, row.way) == (model, way.name)}
     if not names <= page.keys():
         pytest.skip(f"the page has no answers of {model} asked this way")
     before = {name for name in names if page[name] == "right"}

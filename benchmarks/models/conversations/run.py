@@ -1,0 +1,60 @@
+"""Hold conversations with a model, with what was asked before taken from the answers that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.models.ask import ALONE, AS_IT_COMES, NATIVE, RAW, Way, prompted
+from benchmarks.models.catalogue import MODELS
+from benchmarks.models.conversations.app import hold
+from benchmarks.models.conversations.conversation import Conversation
+from benchmarks.models.conversations.judge import judge
+from benchmarks.models.conversations.kept_answers import KeptAnswers, file_of
+from benchmarks.models.conversations.transcript import Transcript
+from benchmarks.models.conversations.words import words_of
+from promptools.lab.llamacpp_server import serve_file
+
+WAYS = (AS_IT_COMES, NATIVE, prompted("hermes"), RAW, ALONE)
+"""The ways of asking a model whose template has tools; the others are asked as it comes only."""
+
+
+def ways_of(model: str) -> tuple[Way, ...]:
+    """Return the ways in which conversations with a model are held."""
+    return WAYS if model not in MODELS or MODELS[model].tools else (AS_IT_COMES,)
+
+
+def words_now(model: str, way: str) -> str:
+    """Return today's digest of the words of a way."""
+    served = MODELS[model].file if model in MODELS else model
+    return next((words_of(each, served) for each in WAYS if each.name == way), "")
+
+
+def hold_all(
+    file: Path,
+    model: str,
+    ways: Sequence[Way],
+    chosen: Sequence[Conversation],
+    *,
+    done: Callable[[str, Conversation, str], bool],
+    threads: int | None = None,
+) -> Iterator[Transcript]:
+    """Hold conversations with the model in a GGUF file; yield a transcript for each, and print the progress.
+
+    Those that are `done`, by way, conversation and words, are left out. The server is started once an answer is needed
+    that is not kept, and has the name of the file: by it promptools knows the family, as it would in an app.
+    """
+    with ExitStack() as stack:
+        kept = KeptAnswers(
+            file_of(file), lambda: stack.enter_context(serve_file(file, name=file.stem, threads=threads)).url
+        )
+        stack.callback(kept.close)
+        for way in ways:
+            words = words_of(way, file.stem)
+            left = [each for each in chosen if not done(way.name, each, words)]
+            for number, each in enumerate(left, 1):
+                row = hold(kept, each, way, served=file.stem, model=model, words=words)
+                outcomes = ", ".join(verdict.outcome for verdict in judge(each, row.turns))
+                print(f"{model}, {way.name}: {number} of {len(left)}: {each.name}: {outcomes}", flush=True)
+                yield row
