@@ -20,6 +20,7 @@ must."""
 
 _SEPARATOR = "[,. \u00a0\u202f’']?"
 _WORDS = {
+    0: "zero",
     2: "two",
     3: "three",
     4: "four",

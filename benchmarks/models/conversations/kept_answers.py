@@ -64,7 +64,7 @@ class KeptAnswers(httpx2.BaseTransport):
     """
 
     def __init__(self, file: Path, server: Callable[[], str]) -> None:
-        """Read the answers so far; `server` starts the server and returns its base URL, without a path."""
+        """Read the answers so far; `server` returns the server's root URL, and starts it the first time."""
         self.sent: list[Sent] = []
         self.asked = 0
         """How many requests reached the server."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 from benchmarks.models.ask import ALONE, AS_IT_COMES, NATIVE, RAW, Way, prompted
@@ -46,9 +47,12 @@ def hold_all(
     that is not kept, and has the name of the file: by it promptools knows the family, as it would in an app.
     """
     with ExitStack() as stack:
-        kept = KeptAnswers(
-            file_of(file), lambda: stack.enter_context(serve_file(file, name=file.stem, threads=threads)).url
-        )
+
+        @cache
+        def server() -> str:
+            return stack.enter_context(serve_file(file, name=file.stem, threads=threads)).url
+
+        kept = KeptAnswers(file_of(file), server)
         stack.callback(kept.close)
         for way in ways:
             words = words_of(way, file.stem)
