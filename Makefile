@@ -10,13 +10,15 @@
 #   make integrations  real clients and coding agents before the proxy, and the examples of docs/tasks/frameworks.md;
 #                 needs npm, and Go for its SDK
 #   make deploy-lint  the files of deploy/, by hadolint, Kustomize, Helm and the schemas of Kubernetes and Compose
-#   make models   real models, small ones, on a real llama.cpp: a dozen questions; MODELS names others than qwen-0.5b
+#   make models   real models, small ones, on a real llama.cpp: a dozen questions, a few conversations; MODELS names
+#                 others than qwen-0.5b
 #   make fuzz     the tests that go by the clock; damaged replies of every dialect for SECONDS (600), one process a
 #                 core; and then text that may cost too much; SEED and DIALECT choose
 #   make soak     500 streams at once for SECONDS (300) through the proxy, a fifth of them with faults; STREAMS
 #   make results  docs/reference/results.md, from what the real servers that are installed do now
 #   make results-integrations  docs/reference/integrations.md, from what real clients get now
-#   make results-models  docs/reference/real-models.md: all questions in every way, which takes hours; ARGS choose
+#   make results-models  docs/reference/real-models.md: all questions and conversations in every way, which takes
+#                 hours; ARGS choose
 #   make dialects docs/reference/dialects, from the tables of tests/cases
 #   make docs     the documentation site, in .site
 #   make bench    the benchmarks, side by side with other libraries

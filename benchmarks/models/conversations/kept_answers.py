@@ -68,7 +68,7 @@ class KeptAnswers(httpx2.BaseTransport):
         self.sent: list[Sent] = []
         self.asked = 0
         """How many requests reached the server."""
-        self._file = file
+        self.file = file
         self._server = server
         self._inner = httpx2.HTTPTransport()
         self._kept = {row["key"]: row for row in _rows(file)}
@@ -88,7 +88,7 @@ class KeptAnswers(httpx2.BaseTransport):
 
     def _ask(self, key: str, request: httpx2.Request, body: bytes) -> dict[str, Any]:
         address = self._server() + request.url.raw_path.decode()
-        headers = {"content-type": request.headers.get("content-type", "application/json")}
+        headers = {name: request.headers[name] for name in ("content-type", "user-agent") if name in request.headers}
         began = time.monotonic()
         extensions = {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), SECONDS)}
         asked = httpx2.Request(request.method, address, headers=headers, content=body, extensions=extensions)
@@ -105,7 +105,7 @@ class KeptAnswers(httpx2.BaseTransport):
         }
         if answer.status_code < 500:
             self._kept[key] = row
-            with self._file.open("a", encoding="utf-8") as out:
+            with self.file.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(row, ensure_ascii=False) + "\n")
         return row
 

@@ -16,6 +16,7 @@ from promptools.evaluation.intervals import Interval
 
 Group = tuple[str, str]
 """A way of asking and the digest of its words."""
+FIRST = ("server alone", "as it comes", "native", "raw mode")
 HEADS = (
     "way",
     "turns answered",
@@ -46,9 +47,14 @@ def section(rows: Sequence[Transcript], words_now: Callable[[str, str], str]) ->
 
 def tables(held: Sequence[Judged], is_now: Callable[[str, str], bool]) -> Iterator[str]:
     """Yield the tables for one model; `is_now` says whether the words of a way are today's."""
-    ordered = sorted(held, key=lambda each: _order(_group(each)))
+
+    def order(group: Group) -> tuple[int, str, bool, str]:
+        """Order by way, and a way's older words before today's."""
+        way, words = group
+        return (FIRST.index(way) if way in FIRST else len(FIRST), way, is_now(way, words), words)
+
+    ordered = sorted(held, key=lambda each: order(_group(each)))
     groups = [(key, [*members]) for key, members in groupby(ordered, key=_group)]
-    groups.sort(key=lambda group: _order(group[0]))
     yield from table(HEADS, [_figures(_title(key, is_now), members) for key, members in groups])
     yield "\nTurns answered of each kind:\n"
     yield from table(("way", *COUNTS), [_by_kind(_title(key, is_now), members) for key, members in groups])
@@ -56,12 +62,6 @@ def tables(held: Sequence[Judged], is_now: Callable[[str, str], bool]) -> Iterat
     outcomes = Counter(verdict.outcome for each in held for verdict in each.verdicts)
     names = [name for name, _ in outcomes.most_common()]
     yield from table(("way", *names), [_outcomes(_title(key, is_now), members, names) for key, members in groups])
-
-
-def _order(group: Group) -> tuple[int, Group]:
-    way, _ = group
-    known = ("server alone", "as it comes", "native", "raw mode")
-    return known.index(way) if way in known else len(known), group
 
 
 def _group(each: Judged) -> Group:
