@@ -1,6 +1,7 @@
-"""What a way of asking sends for a sample conversation, as a digest: it changes with the words, and with all else.
+"""The words that a way of asking sends for a sample conversation, as a digest.
 
-The page tells by it which transcripts were made with today's words.
+Its prompts are those of a question, of a call with its result, and of the correction after a malformed call. The page
+tells by it which transcripts were made with today's words.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cache
+from typing import Any
 
 import httpx2
 import openai
@@ -28,6 +30,8 @@ _SAMPLE = [
     {"role": "assistant", "content": "", "tool_calls": [_CALL]},
     {"role": "tool", "tool_call_id": "call00001", "content": '{"temperature": 9}'},
 ]
+_BAD = '```json\n[{"tool": "get_weather", "arguments": {"city": Oslo", "x"]}\n```'
+"""A call that is malformed in every dialect."""
 
 
 def words_of(way: Way, served: str) -> str:
@@ -38,10 +42,10 @@ def words_of(way: Way, served: str) -> str:
 @cache
 def _digest(options: str, served: str) -> str:
     way = Way("", json.loads(options))
-    sent: list[bytes] = []
+    sent: list[Any] = []
     tools = [{"type": "function", "function": tool} for tool in world("city").tools.values()]
     with client_of(way, httpx2.MockTransport(lambda request: _answer(request, sent))) as client:
-        for messages in (_SAMPLE[:1], _SAMPLE):
+        for messages in (_SAMPLE, _SAMPLE[:1]):
             try:
                 client.chat.completions.create(
                     model=served,
@@ -52,22 +56,22 @@ def _digest(options: str, served: str) -> str:
                     **extra_body(way),
                 )
             except openai.APIError as error:
-                sent.append(str(error).encode())
-    return hashlib.sha256(b"\n".join(sent)).hexdigest()[:12]
+                sent.append(str(error))
+    return hashlib.sha256(json.dumps(sent).encode()).hexdigest()[:12]
 
 
-def _answer(request: httpx2.Request, sent: list[bytes]) -> httpx2.Response:
-    """Answer as a llama.cpp that renders a template by listing the messages, and whose model says one word."""
+def _answer(request: httpx2.Request, sent: list[Any]) -> httpx2.Response:
+    """Answer as a llama.cpp that renders a template by listing the messages, and whose model makes a bad call."""
     path = request.url.path
     if request.method == "GET":
         known = {"/props": _PROPS, "/v1/models": _MODELS}
         return httpx2.Response(200, json=known[path]) if path in known else httpx2.Response(404, json={})
     body = json.loads(request.content)
-    sent.append(request.content)
+    sent.append([body.get(key) for key in ("messages", "prompt", "tools")])
     if path.endswith("/apply-template"):
         return httpx2.Response(200, json={"prompt": json.dumps(body)})
     if "messages" not in body:
-        return httpx2.Response(200, json={"content": "Hello.", "stop": True, "stop_type": "eos", "tokens_predicted": 2})
-    message = {"role": "assistant", "content": "Hello."}
+        return httpx2.Response(200, json={"content": _BAD, "stop": True, "stop_type": "eos", "tokens_predicted": 2})
+    message = {"role": "assistant", "content": _BAD}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     return httpx2.Response(200, json={"id": "c", "object": "chat.completion", "created": 1, "choices": [choice]})
