@@ -171,6 +171,9 @@ def held(*replies):
         (TALK, [""], "empty", 0),
         (ASKED, [[PARIS], '{"temperature": 18, "sky": "sunny"}'], "no text", 0),
         (ASKED, [[PARIS], '```json\n[{"temperature": 18, "sky": "sunny"}]\n```'], "no text", 0),
+        (ASKED, [[PARIS], '{"name": "get_weather"}\n{"temperature": 18, "sky": "sunny"}'], "no text", 0),
+        (ASKED, [[PARIS], '{"temperature": 18, "sky": "sunny"} is what it says.'], "answered", 0),
+        (ASKED, [[PARIS], "[sunny, 18 degrees]"], "answered", 0),
         # answers that lack something, or hold what they must not
         (ASKED, [[PARIS], "It is sunny in Paris."], "wrong", 0),
         (ASKED, [[PARIS], "It is 18 °C in Paris."], "wrong", 0),

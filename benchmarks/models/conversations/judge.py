@@ -32,6 +32,7 @@ _WORDS = {
     10: "ten",
     12: "twelve",
 }
+_JSON = json.JSONDecoder()
 _FENCE = re.compile(r"\A```\w*\n(.*?)\n?```\Z", re.DOTALL)
 
 
@@ -101,12 +102,16 @@ def _met(due: Sequence[Due], calls: Sequence[CallMade]) -> int:
 
 
 def _is_json(content: str) -> bool:
-    """Whether an answer is nothing but a JSON object or list, in a fence or not: no text for a user."""
+    """Whether an answer is nothing but JSON objects or lists, in a fence or not: no text for a user."""
     fence = _FENCE.match(content)
-    try:
-        return isinstance(json.loads(fence[1] if fence else content), dict | list)
-    except ValueError:
-        return False
+    rest = (fence[1] if fence else content).strip()
+    while rest.startswith(("{", "[")):
+        try:
+            _, end = _JSON.raw_decode(rest)
+        except ValueError:
+            return False
+        rest = rest[end:].strip()
+    return not rest
 
 
 def _holds(content: str, expected: str | float) -> bool:
