@@ -35,7 +35,9 @@ AGENT = "qwen-1.5b"
 def main(words: Sequence[str] | None = None) -> int:
     """Ask what is open, and write the page."""
     asked = _parser().parse_args(words)
-    for name in [] if asked.page else asked.models or MODELS:
+    if asked.drop:
+        CONVERSATIONS.remove(lambda row: row.words == asked.drop)
+    for name in [] if asked.page or asked.drop else asked.models or MODELS:
         path = path_of(name)
         if path is None:
             continue
@@ -62,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kind", action="append", choices=COUNTS, help="only conversations of this kind")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every Nth of them, for a slow model")
     parser.add_argument("--out", type=Path, metavar="FILE", help="transcripts go there and not to the page, for trials")
+    parser.add_argument("--drop", metavar="DIGEST", help="only delete the transcripts of older words")
     parser.add_argument("--slots", type=int, default=1, help="questions asked at once (default: 1)")
     parser.add_argument("--threads", type=int, help="of the model's server (default: as many as there are cores)")
     parser.add_argument("--page", action="store_true", help="only write the page from the rows")
@@ -86,18 +89,16 @@ def _hold(model: str, path: Path, asked: argparse.Namespace) -> None:
     chosen = [each for each in conversations() if asked.part in {None, each.part}]
     chosen = [each for each in chosen if not asked.kind or each.kind in asked.kind][:: asked.every]
     ways = [way for way in run.ways_of(model) if not asked.way or way.name in asked.way]
-    have = (
-        set()
-        if asked.again
-        else {(row.way, row.conversation, row.digest, row.words) for row in rows.read() if row.model == model}
-    )
+    before = [] if asked.again else [row for row in rows.read() if row.model == model]
+    have = {(row.way, row.conversation, row.digest, row.words) for row in before}
 
     def done(way: str, each: Conversation, words: str) -> bool:
         return (way, each.name, each.digest, words) in have
 
     for row in run.hold_all(path, model, ways, chosen, done=done, threads=asked.threads):
         rows.add(row)
-    rows.remove(lambda _: False)
+    if asked.again:
+        rows.remove(lambda _: False)  # those that were replaced
     held = [row for row in rows.read() if row.model == model]
     print(
         "\n".join(report.tables(judged(held, conversations()), lambda way, words: words == run.words_now(model, way)))

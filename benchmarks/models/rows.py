@@ -36,8 +36,9 @@ class RowFile(Generic[R]):
 
     def remove(self, drop: Callable[[R], bool]) -> None:
         """Delete rows, and what newer rows have replaced."""
-        lines = [_line(row) for row in self.read() if not drop(row)]
-        self.path.write_text("".join(lines), encoding="utf-8")
+        if self.path.exists():
+            lines = [_line(row) for row in self.read() if not drop(row)]
+            self.path.write_text("".join(lines), encoding="utf-8")
 
 
 def _line(row: Row | Transcript) -> str:
