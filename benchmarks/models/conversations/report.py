@@ -109,7 +109,7 @@ def _share(
 ) -> str:
     found = share(members, holds, among)
     if found is None:
-        return "none held"
+        return "none"
     counted = [holds(verdict) for each in members for verdict in each.verdicts if among(verdict)]
     return f"{sum(counted)} of {len(counted)} ({100 * found.low:.0f} to {100 * found.high:.0f} %)"
 
