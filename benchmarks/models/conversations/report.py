@@ -38,6 +38,8 @@ def section(rows: Sequence[Transcript], words_now: Callable[[str, str], str]) ->
     kinds = {kind: f"{count} {kind}" for kind, count in COUNTS.items()}
     yield ABOUT.format(count=len(known), turns=len(turns), held=len(held), kinds=", ".join(kinds.values()))
     of_rows = judged(rows, known)
+    if not of_rows:
+        yield "\nThere are no figures yet."
     for model in dict.fromkeys([*MODELS, *(each.transcript.model for each in of_rows)]):
         of_model = [each for each in of_rows if each.transcript.model == model]
         if of_model:
