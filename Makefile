@@ -7,8 +7,8 @@
 #   make test-all the whole suite: every row in every way, all examples of the property tests
 #   make e2e      the tests against real servers that are installed apart: needs Go and a C compiler for Ollama,
 #                 and 6 GB of disk and npm for vLLM
-#   make integrations  real clients and coding agents before the proxy, and the examples of docs/tasks/frameworks.md;
-#                 needs npm, and Go for its SDK
+#   make integrations  real clients and coding agents before the proxy, and the examples of docs/tasks/frameworks.md,
+#                 and our suites with each major of openai; needs npm, and Go for its SDK
 #   make deploy-lint  the files of deploy/, by hadolint, Kustomize, Helm and the schemas of Kubernetes and Compose
 #   make models   real models, small ones, on a real llama.cpp: a dozen questions, a few conversations; MODELS names
 #                 others than qwen-0.5b
@@ -34,7 +34,7 @@ export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.venv/.pycache
 # real servers and what else is installed apart, by environment
 E2E := vllm ollama redis bubblewrap swebench mini-swe-agent ray dataframes o200k templates chromium deploy-lint
 # real clients, by the environments that they need
-INTEGRATIONS := frameworks-openai-3 frameworks-openai-2 frameworks-node frameworks-go opencode codex claude-code bfcl
+INTEGRATIONS := openai-1 openai-2 openai-3 frameworks-openai-3 frameworks-openai-2 frameworks-node frameworks-go opencode codex claude-code bfcl
 
 .PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm integrations deploy-lint models fuzz soak results results-integrations results-models dialects docs screenshots bench clean
 .DEFAULT_GOAL := test
@@ -72,7 +72,7 @@ types: .venv/.types
 # SAMPLE=16: one in sixteen of the rows that are read in many ways, and of the examples of the property tests
 SAMPLE ?= 16
 # markers of tests that need what is installed apart
-APART := $(filter-out o200k,$(E2E)) integrations models
+APART := $(filter-out o200k,$(E2E)) integrations majors models
 # a path is always given: without one, syrupy takes the snapshots of what a sample leaves out for unused
 PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
 suite: .venv/.dev

@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)  # syrupy has to see what is left out, or its snapshots would count as unused
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the three that take longest, so that no process is left with them at the end."""
+    """Begin with the three of `tests/majors`, which take longest: no process is left with them at the end."""
     if (one_in := config.getvalue("sample")) > 1:
         kept = sampled(items, one_in)
         config.hook.pytest_deselected(items=list(set(items) - set(kept)))

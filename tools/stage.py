@@ -27,6 +27,8 @@ INTEGRATIONS = "tests/integrations"
 """Tests with real clients and frameworks, marked by the environment that they need."""
 AGENTS = ("opencode", "codex", "claude-code")
 """Environments of coding agents."""
+MAJORS = ("openai-1", "openai-2", "openai-3")
+"""Environments with one major of openai each."""
 FOLDERS = {
     VOCABULARY: "tests/harmony tests/cli tests/test_tool_tokens.py",
     "bfcl": "tests/evaluation",
@@ -39,6 +41,7 @@ FOLDERS = {
     "redis": "tests/proxy",
     "swebench": "tests/evaluation",
     **dict.fromkeys(AGENTS, INTEGRATIONS),
+    **dict.fromkeys(MAJORS, "tests/majors"),
 }
 """Where the tests are that need an environment, unless they are among those against servers."""
 UP_TO_THE_SYSTEM = frozenset({"bubblewrap"})
@@ -79,6 +82,8 @@ def mark(name: str) -> str:
     """Return the mark of the tests that need the environment `name`."""
     if name == VOCABULARY:
         return "oracle"
+    if name in MAJORS:
+        return "majors"
     return "models" if name.startswith("model-") else name
 
 

@@ -210,7 +210,7 @@ def test_intervals_cover_the_true_rates(server, tmp_path, capsys):
 
 @pytest.mark.exhaustive
 def test_intervals_cover_the_true_rates_at_their_confidence(server, tmp_path, capsys):
-    assert coverage(server, tmp_path, runs=30, size=60) >= 0.88
+    assert coverage(server, tmp_path, runs=20, size=60) >= 0.88
 
 
 def lift_coverage(server, folder, runs, size):

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.exhaustive
-
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SUITES = ("tests/test_client.py", "tests/test_wrapping.py", "tests/transport", "tests/proxy", "tests/agent")
 ALIKE = (
     "agent/test_paper_checks.py", "agent/test_trajectories_opened.py", "proxy/faults",
