@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from promptools.agent.compaction.context_capture import ContextCapture
@@ -116,6 +116,8 @@ class AgentRun:
         create = with_options(self.create, {**self._tool_options, **self.policy.request_options}, session)
         marks = session is not None
         requests = RequestSettings(create, self.policy, self.compaction, capture, context, time.monotonic, marks)
+        if session is not None:
+            requests = replace(requests, dialects=session.own_dialects)
         settings = LoopSettings(requests, self.limits, reasoning=session is not None, state=self.state)
         toolbox = ReplayedToolbox(self.toolbox, self.player.results) if self.player else self.toolbox
         conversation = Conversation(list(self.messages), own_ids=self.own_ids)

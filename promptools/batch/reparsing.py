@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -20,6 +20,9 @@ from typing import Any, NamedTuple
 from promptools.batch.columns.input_columns import REPLY_COLUMNS
 from promptools.batch.columns.result_schemas import KEYS, encode_row, failed_row, key_columns, reparsed_row
 from promptools.batch.files.parquet_files import read_input
+from promptools.dialects import using_own
+from promptools.dialects.own_dialects import read_own
+from promptools.dialects.table_file import DialectTable
 from promptools.engine import parse
 from promptools.errors import PromptoolsError, UsageError, clip
 from promptools.recording.row_reading import describe_reply
@@ -81,14 +84,16 @@ def reparse_reply(row: Mapping[str, Any]) -> Reply:
     return parse(text, None if tools is None else _prepare(tools), **options)
 
 
-def reparse(lines: Iterable[tuple[int, bytes]], workers: int, *, as_row: bool = False) -> Iterator[ReparsedLine]:
+def reparse(
+    lines: Iterable[tuple[int, bytes]], workers: int, *, as_row: bool = False, dialects: Sequence[DialectTable] = ()
+) -> Iterator[ReparsedLine]:
     """Yield the result of each line, in order; `workers` processes read them, or this one if it is 1.
 
-    A few chunks for each process are read ahead. Raises `PromptoolsError` if a process ends, as without memory.
+    `dialects` are those of the app's own. A few chunks for each process are read ahead. Raises `PromptoolsError` if a process ends, as without memory.
     """
     rest = iter(lines)
     if workers == 1:
-        yield from _reparse_lines(rest, as_row=as_row)
+        yield from reparse_lines(rest, as_row=as_row, dialects=dialects)
         return
     waiting: deque[Future[list[ReparsedLine]]] = deque()
     context = multiprocessing.get_context("spawn")
@@ -96,7 +101,7 @@ def reparse(lines: Iterable[tuple[int, bytes]], workers: int, *, as_row: bool = 
         try:
             while chunk := list(islice(rest, CHUNK)):
                 with _without_interrupts():
-                    waiting.append(pool.submit(_reparse_chunk, chunk, as_row))
+                    waiting.append(pool.submit(_reparse_chunk, chunk, as_row, dialects))
                 if len(waiting) > 2 * workers:
                     yield from waiting.popleft().result()
             while waiting:
@@ -143,12 +148,21 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _reparse_chunk(chunk: list[tuple[int, bytes]], as_row: bool) -> list[ReparsedLine]:
-    return list(_reparse_lines(chunk, as_row=as_row))
+def _reparse_chunk(
+    chunk: list[tuple[int, bytes]], as_row: bool, dialects: Sequence[DialectTable]
+) -> list[ReparsedLine]:
+    return list(reparse_lines(chunk, as_row=as_row, dialects=dialects))
 
 
-def _reparse_lines(lines: Iterable[tuple[int, bytes]], *, as_row: bool) -> Iterator[ReparsedLine]:
-    return (reparse_line(text, line, as_row=as_row) for line, text in lines)
+def reparse_lines(
+    lines: Iterable[tuple[int, bytes]], *, as_row: bool, dialects: Sequence[DialectTable]
+) -> Iterator[ReparsedLine]:
+    """Yield the result of each line, with `dialects` of the app's own."""
+    own = read_own(dialects)
+    for line, text in lines:
+        with using_own(own):
+            result = reparse_line(text, line, as_row=as_row)
+        yield result
 
 
 def _keys(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import promptools
+from promptools import dialects
 from promptools.cli import help_command, version_command
 from promptools.cli.agent_commands import agent_command, discover_command, eval_command
 from promptools.cli.batch_commands import batch_command, reparse_command
@@ -119,9 +120,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
     Such a config is an error before anything is sent.
     """
-    try:
+    with dialects.using(*getattr(arguments, "dialect_files", ())):
+        try:
+            return int(arguments.run(arguments))
+        except UntrustedConfig as error:
+            if not ask_trust(error):
+                raise
         return int(arguments.run(arguments))
-    except UntrustedConfig as error:
-        if not ask_trust(error):
-            raise
-    return int(arguments.run(arguments))

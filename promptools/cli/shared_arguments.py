@@ -45,6 +45,18 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="promptools.toml or ppxai-config.json (default: searched for)")
 
 
+def add_dialect_files(parser: argparse.ArgumentParser) -> None:
+    """Add `--dialect-file`."""
+    parser.add_argument(
+        "--dialect-file",
+        dest="dialect_files",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="the table of a dialect of your own (TOML), to be read and asked for like the others",
+    )
+
+
 def add_detect(parser: argparse.ArgumentParser) -> None:
     """Add `--no-detect`."""
     parser.add_argument(
@@ -152,6 +164,7 @@ def add_endpoint(
     add_api_key(parser)
     parser.add_argument("--model", metavar="M", help=about_model)
     add_config(parser)
+    add_dialect_files(parser)
     add_detect(parser)
 
 

@@ -1,20 +1,26 @@
 """The registry of dialects, in search order: where two may begin at the same offset, the earlier one is tried first.
 
 Each is imported when the first reply is parsed, not before, so that importing the library stays fast.
+
+An app's own dialects are known in the whole process (`load` and `register`), or only inside `using`: that is how a
+client, a proxy or a command knows those of its config and its arguments, and no other one does.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from promptools.errors import UsageError, did_you_mean, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
     from pathlib import Path
 
     from promptools.dialects.contract import Dialect, Head, Textual
+    from promptools.dialects.own_dialects import GivenDialect, OwnDialects
     from promptools.dialects.readers.json_block.block_markers import Closers
     from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
     from promptools.jsontext.value import dump
@@ -92,20 +98,31 @@ BUILT_IN: Final[dict[str, str]] = {
 _loaded: dict[str, Dialect] = {}
 _added: dict[str, Dialect] = {}
 _editions = [0]
+_own: ContextVar[OwnDialects | None] = ContextVar("promptools_own_dialects", default=None)
+"""The dialects that are known here only."""
+
+Edition: TypeAlias = tuple[int, int]
 
 
-def edition() -> int:
-    """Return a number that changes whenever the app adds or removes a dialect: a cache key."""
-    return _editions[0]
+def edition() -> Edition:
+    """Return a cache key of the dialects that are known here: the app adds and removes some, and `using` others."""
+    own = _own.get()
+    return _editions[0], 0 if own is None else own.number
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all dialects in search order, those added by the app first."""
-    return (*_added, *BUILT_IN)
+    own = _own.get()
+    if own is None:
+        return (*_added, *BUILT_IN)
+    return (*own.by_name, *(name for name in _added if name not in own.by_name), *BUILT_IN)
 
 
 def get(name: str) -> Dialect:
     """Return a dialect by name. Raises UsageError for an unknown name."""
+    own = _own.get()
+    if own is not None and isinstance(name, str) and name in own.by_name:
+        return own.by_name[name]
     cached = _loaded.get(name) if isinstance(name, str) else None
     if cached is not None:
         return cached
@@ -162,6 +179,31 @@ def unregister(name: str) -> None:
     _editions[0] += 1
 
 
+@contextmanager
+def using(*given: GivenDialect) -> Generator[None]:
+    """Know these dialects too, inside the block only: paths of tables, tables that were read, or dialects.
+
+    They are searched for before all others, and one that the process knows by the same name is not known here. Threads
+    and processes that are started inside do not know them. Raises UsageError as `load` does.
+    """
+    with using_own(import_module(f"{__name__}.own_dialects").read_own(given)):
+        yield
+
+
+@contextmanager
+def using_own(own: OwnDialects) -> Generator[None]:
+    """Know these dialects too, inside the block only, where others may be known already."""
+    outer = _own.get()
+    if outer is None or not own.given:
+        token = _own.set(own if own.given else outer)
+    else:
+        token = _own.set(import_module(f"{__name__}.own_dialects").together(outer, own))
+    try:
+        yield
+    finally:
+        _own.reset(token)
+
+
 _FOR_CLASSES = {
     "Closers": "promptools.dialects.readers.json_block.block_markers",
     "Head": "promptools.dialects.contract",
@@ -197,4 +239,5 @@ __all__ = [
     "register",
     "unknown",
     "unregister",
+    "using",
 ]

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Final
 
-from promptools.dialects import edition, get, names
+from promptools.dialects import Edition, edition, get, names
 from promptools.dialects.shared_markers import END_TOKENS, REASONING_TAGS, RESULT_OPENERS
 from promptools.parsing.special_tokens import SPECIAL_TOKEN
 
@@ -119,7 +119,7 @@ def reply_markers() -> ReplyMarkers:
     return _markers_of(edition())
 
 
-@lru_cache(maxsize=1)
-def _markers_of(edition: int) -> ReplyMarkers:
+@lru_cache(maxsize=16)  # of the process, and of some clients with dialects of their own
+def _markers_of(edition: Edition) -> ReplyMarkers:
     del edition  # a registered dialect may have the name of one that was removed
     return ReplyMarkers()

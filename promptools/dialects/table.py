@@ -17,11 +17,13 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from promptools.dialects.table_file import DialectTable, read_table
 from promptools.dialects.table_kinds import COMMON_KEYS, KINDS
 from promptools.errors import UsageError, clip
 from promptools.schema.documents.json_guards import is_array
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping
 
     from promptools.dialects.declared import DeclaredDialect
@@ -36,15 +38,18 @@ def read_family(name: str, make: Callable[..., DeclaredDialect] | None = None) -
     return read_dialect(PACKAGE / "families" / f"{name}.toml", make)
 
 
-def read_dialect(path: str | Path, make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
+def read_dialect(path: str | os.PathLike[str], make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
     """Read a dialect from a TOML file. Raises UsageError for an unreadable file or an invalid key."""
+    return parse_table(read_table(path), make)
+
+
+def parse_table(table: DialectTable, make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
+    """Make a dialect of a table that was read. Raises UsageError for text that is no TOML, and an invalid key."""
     try:
-        table = tomllib.loads(Path(path).read_text("utf-8"))
-    except OSError as error:
-        raise UsageError(f"The dialect {str(path)!r} cannot be read: {error.strerror or error}.") from error
+        values = tomllib.loads(table.text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"The dialect {str(path)!r} is not valid TOML: {error}.") from error
-    return make_dialect(table, str(path), make)
+        raise UsageError(f"The dialect {table.file!r} is not valid TOML: {error}.") from error
+    return make_dialect(values, table.file, make)
 
 
 def make_dialect(

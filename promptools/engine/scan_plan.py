@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from promptools.dialects import edition
+from promptools.dialects import Edition, edition
 from promptools.dialects import get as get_dialect
 from promptools.dialects import names as dialect_names
 from promptools.dialects.calls.parse_options import ParseOptions
@@ -178,7 +178,7 @@ def _cached_plan(names: tuple[str, ...] | None, tiers: str, expected: str | None
 
 @lru_cache(maxsize=64)
 def _new_plan(
-    names: tuple[str, ...] | None, tiers: str, expected: str | None, channels: bool, edition: int
+    names: tuple[str, ...] | None, tiers: str, expected: str | None, channels: bool, edition: Edition
 ) -> ScanPlan:
     del edition  # a registered dialect may have the name of one that was removed
     return ScanPlan(names, tiers, expected, channels=channels)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from promptools.schema import ToolLike
     from promptools.types import Call, ModeName, NewId, Result
 
-_declarations: WeakKeyDictionary[Tools, dict[tuple[str, int, bool, bool], str]] = WeakKeyDictionary()
+_declarations: WeakKeyDictionary[Tools, dict[tuple[str, dialects.Edition, bool, bool], str]] = WeakKeyDictionary()
 JSON_DIALECT = "json"
 """The dialect whose calls are plain JSON: the one that constrained decoding can force."""
 

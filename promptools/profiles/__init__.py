@@ -11,7 +11,7 @@ from promptools.profiles.config_files.config import (
     find_configs,
 )
 from promptools.profiles.config_files.config_reach import ConfigReach, UntrustedConfig, reach_of, require_trust
-from promptools.profiles.config_files.promptools_toml import load_config, parse_config
+from promptools.profiles.config_files.promptools_toml import load_config, parse_config, read_dialects
 from promptools.profiles.facts import Builtin, Fact, all_control_tokens, families, family_dialect, kinds, load_builtin
 from promptools.profiles.profile import Profile
 from promptools.profiles.resolution import Target, api_key, resolve
@@ -40,6 +40,7 @@ __all__ = [
     "load_config",
     "parse_config",
     "reach_of",
+    "read_dialects",
     "require_trust",
     "resolve",
 ]

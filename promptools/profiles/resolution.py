@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from promptools import dialects
+from promptools.dialects.own_dialects import read_own
 from promptools.errors import UsageError, did_you_mean, safe_repr, suggest, without_credentials
 from promptools.profiles.config_files.config import DEFAULT, NO_FILE, Config, Model, Provider, ToolModePolicy
 from promptools.profiles.config_files.config_reach import is_loopback_url, require_trust, same_url
@@ -171,7 +172,8 @@ def resolve(
     family, family_why = _family(entry, seen)
     version = server_version or chosen.server_version or (seen.version if seen and seen.kind == kind else None)
     draft = _start_profile(kind, family, version, url, seen)
-    raw_why = _add_configured(draft, config, chosen, entry, overrides or {})
+    with dialects.using_own(read_own(config.dialects)):
+        raw_why = _add_configured(draft, config, chosen, entry, overrides or {})
     return Target(
         provider=chosen.name or None,
         base_url=url,
@@ -211,8 +213,9 @@ def _add_configured(
 ) -> str:
     """Add the facts of the config and of the request, and raw mode where they allow it; return why, or why not."""
     location = Location(config.file) / "providers" / provider.name
-    _check_dialect(provider.facts, location / "profile")
-    _check_dialect(model.facts, location / "models" / model.name / "profile")
+    if config.dialects or not config.dialect_files:  # those of a config without trust, which is only shown, are unread
+        _check_dialect(provider.facts, location / "profile")
+        _check_dialect(model.facts, location / "models" / model.name / "profile")
     order = draft.modes
     folder = Path(config.file).parent
     in_provider, in_model = _beside_config(provider.facts, folder), _beside_config(model.facts, folder)
@@ -397,7 +400,7 @@ def _check_dialect(facts: Mapping[str, Any], location: Location) -> None:
     if name is not None and name not in dialects.names():
         raise (location / "dialect").error(
             f"there is no dialect {name!r}; {did_you_mean(name, dialects.names())}`promptools dialects` lists those"
-            " there are, and one of your own has to be registered first"
+            " there are; one of your own is named in the config's `dialects`, or registered first"
         )
 
 

@@ -161,7 +161,7 @@ class Recorder:
         if self._stopped:
             return
         try:
-            row = encode_attempt(attempt, self._redactor, messages=self._messages)
+            row = attempt.context.run(encode_attempt, attempt, self._redactor, messages=self._messages)
             line = json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
             self._files.write(line)
         except OSError as error:

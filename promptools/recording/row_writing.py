@@ -7,6 +7,7 @@ the passages of the reply that are such quotes are kept, as `quotes`; they are i
 from __future__ import annotations
 
 import sys
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,8 @@ class CapturedAttempt:
     """How it broke off."""
     provider: str = ""
     model: str = ""
+    context: Context = field(default_factory=copy_context)
+    """The context of the exchange, in which the reply is read: it may know dialects of its own."""
 
 
 def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bool = False) -> dict[str, Any]:

@@ -18,7 +18,16 @@ from shlex import quote
 from typing import Any
 
 from promptools.errors import UsageError
-from promptools.profiles import Config, ConfigFile, ConfigReach, find_config, find_configs, parse_config, reach_of
+from promptools.profiles import (
+    Config,
+    ConfigFile,
+    ConfigReach,
+    find_config,
+    find_configs,
+    parse_config,
+    reach_of,
+    read_dialects,
+)
 from promptools.profiles.config_files.config_reach import shown_text
 from promptools.profiles.tables import Location
 
@@ -43,7 +52,7 @@ def home_folder() -> Path | None:
 
 
 def read_found(found: ConfigFile) -> Config:
-    """Read a config that was found, and judge it by the bytes that were read."""
+    """Read a config that was found, and judge it by the bytes that were read; of one that may be used, its dialects."""
     try:
         with found.path.open("rb") as file:
             owner = os.fstat(file.fileno()).st_uid
@@ -52,11 +61,13 @@ def read_found(found: ConfigFile) -> Config:
         raise Location(str(found.path)).error(f"cannot be read: {error.strerror}") from None
     config = parse_config(data, found.path)
     if found.standing != "untrusted":
-        return replace(config, standing=found.standing)
+        return read_dialects(replace(config, standing=found.standing))
     reach = reach_of(config)
     if is_trusted(found.path, reach):
-        return replace(config, standing="trusted")
-    return replace(config, standing="untrusted" if reach.remote or _is_planted(found.path.parent, owner) else "local")
+        return read_dialects(replace(config, standing="trusted"))
+    if reach.remote or _is_planted(found.path.parent, owner):
+        return replace(config, standing="untrusted")
+    return read_dialects(replace(config, standing="local"))
 
 
 def _is_planted(folder: Path, owner: int) -> bool:

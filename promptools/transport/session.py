@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from promptools import dialects
+from promptools.dialects.own_dialects import OwnDialects, read_own
 from promptools.errors import UsageError, clip, suggest
 from promptools.exchange import Caller, ClientRequest, Context, DetectionCache, Exchange, Request, Route
 from promptools.exchange.downstream.responses.response_store import ResponseStore
@@ -29,13 +30,15 @@ from promptools.parsing.reply_record import ID_LENGTH
 from promptools.profiles import Config, Target, api_key, load_config, resolve
 from promptools.profiles.facts import kind_of
 from promptools.transport.credentials import split_credentials
+from promptools.transport.dialect_scope import with_own_dialects
 from promptools.transport.endpoints import CHAT_ENDPOINT, Endpoint
 from promptools.transport.found_config import find_here, read_found
 from promptools.transport.observers import as_observers, guard_observers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from promptools.dialects.own_dialects import GivenDialect
     from promptools.exchange import Headers, Observer
     from promptools.exchange.context import Router
     from promptools.exchange.exchange_state import Steps
@@ -62,6 +65,8 @@ class Settings(TypedDict, total=False):
     """A provider of the config, or a kind of server."""
     config: Config | str | os.PathLike[str] | None
     """A config, or the path of one (None: the first that is found; `Config()`: no config)."""
+    dialects: Iterable[GivenDialect]
+    """Dialects of the app's own, besides those of the config: paths of their tables, or objects."""
     overrides: Mapping[str, Any] | None
     """Profile facts that apply to every request."""
     allow_provider: bool
@@ -135,6 +140,9 @@ class Session:
         """Check the settings, find and read the config; raise `UsageError` for anything invalid."""
         _check_names(settings)
         self.config = resolve_config(settings.get("config"))
+        given = read_own(settings.get("dialects") or ())
+        self.own_dialects = read_own((*given.given, *self.config.dialects))
+        """The dialects that only this session's exchanges know."""
         self.provider: str | None = settings.get("provider")
         self.overrides: Mapping[str, Any] | None = settings.get("overrides")
         self.detect = settings.get("detect", True) is not False
@@ -147,7 +155,7 @@ class Session:
             detection_cache=detections or DetectionCache(),
             context_sizes=context_sizes or ContextSizes(),
             response_store=ResponseStore() if response_store is None else response_store,
-            options=_default_options(settings),
+            options=_default_options(settings, self.own_dialects),
             stop=settings.get("stop"),
             wait=settings.get("wait"),
             deadline=settings.get("deadline"),
@@ -164,7 +172,8 @@ class Session:
         )
         # `dataclasses.replace` takes several times as long, for each request
         self._shared: list[Any] = [getattr(self.context, entry.name) for entry in fields(Context)[1:]]
-        self.settings = {**settings, "config": self.config, "breaker": self.context.breaker}
+        own = {"dialects": given.given} if given.given else {}
+        self.settings = {**settings, **own, "config": self.config, "breaker": self.context.breaker}
         self._targets: dict[tuple[str | None, str | None, str | None, ServerInfo | None], Target] = {}
 
     def with_settings(self, settings: Mapping[str, Any]) -> Session:
@@ -194,7 +203,8 @@ class Session:
         router = router or self._own_router(request, endpoint)
         began_at = time.monotonic() if at is None else at
         client_request = ClientRequest(request, began_at, endpoint.api, caller or Caller())
-        return endpoint.begin(client_request, Context(router, *self._shared))
+        exchange = endpoint.begin(client_request, Context(router, *self._shared))
+        return with_own_dialects(exchange, self.own_dialects) if self.own_dialects.given else exchange
 
     def _own_router(self, request: Request, endpoint: Endpoint) -> Router:
         """Return the router of a request that goes to its own URL, unless it names another provider."""
@@ -259,14 +269,15 @@ class Session:
         if target is None:
             if len(self._targets) >= MAX_CACHED_ROUTES:
                 self._targets.clear()
-            target = resolve(
-                model,
-                base_url=base_url,
-                provider=provider,
-                config=self.config,
-                overrides=self.overrides,
-                seen=detection and replace(detection, asked=(), seconds=0.0),
-            )
+            with dialects.using_own(self.own_dialects):
+                target = resolve(
+                    model,
+                    base_url=base_url,
+                    provider=provider,
+                    config=self.config,
+                    overrides=self.overrides,
+                    seen=detection and replace(detection, asked=(), seconds=0.0),
+                )
             self._targets[key] = target
         return target
 
@@ -359,12 +370,13 @@ def _logging_errors(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply
     return tell
 
 
-def _default_options(settings: Mapping[str, Any]) -> Options:
+def _default_options(settings: Mapping[str, Any], own: OwnDialects) -> Options:
     """Return the options of every request; raise `UsageError` for an invalid one, or an unknown dialect."""
     options = {key: value for key, value in settings.items() if key in OPTION_NAMES}
-    if options.get("dialect") is not None:
-        dialects.get(options["dialect"])
-    return Options().override(options, "promptools")
+    with dialects.using_own(own):
+        if options.get("dialect") is not None:
+            dialects.get(options["dialect"])
+        return Options().override(options, "promptools")
 
 
 def _check_names(settings: Mapping[str, Any]) -> None:

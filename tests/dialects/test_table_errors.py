@@ -163,13 +163,13 @@ def test_what_is_no_toml(text: str, tmp_path: Path) -> None:
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "acme.toml"
     path.write_bytes(b'name = "\xff"')
-    with pytest.raises(UsageError, match=r"acme\.toml' is not valid TOML"):
+    with pytest.raises(UsageError, match=r"acme\.toml' is not UTF-8"):
         dialects.load(path)
 
 
 @pytest.mark.parametrize("name", ["", "no.toml", "a\x00b", "."])
 def test_a_file_that_cannot_be_read(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot be read|is not valid TOML"):
+    with pytest.raises(UsageError, match="cannot be read"):
         dialects.load(f"{tmp_path}/{name}")
 
 

@@ -8,7 +8,8 @@ user.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from promptools.agent.compaction.compaction_plan import size
@@ -29,6 +30,8 @@ from promptools.agent.policies.default_checks import check_default
 from promptools.agent.policies.exchange_failures import as_harness_error, failed_usage
 from promptools.agent.policies.paper_checks import check_paper
 from promptools.agent.run_events import CompactionEvent, RetryEvent
+from promptools.dialects import using_own
+from promptools.dialects.own_dialects import OwnDialects, read_own
 from promptools.engine import parse
 from promptools.errors import Exhausted, ModelError, PromptoolsError, clip
 from promptools.fallback import RetryPolicy, classify, read_overflow
@@ -61,6 +64,8 @@ class RequestSettings:
     clock: Callable[[], float] = lambda: 0.0
     marks: bool = False
     """Whether the marks of tools are declared too, as promptools' clients read them."""
+    dialects: OwnDialects = field(default_factory=partial(read_own, ()))
+    """The dialects that only the client knows."""
 
 
 class ReplyRequester:
@@ -228,7 +233,8 @@ class ReplyRequester:
                 return ""
             raise
         self._conversation.add_usage(reply.usage)
-        parsed = parse(reply.content, list[Any](self._tools))
+        with using_own(self._settings.dialects):
+            parsed = parse(reply.content, list[Any](self._tools))
         return (parsed.content if parsed.calls else reply.content).strip()
 
 

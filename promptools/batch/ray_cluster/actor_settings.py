@@ -61,6 +61,8 @@ class ServerActorSettings:
     base_url: str = field(repr=False)
     api_key: str = field(repr=False)
     config: Config = field(repr=False)
+    dialects: tuple[Any, ...] = field(repr=False)
+    """The tables of dialects that are not in the config."""
     provider: str | None
     detect: bool
     mode: ModeName | None
@@ -81,6 +83,7 @@ class ServerActorSettings:
             base_url=str(client.base_url),
             api_key=client.api_key,
             config=session.config,
+            dialects=session.settings.get("dialects", ()),
             provider=session.provider,
             detect=session.detect,
             **others,
@@ -114,6 +117,7 @@ class ServerActorSettings:
             base_url=self.base_url,
             api_key=self.api_key,
             config=self.config,
+            dialects=self.dialects,
             provider=self.provider,
             detect=self.detect,
             mode=self.mode,

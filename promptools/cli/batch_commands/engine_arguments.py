@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.cli.shared_arguments import read_config
 from promptools.cli.terminal_output import print_progress
+from promptools.dialects.table_file import read_table
 from promptools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +49,11 @@ def read_settings(arguments: argparse.Namespace) -> EngineSettings | None:
             raise UsageError(
                 f"--{name.replace('_', '-')} names a server, and --engine needs none; leave one of them out"
             )
-    options: dict[str, Any] = {"config": read_config(arguments.config), "mode": arguments.mode}
+    options: dict[str, Any] = {
+        "config": read_config(arguments.config),
+        "dialects": tuple(map(read_table, arguments.dialect_files)),  # an actor of Ray has other files
+        "mode": arguments.mode,
+    }
     if arguments.timeout:
         options["attempt_timeout"] = arguments.timeout
     return EngineSettings(arguments.model, read_engine_arguments(arguments.engine_args or ()), options)

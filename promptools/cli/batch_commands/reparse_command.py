@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from promptools.cli.progress_bar import show_progress
-from promptools.cli.shared_arguments import add_json, add_ray, at_least
+from promptools.cli.shared_arguments import add_dialect_files, add_json, add_ray, at_least
 from promptools.cli.terminal_output import print_json, print_styled
+from promptools.dialects.table_file import read_table
 from promptools.errors import UsageError, without_credentials
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=at_least(1, "processes"), metavar="N", help="processes (default: one for each core)"
     )
+    add_dialect_files(parser)
     add_ray(parser)
     add_json(parser)
 
@@ -82,12 +84,13 @@ def _results(arguments: argparse.Namespace, *, as_row: bool) -> Generator[Iterat
     """Yield the results in the order of the input, of processes here or on a cluster."""
     from promptools.batch.reparsing import read_replies, reparse
 
+    tables = tuple(map(read_table, arguments.dialect_files))
     if arguments.ray is None:
         workers = arguments.workers or getattr(os, "process_cpu_count", os.cpu_count)() or 1
-        yield reparse(read_replies(arguments.input), workers, as_row=as_row)
+        yield reparse(read_replies(arguments.input), workers, as_row=as_row, dialects=tables)
         return
     from promptools.batch.ray_cluster.cluster_reparsing import reparse_on_cluster
     from promptools.batch.ray_cluster.ray_session import ray_session
 
     with ray_session(arguments.ray) as ray:
-        yield reparse_on_cluster(ray, arguments.input, as_row=as_row)
+        yield reparse_on_cluster(ray, arguments.input, as_row=as_row, dialects=tables)

@@ -146,7 +146,13 @@ def _client_options(arguments: argparse.Namespace) -> dict[str, Any]:
         options = {"api_key": key}
     if arguments.verbose:
         options["on_reply"] = log_if_healed
-    return {"provider": arguments.provider, "config": arguments.config, "detect": arguments.detect, **options}
+    return {
+        "provider": arguments.provider,
+        "config": arguments.config,
+        "dialects": arguments.dialect_files,
+        "detect": arguments.detect,
+        **options,
+    }
 
 
 def default_model(client: Any) -> str:

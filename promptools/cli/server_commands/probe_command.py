@@ -12,6 +12,7 @@ from promptools.cli.shared_arguments import (
     DEFAULT_KEY_VARIABLE,
     add_api_key,
     add_base_url,
+    add_dialect_files,
     add_json,
     at_least,
     named_url,
@@ -41,6 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_base_url(parser)
     add_api_key(parser)
+    add_dialect_files(parser)
     parser.add_argument("--model", metavar="M", help="model to ask (default: the only one that the server lists)")
     parser.add_argument(
         "--checks", metavar="LIST", default=",".join(GROUPS), help=f"what to check (default: {','.join(GROUPS)})"

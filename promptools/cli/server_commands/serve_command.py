@@ -11,13 +11,13 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any, get_args
 
-from promptools import dialects
 from promptools.cli.command_log import log_if_healed, log_level, show_log
 from promptools.cli.serving import inspector_options, limit_options, record_options, report_options
 from promptools.cli.shared_arguments import (
     add_base_url,
     add_config,
     add_detect,
+    add_dialect_files,
     add_json,
     add_provider,
     at_least,
@@ -66,10 +66,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
-    parser.add_argument("--dialect", choices=dialects.names(), metavar="NAME", help="dialect of prompt mode")
-    parser.add_argument(
-        "--accept", action="append", choices=dialects.names(), metavar="NAME", help="a dialect in which calls are read"
-    )
+    parser.add_argument("--dialect", metavar="NAME", help="dialect of prompt mode")
+    parser.add_argument("--accept", action="append", metavar="NAME", help="a dialect in which calls are read")
+    add_dialect_files(parser)
     parser.add_argument("--strictness", choices=get_args(Strictness))
     parser.add_argument(
         "--hold", choices=get_args(Hold), help="all: stream nothing before the reply is known to be good"
@@ -217,6 +216,7 @@ def build_proxy(arguments: argparse.Namespace) -> Proxy:
         settings["on_reply"] = log_if_healed
     return Proxy(
         config=config,
+        dialects=arguments.dialect_files,
         api_keys=_keys(arguments),
         allowed_hosts=(*arguments.allowed_host, arguments.host),
         **limit_options.settings(arguments, config),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from promptools import dialects
-from promptools.cli.shared_arguments import add_json
+from promptools.cli.shared_arguments import add_dialect_files, add_json
 from promptools.cli.terminal_output import print_json, print_styled, print_table
 from promptools.dialects.contract import Dialect
 from promptools.dialects.rendering.sample import CONVERSATION, TOOL, sample_text, tiers
@@ -16,7 +16,8 @@ NAME = "dialects"
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("name", nargs="?", choices=dialects.names(), metavar="NAME", help="show this one")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show this one")
+    add_dialect_files(parser)
     add_json(parser)
 
 

@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import get_args
 
-from promptools import dialects
-from promptools.cli.shared_arguments import add_json, add_tools, read_text, read_tools
+from promptools.cli.shared_arguments import add_dialect_files, add_json, add_tools, read_text, read_tools
 from promptools.cli.terminal_output import print_json, print_styled, print_table
 from promptools.engine.explanation import Explanation, PartKind, describe_place, explain
 from promptools.engine.parser import ExplainingParser
@@ -29,16 +28,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("file", nargs="?", help="the reply (default: stdin)")
     add_tools(parser)
-    names = dialects.names()  # `promptools dialects` lists them: sixty are too many for a help text
-    parser.add_argument("--dialect", choices=names, metavar="NAME", help="read this dialect only")
-    parser.add_argument("--expect", choices=names, metavar="NAME", help="the dialect that the request asked for")
+    parser.add_argument("--dialect", metavar="NAME", help="read this dialect only; `promptools dialects` lists them")
+    parser.add_argument("--expect", metavar="NAME", help="the dialect that the request asked for")
     parser.add_argument(
-        "--accept",
-        action="append",
-        choices=names,
-        metavar="NAME",
-        help="a dialect to read, in addition to the expected one",
+        "--accept", action="append", metavar="NAME", help="a dialect to read, in addition to the expected one"
     )
+    add_dialect_files(parser)
     parser.add_argument("--strictness", choices=get_args(Strictness), default="balanced")
     parser.add_argument("--finish-reason", metavar="WHY", help="the server's finish reason: stop, length, ...")
     parser.add_argument("--in-reasoning", action="store_true", help="the reply starts inside a reasoning block")

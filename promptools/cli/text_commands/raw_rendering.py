@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from promptools.cli.shared_arguments import add_endpoint, given_key, server_key
 from promptools.cli.synchronous_exchange import run_exchange
 from promptools.cli.terminal_output import print_json, print_progress
+from promptools.dialects import using_own
 from promptools.errors import UsageError
 from promptools.wire.json_types import as_object, as_text
 
@@ -77,6 +78,7 @@ def _render(arguments: argparse.Namespace, body: dict[str, Any]) -> PromptPrevie
         {
             "provider": arguments.provider or options.get("provider"),
             "config": arguments.config,
+            "dialects": arguments.dialect_files,
             "detect": arguments.detect,
             "overrides": {"chat_template": template} if template else None,
         }
@@ -91,7 +93,8 @@ def _render(arguments: argparse.Namespace, body: dict[str, Any]) -> PromptPrevie
     body = {**body, "model": model, "promptools": {**options, "provider": None, "mode": "raw"}}
     url = f"{base_url.rstrip('/')}/chat/completions"
     request = ClientRequest(Request("POST", url, headers, json.dumps(body).encode()), time.monotonic())
-    return run_exchange(preview_prompt(request, replace(session.context, route=route)))
+    with using_own(session.own_dialects):
+        return run_exchange(preview_prompt(request, replace(session.context, route=route)))
 
 
 def _find_server(arguments: argparse.Namespace, session: Session, model: str) -> tuple[str, Headers]:

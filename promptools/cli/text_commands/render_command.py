@@ -29,7 +29,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     request_rendering.add(parser)
     parser.add_argument(
         "--dialect",
-        choices=dialects.names(),
         metavar="NAME",
         help="write in this dialect; `promptools dialects` lists them (default: json; of FILE, its model's)",
     )

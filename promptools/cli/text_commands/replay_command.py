@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from promptools.cli.shared_arguments import add_json
+from promptools.cli.shared_arguments import add_dialect_files, add_json
 from promptools.cli.terminal_output import print_json, print_styled
 from promptools.errors import UsageError
 from promptools.recording.replay import RecordedRow, read_rows, update
@@ -22,6 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("path", metavar="DIR|FILE", help="recordings: a file, or a directory of *.jsonl files")
     parser.add_argument("--update", action="store_true", help="update the files with what is read now")
+    add_dialect_files(parser)
     add_json(parser)
 
 

@@ -52,7 +52,7 @@ def written_markup(name: str) -> WrittenMarkup:
 
 
 @lru_cache(maxsize=128)
-def _markers(name: str, edition: int) -> WrittenMarkup:
+def _markers(name: str, edition: dialects.Edition) -> WrittenMarkup:
     del edition  # a cache key: an app may remove a dialect and add another of the same name
     dialect = dialects.get(name)
     try:

@@ -14,6 +14,7 @@ from promptools.profiles.facts import check_facts, check_family, check_kind
 from promptools.profiles.tables import Location, OneOrMore, Strings
 
 if TYPE_CHECKING:
+    from promptools.dialects.table_file import DialectTable
     from promptools.types import ModeName
 
 SYSTEM_FOLDER = Path("/etc/promptools")
@@ -154,6 +155,10 @@ class Config:
     """Marks by tool name: `dangerous`, `infer`, `aliases`, `names`, `free_text`."""
     descriptions: Descriptions = field(default_factory=Descriptions)
     proxy: ProxyOptions = field(default_factory=ProxyOptions)
+    dialect_files: tuple[str, ...] = ()
+    """Paths of the tables of dialects."""
+    dialects: tuple[DialectTable, ...] = ()
+    """The tables at these paths, which are read if the config may be used."""
     warnings: tuple[str, ...] = ()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
@@ -118,7 +118,7 @@ def reach_of(config: Config) -> ConfigReach:
     """Return what a config reaches."""
     folder = Path(config.file).parent
     entries = [entry for provider in config.providers.values() for entry in _of_provider(provider, folder)]
-    return ConfigReach((*entries, *_of_proxy(config.proxy)))
+    return ConfigReach((*entries, *_of_proxy(config.proxy), *_of_dialects(config.dialect_files, folder)))
 
 
 def require_trust(config: Config, base_url: str | None, provider: str | None) -> None:
@@ -134,7 +134,7 @@ def require_trust(config: Config, base_url: str | None, provider: str | None) ->
 
 def _concerns(config: Config, base_url: str | None, provider: str | None) -> bool:
     marks, descriptions = config.tools, config.descriptions
-    if marks or descriptions.everywhere or descriptions.by_provider or descriptions.by_model:
+    if marks or descriptions.everywhere or descriptions.by_provider or descriptions.by_model or config.dialect_files:
         return True
     if provider is not None and (provider in config.providers or kind_of(provider) is None):
         return True
@@ -211,3 +211,17 @@ def _of_proxy(options: ProxyOptions) -> Iterator[Reached]:
     for name, variable in variables.items():
         if variable:
             yield Reached(f"[proxy] {name}, key in the variable", variable, is_variable=True)
+
+
+def _of_dialects(files: Iterable[str], folder: Path) -> Iterator[Reached]:
+    """Yield the files of dialects; one that is not below the config's folder did not come with it."""
+    for file in files:
+        yield Reached("dialect in the file", file, is_remote=not _is_below(file, folder))
+
+
+def _is_below(file: str, folder: Path) -> bool:
+    """Whether a file is in a folder, or below it, once links are followed."""
+    try:
+        return Path(file).resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # a link to itself, a null character
+        return False

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from promptools.errors import suggest
+from promptools.dialects.table_file import read_table
+from promptools.errors import UsageError, suggest
 from promptools.profiles.config_files.config import (
     Config,
     KeyOptions,
@@ -96,6 +97,7 @@ class FileTable(Table):
     providers: dict[str, ProviderTable] = Field(default_factory=dict)
     tools: dict[str, MarksTable] = Field(default_factory=dict)
     proxy: ProxyTable = Field(default_factory=ProxyTable)
+    dialects: Strings = ()
 
 
 def load_config(path: Path) -> Config:
@@ -108,11 +110,25 @@ def load_config(path: Path) -> Config:
         data = path.read_bytes()
     except OSError as error:
         raise Location(str(path)).error(f"cannot be read: {error.strerror}") from None
-    return parse_config(data, path)
+    return read_dialects(parse_config(data, path))
+
+
+def read_dialects(config: Config) -> Config:
+    """Return a config with the tables of its dialects; raise `UsageError` for one that is not valid."""
+    if not config.dialect_files:
+        return config
+    from promptools.dialects.own_dialects import read_own  # few configs have any
+
+    try:
+        tables = tuple(map(read_table, config.dialect_files))
+        read_own(tables)
+    except UsageError as error:
+        raise (Location(config.file) / "dialects").error(str(error)) from None
+    return replace(config, dialects=tables)
 
 
 def parse_config(data: bytes, path: Path) -> Config:
-    """Parse what the file at `path` holds; see `load_config`."""
+    """Parse what the file at `path` holds; of its dialects only the paths. See `load_config`."""
     location = Location(str(path))
     try:
         text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # with line endings as in a text file
@@ -146,6 +162,7 @@ def _read_toml(text: str, location: Location) -> Config:
         },
         tools={name: set_fields(marks) for name, marks in file.tools.items()},
         proxy=_proxy(file.proxy, location),
+        dialect_files=tuple(str(Path(location.file).parent / Path(name).expanduser()) for name in file.dialects),
     )
 
 

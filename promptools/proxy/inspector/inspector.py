@@ -79,11 +79,11 @@ class Inspector(Extension):
         return [
             Route(PATH, self._page),
             Route(f"{PATH}/static/{{name}}", self._file),
-            Route(f"{PATH}/api/exchanges", self._list),
+            Route(f"{PATH}/api/exchanges", partial(self._list, proxy)),
             Route(f"{PATH}/api/exchanges", self._clear, methods=["DELETE"]),
             Route(f"{PATH}/api/exchanges/{{id}}", partial(self._detail, proxy)),
             Route(f"{PATH}/api/events", self._events),
-            Route(f"{PATH}/api/parse", self._parse, methods=["POST"]),
+            Route(f"{PATH}/api/parse", partial(self._parse, proxy), methods=["POST"]),
         ]
 
     async def _page(self, _: Request) -> Response:
@@ -101,14 +101,16 @@ class Inspector(Extension):
         headers = {**HEADERS, "cache-control": "no-cache"}
         return Response(path.read_bytes(), headers=headers, media_type=MEDIA_TYPES[path.suffix])
 
-    async def _list(self, _: Request) -> Response:
+    async def _list(self, proxy: Proxy, _: Request) -> Response:
         change, kept = self.store.change, self.store.exchanges()
+        with dialects.using_own(proxy.session.own_dialects):
+            names = [*dialects.names()]
         view = {
             "store": self.store.id,
             "change": change,
             "exchanges": [view_summary(exchange) for exchange in kept],
             "max_exchanges": self.store.max_exchanges,
-            "dialects": list(dialects.names()),
+            "dialects": names,
         }
         return _json(view)
 
@@ -121,7 +123,8 @@ class Inspector(Extension):
         if kept is None:
             return _json({"error": "this exchange is not kept any more"}, 404)
         origin = str(request.base_url).rstrip("/")
-        return _json(await anyio.to_thread.run_sync(view_exchange, kept, proxy, origin))
+        with dialects.using_own(proxy.session.own_dialects):  # the thread gets a copy of the context
+            return _json(await anyio.to_thread.run_sync(view_exchange, kept, proxy, origin))
 
     async def _events(self, request: Request) -> Response:
         from starlette.responses import StreamingResponse
@@ -146,14 +149,15 @@ class Inspector(Extension):
                 after = change
             await anyio.sleep(POLL_SECONDS)
 
-    async def _parse(self, request: Request) -> Response:
+    async def _parse(self, proxy: Proxy, request: Request) -> Response:
         body = b""
         async for piece in request.stream():
             body += piece
             if len(body) > MAX_BENCH_BODY:
                 return _json({"error": f"the bench parses at most {MAX_BENCH_BODY} bytes"}, 413)
         try:
-            return _json(await anyio.to_thread.run_sync(parse_for_bench, body))
+            with dialects.using_own(proxy.session.own_dialects):
+                return _json(await anyio.to_thread.run_sync(parse_for_bench, body))
         except UsageError as error:
             return _json({"error": str(error)}, 400)
 

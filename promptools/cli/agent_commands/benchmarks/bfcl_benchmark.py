@@ -143,6 +143,7 @@ def _serve(arguments: argparse.Namespace, server: str, log: BfclRunLog) -> Gener
         provider=arguments.provider,
         # keys and limits are for the clients of `promptools serve`
         config=replace(config, proxy=ProxyOptions(models=config.proxy.models)),
+        dialects=arguments.dialect_files,
         detect=arguments.detect,
         mode=arguments.mode,
         on_reply=log.record,

@@ -1,0 +1,105 @@
+"""An app's own dialects that one client, proxy or command knows: their tables, read once, and the dialects of these.
+
+A table is kept as text, so that it can be sent to the processes that read replies for others: the workers of a batch,
+and the actors and tasks of a Ray cluster.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from promptools.dialects import BUILT_IN
+from promptools.dialects.table_file import DialectTable, read_table
+from promptools.errors import UsageError, clip
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from promptools.dialects.contract import Dialect
+
+_numbers = count(1)
+
+
+GivenDialect: TypeAlias = "str | os.PathLike[str] | DialectTable | Dialect"
+"""A dialect as an app names it: the path of its table, the table, or the dialect itself."""
+
+
+class OwnDialects:
+    """Dialects that are known together. Raises UsageError for a name that another one has."""
+
+    def __init__(self, given: tuple[DialectTable | Dialect, ...]) -> None:
+        self.given = given
+        """What they were made of; it can be pickled where it is tables."""
+        self.number = next(_numbers)
+        """Another number than that of any other dialects: a cache key."""
+        self.by_name: Mapping[str, Dialect] = _index(given)
+
+
+def read_own(given: Iterable[GivenDialect] | GivenDialect) -> OwnDialects:
+    """Return an app's dialects, with the tables at the paths among them; raise UsageError for what is invalid."""
+    items: Any = (given,) if isinstance(given, (str, os.PathLike, DialectTable)) or _is_dialect(given) else given
+    if not isinstance(items, Iterable):
+        raise _not_a_dialect(items)
+    return _join(tuple(map(_read, items)))
+
+
+@lru_cache(maxsize=64)
+def together(outer: OwnDialects, own: OwnDialects) -> OwnDialects:
+    """Return the dialects of both."""
+    return _join((*own.given, *outer.given))
+
+
+def _join(given: tuple[DialectTable | Dialect, ...]) -> OwnDialects:
+    """Return dialects as one set; that of the same tables is the same, and shares what is compiled of them."""
+    distinct = tuple(item for at, item in enumerate(given) if not any(_is_same(item, one) for one in given[:at]))
+    if all(isinstance(item, DialectTable) for item in distinct):
+        return _of_tables(distinct)
+    return OwnDialects(distinct)
+
+
+@lru_cache(maxsize=64)
+def _of_tables(tables: tuple[DialectTable, ...]) -> OwnDialects:
+    return OwnDialects(tables)
+
+
+def _is_same(one: DialectTable | Dialect, other: DialectTable | Dialect) -> bool:
+    if isinstance(one, DialectTable) and isinstance(other, DialectTable):
+        return one.text == other.text  # one file may be named by several paths
+    return one is other
+
+
+def _is_dialect(item: Any) -> bool:
+    return isinstance(getattr(item, "name", None), str) and hasattr(item, "candidate")
+
+
+def _read(item: Any) -> DialectTable | Dialect:
+    if isinstance(item, (str, os.PathLike)):
+        return read_table(item)
+    if isinstance(item, DialectTable) or _is_dialect(item):
+        return item
+    raise _not_a_dialect(item)
+
+
+def _index(given: tuple[DialectTable | Dialect, ...]) -> dict[str, Dialect]:
+    if not given:
+        return {}
+    from promptools.dialects.table import parse_table  # all kinds of readers
+
+    by_name: dict[str, Dialect] = {}
+    for item in given:
+        dialect: Dialect = parse_table(item) if isinstance(item, DialectTable) else item
+        if dialect.name in BUILT_IN or dialect.name in by_name:
+            of = f" of {item.file!r}" if isinstance(item, DialectTable) else ""
+            raise UsageError(f"There is a dialect {dialect.name!r} already; give the one{of} another name.")
+        by_name[dialect.name] = dialect
+    return by_name
+
+
+def _not_a_dialect(value: Any) -> UsageError:
+    return UsageError(
+        f"dialects: {clip(repr(value))} is no dialect; give the path of its table, or the dialect itself."
+    )
