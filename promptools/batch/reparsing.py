@@ -89,7 +89,8 @@ def reparse(
 ) -> Iterator[ReparsedLine]:
     """Yield the result of each line, in order; `workers` processes read them, or this one if it is 1.
 
-    `dialects` are those of the app's own. A few chunks for each process are read ahead. Raises `PromptoolsError` if a process ends, as without memory.
+    `dialects` are those of the app's own. A few chunks for each process are read ahead. Raises `PromptoolsError` if a
+    process ends, as without memory.
     """
     rest = iter(lines)
     if workers == 1:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.rendering.example_calls import example_calls
 from promptools.errors import UsageError, clip
 from promptools.parsing.messages import MessageSplitter
 from promptools.parsing.parts import Candidate, NeedMore, Part, TriedStrategy
@@ -193,6 +194,10 @@ class Dialect(Protocol):
         """Render the system-prompt block that declares the tools and the format."""
         ...
 
+    def example_calls(self, tools: Tools) -> tuple[Call, Call]:
+        """Return the calls that the prompt shows as examples: a copy of one is no call."""
+        ...
+
     def call_id(self, call: Call, number: int) -> str:
         """Return the id by which the model knows a call; `number` calls came before it in the conversation."""
         ...
@@ -248,6 +253,10 @@ class Textual:
         """Raise UsageError: the dialect can only be read."""
         del tools, parallel, required
         raise self._read_only_error("render_tools")
+
+    def example_calls(self, tools: Tools) -> tuple[Call, Call]:
+        """Return calls of offered tools, with placeholders for strings."""
+        return example_calls(tools)
 
     def call_id(self, call: Call, number: int) -> str:
         """Return the call's own id: most formats have none."""

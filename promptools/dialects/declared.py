@@ -15,7 +15,7 @@ from promptools.dialects.contract import MarkerDeclarations, Textual, Tier
 from promptools.dialects.rendering.declaration import DEFAULT_INSTRUCTIONS, explain_tools, shown_functions
 from promptools.dialects.rendering.templates import fill_result, fill_tool
 from promptools.parsing.parts import Candidate
-from promptools.types import Result
+from promptools.types import Call, Result
 
 if TYPE_CHECKING:
     from promptools.schema import Tools
@@ -93,13 +93,18 @@ class DeclaredDialect(Textual):
             for tool, function in zip(tools, shown_functions(tools), strict=True)
         )
         return explain_tools(
-            self.render_calls,
+            self._render_examples,
             tools,
             f"{before}{listed}{after}".rstrip(),
             parallel=parallel,
             required=required,
             instructions=self._instructions,
+            examples=self.example_calls(tools),
         )
+
+    def _render_examples(self, calls: Sequence[Call]) -> str:
+        """Write the example calls of a prompt, which may be generic ones."""
+        return self.render_calls(calls)
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from promptools import dialects
-from promptools.dialects.rendering.example_calls import example_calls
 from promptools.errors import UsageError
 from promptools.modes.constrained_decoding import apply_constraint, constraint_key
 from promptools.modes.mode import PreparedRequest
@@ -59,7 +58,7 @@ class PromptMode:
         if len(request.offered):
             offered = foreign.escape_prepared(rename_tools(request.offered, renames))
             block = _declaration(dialect, offered, parallel=request.parallel_calls, required=request.choice.forced)
-            examples = example_calls(offered)
+            examples = dialect.example_calls(offered)
             if request.json_answer and not request.choice.forced:
                 block += f"\n\n{describe_answer_format(request)}"
                 body.pop("response_format", None)

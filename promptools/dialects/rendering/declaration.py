@@ -63,12 +63,13 @@ def explain_tools(
     parallel: bool,
     required: bool,
     instructions: Instructions = DEFAULT_INSTRUCTIONS,
+    examples: tuple[Call, Call] | None = None,
 ) -> str:
     """Render the system-prompt block: the declared tools, when to call them, and example calls of offered tools."""
     template = instructions.choose(parallel=parallel, required=required)
     keys = keys_of(template)
     values = {"tools": declared}
     if "call" in keys or "calls" in keys:
-        one, other = example_calls(tools)
+        one, other = examples or example_calls(tools)
         values |= {"call": render_calls([one]), "calls": render_calls([one, other])}
     return fill(template, values)

@@ -2,13 +2,14 @@
 
 Small models copy what they see: they follow an example of an offered tool, but repeat one of `tool_name` literally
 (docs/reference/real-models.md has the figures). A literal copy is no call: `call_filter` recognizes it by its
-placeholders, so a tool whose example would have none is not shown.
+placeholders, so a tool whose example would have none is not shown. Nor is one that the dialect would not write in its
+usual form, such as a tag in a format of tags.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from promptools.dialects.rendering.signature import resolve_reference
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from promptools.schema import Tools
     from promptools.types import Schema, Tool
 
+Shows: TypeAlias = Callable[[Call], bool]
+
+PLACEHOLDERS: Final = ("<{}>", "({})")
+"""The forms of a placeholder: the first is that of all dialects whose values are not between tags."""
 MAX_EXAMPLE_DEPTH = 3
 """Levels of nesting that an example shows."""
 MAX_EXAMPLE_PARAMETERS = 8
@@ -30,42 +35,55 @@ GENERIC_CALL: Final = Call("", NAME_SLOT, {"parameter": "<value>"}, '{"parameter
 """The example if no tool takes a string: neither its name nor its arguments can be parsed."""
 
 
-_drawn: WeakKeyDictionary[Tools, tuple[Call, Call]] = WeakKeyDictionary()
+_drawn: WeakKeyDictionary[Tools, dict[Shows, tuple[Call, Call]]] = WeakKeyDictionary()
 
 
-def example_calls(tools: Tools) -> tuple[Call, Call]:
+def _shows_any(call: Call) -> bool:
+    del call
+    return True
+
+
+def example_calls(tools: Tools, shows: Shows = _shows_any) -> tuple[Call, Call]:
     """Return example calls of the first and of the last tool that can be shown.
 
-    They are made once for each object `tools`: the prompt shows them, and the reader of the reply recognizes them.
+    `shows` returns whether the dialect writes a call in its usual form. They are made once for each object `tools`: the
+    prompt shows them, and the reader of the reply recognizes them.
     """
-    examples = _drawn.get(tools)
+    drawn = _drawn.setdefault(tools, {})
+    examples = drawn.get(shows)
     if examples is None:
-        first = _first_shown(tools)
-        examples = _drawn[tools] = first, first if first is GENERIC_CALL else _first_shown(reversed(tools))
+        first = _first_shown(tools, shows)
+        examples = drawn[shows] = first, first if first is GENERIC_CALL else _first_shown(reversed(tools), shows)
     return examples
 
 
-def _first_shown(tools: Iterable[Tool]) -> Call:
-    examples = (_example_of(tool, tool.parameters, enums=enums) for tool in tools for enums in (True, False))
-    return next(filter(_has_placeholder, examples), GENERIC_CALL)
+def _first_shown(tools: Iterable[Tool], shows: Shows) -> Call:
+    examples = (
+        _example_of(tool, tool.parameters, form, enums=enums)
+        for tool in tools
+        for form in PLACEHOLDERS
+        for enums in (True, False)
+    )
+    return next((call for call, is_placed in examples if is_placed and shows(call)), GENERIC_CALL)
 
 
-def _example_of(tool: Tool, root: Schema, *, enums: bool) -> Call:
-    """Return an example call; without `enums` an enum of strings gets a placeholder too."""
-    arguments = _object(root, root, 0, enums=enums)
-    return Call("", tool.name, arguments, dump(arguments))
+def _example_of(tool: Tool, root: Schema, form: str, *, enums: bool) -> tuple[Call, bool]:
+    """Return an example call, and whether it has a placeholder; without `enums` an enum of strings gets one too."""
+    arguments = _object(root, root, 0, form, enums=enums)
+    is_placed = any(_is_placeholder(value, form) for value in arguments.values())
+    return Call("", tool.name, arguments, dump(arguments)), is_placed
 
 
-def _object(schema: Schema, root: Schema, depth: int, *, enums: bool) -> dict[str, Any]:
+def _object(schema: Schema, root: Schema, depth: int, form: str, *, enums: bool) -> dict[str, Any]:
     """Return example arguments for the required parameters only: optional ones would be copied."""
     properties, required = schema.get("properties"), schema.get("required")
     if not is_object(properties) or not is_array(required):
         return {}
     names = [name for name in required if name in properties][:MAX_EXAMPLE_PARAMETERS]
-    return {name: _value(properties[name], root, name, depth + 1, enums=enums) for name in names}
+    return {name: _value(properties[name], root, form.format(name), depth + 1, form, enums=enums) for name in names}
 
 
-def _value(schema: Any, root: Schema, name: str, depth: int, *, enums: bool) -> Any:
+def _value(schema: Any, root: Schema, placeholder: str, depth: int, form: str, *, enums: bool) -> Any:
     node = resolve_reference(schema, root)
     if "const" in node:
         return node["const"]
@@ -76,22 +94,21 @@ def _value(schema: Any, root: Schema, name: str, depth: int, *, enums: bool) -> 
     if is_array(kind):
         kind = kind[0] if kind else None
     if kind == "object":
-        return _object(node, root, depth, enums=enums) if depth < MAX_EXAMPLE_DEPTH else {}
+        return _object(node, root, depth, form, enums=enums) if depth < MAX_EXAMPLE_DEPTH else {}
     if kind == "array":
-        return [_value(node.get("items"), root, name, depth + 1, enums=enums)] if depth < MAX_EXAMPLE_DEPTH else []
-    return _EXAMPLE_VALUES.get(kind, f"<{name}>") if isinstance(kind, str) else f"<{name}>"
+        if depth >= MAX_EXAMPLE_DEPTH:
+            return []
+        return [_value(node.get("items"), root, placeholder, depth + 1, form, enums=enums)]
+    return _EXAMPLE_VALUES.get(kind, placeholder) if isinstance(kind, str) else placeholder
 
 
 _EXAMPLE_VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "null": None}
 
 
-def _has_placeholder(call: Call) -> bool:
-    return any(map(_is_placeholder, call.arguments.values()))
-
-
-def _is_placeholder(value: Any) -> bool:
+def _is_placeholder(value: Any, form: str) -> bool:
+    """Return whether a value is a placeholder, or holds one."""
     if is_object(value):
-        return any(map(_is_placeholder, value.values()))
+        return any(_is_placeholder(member, form) for member in value.values())
     if is_array(value):
-        return any(map(_is_placeholder, value))
-    return isinstance(value, str) and value[:1] == "<" and value[-1:] == ">"
+        return any(_is_placeholder(member, form) for member in value)
+    return isinstance(value, str) and value[:1] == form[0] and value[-1:] == form[-1]

@@ -68,8 +68,8 @@ def render_parameters(
     has_type: bool = False,
     keeps_space: bool = True,
     may_hold_tags: bool = False,
-) -> str:
-    """Write the parameters of a call, each by `parameter`, or as one JSON object if one of them cannot be bare text.
+) -> str | None:
+    """Write the parameters of a call, each by `parameter`; None if one of them cannot be bare text.
 
     `parameter` takes the name, the text, and whether it is a string; the rest is as in `bare_text`. The schema is not
     at hand, so a value whose text could be read as another is not written as bare text, unless `has_type` tags give its
@@ -79,7 +79,7 @@ def render_parameters(
     for key, value in call.arguments.items():
         text = bare_text(key, value, has_type=has_type, keeps_space=keeps_space, may_hold_tags=may_hold_tags)
         if text is None:
-            return f"{call.arguments_json}\n" if keeps_space else call.arguments_json
+            return None
         lines.append(parameter(key, text, isinstance(value, str)))
     return "".join(lines)
 

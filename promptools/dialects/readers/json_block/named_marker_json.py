@@ -89,6 +89,10 @@ class NamedMarkerJson(DeclaredDialect):
         written = (fill(self._call, self._values(call)) for call in calls)
         return fill(self._wrapper, {"calls": self._separator.join(written)})
 
+    def _render_examples(self, calls: Sequence[Call]) -> str:
+        """Write the example calls of a prompt, with ids."""
+        return self.render_calls([replace(call, id=f"call{number:05}") for number, call in enumerate(calls, 1)])
+
     def _values(self, call: Call) -> dict[str, str]:
         arguments = dump(call.arguments) if self._one_line else call.arguments_json
         return {"id": _word_characters(call.id), "name": call.name, "arguments": arguments}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
@@ -21,12 +21,15 @@ from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.key_value.pair_reader import PairReader
 from promptools.dialects.readers.key_value.pair_tags import PairTags, TagPair, json_opening_pattern, with_suffix
-from promptools.dialects.rendering.example_calls import NAME_SLOT
+from promptools.dialects.rendering.example_calls import GENERIC_CALL, NAME_SLOT, example_calls
 from promptools.dialects.rendering.markup_text import PLAIN_NAME, escaped_json, value_text
 from promptools.dialects.rendering.templates import Instructions, fill
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.schema.documents.type_names import type_name
 from promptools.types import Call
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
 
 _CALL = re.compile(
     r"(?s:(?P<opener>[^{}]+)\{name\}(?P<separator>[^{}\s]*)(?P<gap>\s*)\{arguments\}\s*(?P<closer>[^{}]+))"
@@ -94,7 +97,7 @@ class PairDialect(DeclaredDialect):
         common.setdefault("closers", (*around[1:], tags.call.closer, *around[:1], tags.call.opener))
         super().__init__(name, **common)
         if not self._instructions.format:
-            self._instructions = self._instructions._replace(format=self._example())
+            self._instructions = self._instructions._replace(format="{call}")
         opener, outer = re.escape(tags.call.opener), re.escape(tags.wrapper.opener)
         tagged = rf"(?:{_before_suffix(outer)}|{_before_suffix(opener)})({re.escape(suffix)}{_SUFFIX_END})"
         self._suffixed = re.compile(tagged if suffix else "(?!)")
@@ -120,12 +123,22 @@ class PairDialect(DeclaredDialect):
         return fill(self._wrapper or "{calls}", {"calls": listed})
 
     def _render_call(self, name: str, arguments: dict[str, Any]) -> str:
-        opener, closer = self._tags.call
-        pairs = [self._render_argument(key, value) for key, value in arguments.items()]
-        if None in pairs or not PLAIN_NAME.match(name):
+        pairs = self._render_arguments(arguments)
+        if pairs is None or not PLAIN_NAME.match(name):
+            opener, closer = self._tags.call
             return f'{opener}\n{{"name": {escaped_json(name)}, "arguments": {escaped_json(arguments)}}}\n{closer}'
+        return self._filled(name, pairs)
+
+    def _filled(self, name: str, pairs: Sequence[str]) -> str:
+        """Return a call in the format."""
+        opener, closer = self._tags.call
         inner = "".join(f"{self._gap}{pair}" for pair in pairs)
         return f"{opener}{name}{self._tags.separator}{inner}{self._gap if inner else ''}{closer}"
+
+    def _render_arguments(self, arguments: dict[str, Any]) -> list[str] | None:
+        """Return the arguments in the format; None if one of them would not be read back."""
+        pairs = [self._render_argument(key, value) for key, value in arguments.items()]
+        return None if None in pairs else [pair for pair in pairs if pair is not None]
 
     def _render_argument(self, key: str, value: Any) -> str | None:
         """Return one argument in the format; None if it would not be read back."""
@@ -134,10 +147,21 @@ class PairDialect(DeclaredDialect):
             return None
         return fill(self._argument, {"key": key, "type": type_name(value), "value": text})
 
-    def _example(self) -> str:
-        """Return an example of the format; a copy of it is no call, since it has no name."""
-        call = self._render_call("name", {"parameter": "its value"}).replace("name", NAME_SLOT, 1)
-        return self._wrapped(call)
+    def example_calls(self, tools: Tools) -> tuple[Call, Call]:
+        """Return calls of offered tools, with placeholders that are no tags."""
+        return example_calls(tools, self._shows)
+
+    def _shows(self, call: Call) -> bool:
+        """Whether a call is written in the format, and not as JSON, without a tag in its values."""
+        has_tag, is_plain = "<" in call.arguments_json, PLAIN_NAME.match(call.name) is not None
+        return is_plain and not has_tag and self._render_arguments(call.arguments) is not None
+
+    def _render_examples(self, calls: Sequence[Call]) -> str:
+        """Write the example calls of a prompt; a copy of a generic one is no call, since it has no name."""
+        if calls[0] is not GENERIC_CALL:
+            return self.render_calls(calls)
+        values = {"key": "parameter", "type": "string", "value": "its value"}
+        return self._wrapped("\n".join([self._filled(NAME_SLOT, [fill(self._argument, values)])] * len(calls)))
 
     # --- heads -------------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,6 @@ from promptools.dialects.rendering.templates import Instructions
 from promptools.parsing.parts import Candidate
 from promptools.types import Call
 
-EXAMPLE = 'function_name(parameter="value", other=2)'
 PYTHON_TEXTS: CommonKeys = {
     "tool": "{function}",
     "tools": ("[", ",\n", "]"),
@@ -44,13 +43,14 @@ def fence_layout(run: str) -> CallLayout:
     return CallLayout(closers=(run,), one_per_line=True, statements=True)
 
 
-def _with_texts(common: CommonKeys, before: str, after: str) -> CommonKeys:
-    """Return the keys with the kind's texts for those that are missing; calls are between `before` and `after`."""
-    between = f"write the call between these tags, and nothing after them:\n\n{before}{EXAMPLE}{after}"
-    instructions = {
-        "format": f"You can call functions. To do so, {between}\n\n{{how_many}}",
-        **common.get("instructions", {}),
-    }
+def _with_texts(common: CommonKeys, separator: str) -> CommonKeys:
+    """Return the keys with the kind's texts for those that are missing; `separator` is between two calls."""
+    several = (
+        "Write one call a line to call several."
+        if separator == "\n"
+        else "Several calls are written like this:\n\n{calls}"
+    )
+    instructions = {"parallel": several, **common.get("instructions", {})}
     return {**PYTHON_TEXTS, **common, "instructions": instructions}
 
 
@@ -65,7 +65,8 @@ Name each argument, and write its value as a literal of Python. {when}
 The functions are:
 
 {tools}""",
-        parallel="Write one call a line to call several.",
+        format="You can call functions. To do so, write a call like this, and nothing after it:"
+        "\n\n{call}\n\n{how_many}",
         single="Call one function at a time.",
         required="You must call a function in this turn.",
         optional="If no function is needed, answer in plain text.",
@@ -91,7 +92,7 @@ The functions are:
         closing = tuple(dict.fromkeys(filter(None, (*openers.values(), *also))))
         opener, closer = next(iter(openers.items()))
         self._before, self._after = f"{opener}{spaces[0]}", f"{spaces[1]}{closer}"
-        keys: CommonKeys = {"closers": closing, **_with_texts(common, self._before, self._after)}
+        keys: CommonKeys = {"closers": closing, **_with_texts(common, separator)}
         super().__init__(name, **keys)
         self._separator = separator
         self._fenced = opener.startswith(FENCE)

@@ -10,8 +10,8 @@ The tags, the heads, the layout around values, the markers that may occur alone 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, TypeAlias, Unpack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Unpack
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.streaming.member_streamer import Trim
@@ -32,22 +32,28 @@ from promptools.dialects.readers.tag_formats.tag_templates import (
 )
 from promptools.dialects.readers.tags.tag_names import SHARED_NAMES, TagKind, TagNames
 from promptools.dialects.rendering.declaration import DEFAULT_INSTRUCTIONS
-from promptools.dialects.rendering.example_calls import NAME_SLOT
+from promptools.dialects.rendering.example_calls import GENERIC_CALL, NAME_SLOT, example_calls
 from promptools.dialects.rendering.markup_text import PARAMETER_SLOT, render_parameters, wrap_cdata
 from promptools.dialects.rendering.templates import Instructions, fill
 from promptools.parsing.parts import Candidate
 from promptools.types import Call
 
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
 Bare: TypeAlias = Literal["never", "anywhere", "line"]
 """Where calls count without their wrapper: nowhere, anywhere, or at the beginning of a line."""
 
-TAGS_WORDING = Instructions(
+TAGS_WORDING: Final = Instructions(
     text="",
     parallel="Several calls follow one another.",
     single="Make one call at a time.",
     required="Call a tool in this turn.",
     optional="If no tool is needed, answer in plain text.",
 )
+"""The wording around a text of the table's own."""
+_VALUES: Final = "Values go between the tags as they are, objects and lists as JSON."
+_VALUES_IN_CDATA: Final = f"{_VALUES} A text with markup or line breaks in it is a CDATA section."
 
 
 class TagDialect(DeclaredDialect):
@@ -98,9 +104,10 @@ class TagDialect(DeclaredDialect):
         )
         self._call_template, self._parameter_template = _first(call, prefixes), _first(parameter, prefixes)
         self._wrapper_template = _first(wrapper, prefixes)
+        self._keeps_space = not (cdata or self.grammar.trim == "strip")
         common.setdefault("closers", tuple(_closers(templates)))
         super().__init__(name, **common)
-        self._instructions = self._complete(self._instructions)
+        self._instructions = self._complete(common.get("instructions", {}))
         where = bare or ("anywhere" if around is None or self.grammar.names is not SHARED_NAMES else "never")
         self.heads = (*self._wrapper_heads(templates), *self._bare_heads(templates, where))
 
@@ -111,22 +118,29 @@ class TagDialect(DeclaredDialect):
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format, with a JSON body where a value could be misread between tags."""
-        written = list(map(self._render_call, calls))
+        return self._wrapped([*map(self._render_call, calls)])
+
+    def _wrapped(self, written: Sequence[str]) -> str:
         if "{call}" in self._wrapper_template:
             return "\n".join(self._wrapper_template.replace("{call}", text) for text in written)
         listed = "\n".join(written)
         return self._wrapper_template.replace("{calls}", listed) if self._wrapper_template else listed
 
     def _render_call(self, call: Call) -> str:
-        grammar = self.grammar
-        parameters = render_parameters(
+        parameters = self._render_parameters(call)
+        if parameters is None:
+            parameters = f"{call.arguments_json}\n" if self._keeps_space else call.arguments_json
+        return fill(self._call_template, {"name": call.name, "parameters": parameters})
+
+    def _render_parameters(self, call: Call) -> str | None:
+        """Return the parameters in their tags; None if a value could be misread there."""
+        return render_parameters(
             call,
             self._render_parameter,
             has_type="{string}" in self._parameter_template,
-            keeps_space=not (grammar.cdata or grammar.trim == "strip"),
-            may_hold_tags=grammar.cdata,
+            keeps_space=self._keeps_space,
+            may_hold_tags=self.grammar.cdata,
         )
-        return fill(self._call_template, {"name": call.name, "parameters": parameters})
 
     def _render_parameter(self, key: str, text: str, string: bool) -> str:
         if self.grammar.cdata:
@@ -135,17 +149,32 @@ class TagDialect(DeclaredDialect):
             text = f"\n{text}\n"  # a line break at the beginning would be read as layout
         return fill(self._parameter_template, {"key": key, "value": text, "string": "true" if string else "false"})
 
-    def _complete(self, instructions: Instructions) -> Instructions:
-        """Return the instructions with the example of the format, if they have a text of their own."""
-        if not instructions.text:
-            return DEFAULT_INSTRUCTIONS
-        return instructions if instructions.format else instructions._replace(format=self._example())
+    def _complete(self, given: Mapping[str, str]) -> Instructions:
+        """Return the table's instructions, with the kind's own for what they lack."""
+        if given.get("text"):
+            return TAGS_WORDING._replace(**{"format": self._wrapped([self._generic_call()]), **given})
+        values = _VALUES_IN_CDATA if self.grammar.cdata else _VALUES
+        text = DEFAULT_INSTRUCTIONS.text.replace("Leave out", f"{values} Leave out")
+        return DEFAULT_INSTRUCTIONS._replace(**{**given, "text": text})
 
-    def _example(self) -> str:
+    def example_calls(self, tools: Tools) -> tuple[Call, Call]:
+        """Return calls of offered tools, with placeholders that are no tags."""
+        return example_calls(tools, self._shows)
+
+    def _shows(self, call: Call) -> bool:
+        """Whether all arguments of a call are written as bare text."""
+        return "<" not in call.arguments_json and self._render_parameters(call) is not None
+
+    def _render_examples(self, calls: Sequence[Call]) -> str:
+        """Write the example calls of a prompt, which may be generic ones."""
+        return self._wrapped(
+            [self._generic_call() if call is GENERIC_CALL else self._render_call(call) for call in calls]
+        )
+
+    def _generic_call(self) -> str:
         """Return the format with placeholders: a copy of it is no call."""
         values = {"key": PARAMETER_SLOT, "value": "its value", "string": "true or false"}
-        call = fill(self._call_template, {"name": NAME_SLOT, "parameters": fill(self._parameter_template, values)})
-        return fill(self._wrapper_template or "{call}", {"call": call, "calls": call})
+        return fill(self._call_template, {"name": NAME_SLOT, "parameters": fill(self._parameter_template, values)})
 
     # --- heads -------------------------------------------------------------------------------------------------------
 
