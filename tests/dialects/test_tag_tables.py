@@ -125,9 +125,20 @@ def test_calls_follow_one_another(acme: Dialect) -> None:
     assert (reply.content, reply.malformed) == ("", ())
 
 
-def test_the_prompt_shows_the_format(acme: Dialect) -> None:
-    shown = acme.render_tools(Tools(TOOLS))
-    assert '"name": "write"' in shown
+SHOWN = {
+    "attributes": '<acme:calls>\n<acme:do tool="write"><acme:arg k="path">(path)</acme:arg></acme:do>\n</acme:calls>',
+    "elements": "<run>\n<what>write</what>\n<path>(path)</path>\n</run>",
+    "equals": "<|acme|><use=write>\n<with=path>\n(path)\n</with>\n</use><|/acme|>",
+    "angles": "<<call>>write<<k>>path<<v>>(path)<</v>><</call>>",
+    "brackets": "[calls]\n[call]write[args]\n[k]path[/k] [t]string[/t] [v](path)[/v]\n[/call]\n[/calls]",
+}
+"""The call that the prompt shows, as each format writes it."""
+
+
+def test_the_prompt_shows_the_format(acme: Dialect, form: str) -> None:
+    told = acme.render_tools(Tools(TOOLS))
+    assert '"name": "write"' in told
+    assert SHOWN[form] in told
     assert acme.render_results([Result("1", "add", "3")]) == "<tool_response>\n3\n</tool_response>"
 
 

@@ -92,10 +92,11 @@ The functions are:
         closing = tuple(dict.fromkeys(filter(None, (*openers.values(), *also))))
         opener, closer = next(iter(openers.items()))
         self._before, self._after = f"{opener}{spaces[0]}", f"{spaces[1]}{closer}"
-        keys: CommonKeys = {"closers": closing, **_with_texts(common, separator)}
+        self._fenced = opener.startswith(FENCE)
+        alone = () if self._fenced else closing  # the end of a fence is also the beginning of one
+        keys: CommonKeys = {"closers": alone, **_with_texts(common, separator)}
         super().__init__(name, **keys)
         self._separator = separator
-        self._fenced = opener.startswith(FENCE)
         self._fence_label = fence_label
         heads = self._make_heads(openers, json=json, at_line_start=at_line_start, statements=statements)
         self.heads = (*heads, *([list_head(tier="B", on_request=True)] if bare_list else []))
