@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from promptools.dialects.own_dialects import GivenDialect, OwnDialects
     from promptools.dialects.readers.json_block.block_markers import Closers
     from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+    from promptools.dialects.table_file import read_table
     from promptools.jsontext.value import dump
     from promptools.parsing.parts import NEED_MORE, NeedMore
 
@@ -204,7 +205,7 @@ def using_own(own: OwnDialects) -> Generator[None]:
         _own.reset(token)
 
 
-_FOR_CLASSES = {
+_ON_FIRST_USE = {
     "Closers": "promptools.dialects.readers.json_block.block_markers",
     "Head": "promptools.dialects.contract",
     "JsonBlockReader": "promptools.dialects.readers.json_block.block_reader",
@@ -212,14 +213,15 @@ _FOR_CLASSES = {
     "NeedMore": "promptools.parsing.parts",
     "Textual": "promptools.dialects.contract",
     "dump": "promptools.jsontext.value",
+    "read_table": "promptools.dialects.table_file",
 }
-"""What a dialect's class is made of, by the module that defines it."""
+"""What a dialect's class is made of, and what reads the file of a table, by the module that defines it."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import what only the class of an app's own dialect needs on first use."""
-    if name in _FOR_CLASSES:
-        return getattr(import_module(_FOR_CLASSES[name]), name)
+    """Import what only few apps need on first use."""
+    if name in _ON_FIRST_USE:
+        return getattr(import_module(_ON_FIRST_USE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -236,6 +238,7 @@ __all__ = [
     "get",
     "load",
     "names",
+    "read_table",
     "register",
     "unknown",
     "unregister",
