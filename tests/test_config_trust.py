@@ -121,6 +121,7 @@ ATTACKS = {
     "a tab": toml("http://127.0.0.1\t.evil.example/v1"),
     "a container's host": toml("http://host.docker.internal:9/v1"),
     "a private network": toml("http://192.168.0.9/v1"),
+    "a dialect in another folder": 'dialects = ["../home/acme.toml"]\n' + LOCAL,
 }
 
 
@@ -132,7 +133,8 @@ def plant(attack):
 
 
 def provider_of(attack):
-    return {"named as a kind": "vllm", "a URL in the body": "good"}.get(attack, "evil")
+    names = {"named as a kind": "vllm", "a URL in the body": "good", "a dialect in another folder": "good"}
+    return names.get(attack, "evil")
 
 
 async def made_async(make):
@@ -283,6 +285,49 @@ def test_marks_of_tools_are_never_left_out_silently():
     Path("promptools.toml").write_text('[proxy]\nredis_url = "redis://evil.example"\n[tools.rm]\ndangerous = true\n')
     with pytest.raises(UntrustedConfig):
         OpenAI()
+
+
+ACME = 'name = "acme"\n[openers]\n"<|acme|>" = "<|/acme|>"\n'
+
+
+def test_a_dialect_beside_the_file_is_used():
+    Path("promptools.toml").write_text('dialects = ["formats/acme.toml"]\n' + LOCAL)
+    Path("formats").mkdir()
+    Path("formats/acme.toml").write_text(ACME)
+    with OpenAI(dialect="acme") as client:
+        assert client.promptools.config.standing == "local"
+
+
+def test_a_dialect_elsewhere_is_not_opened_before_it_is_trusted(tmp_path, capsys):
+    """A link in the repository leads out of it as a path does; a pipe shows whether it was opened."""
+    os.mkfifo(tmp_path / "home" / "pipe")
+    Path("acme.toml").symlink_to(tmp_path / "home" / "pipe")
+    for file in ("acme.toml", "../home/pipe", str(tmp_path / "home" / "pipe"), "a\\u0000b"):
+        Path("promptools.toml").write_text(f'dialects = ["{file}"]\n' + LOCAL)
+        with pytest.raises(UntrustedConfig, match="dialect in the file: "):
+            OpenAI()
+    Path("acme.toml").unlink()
+    Path("acme.toml").symlink_to(tmp_path / "home" / "acme.toml")
+    (tmp_path / "home" / "acme.toml").write_text(ACME)
+    Path("promptools.toml").write_text('dialects = ["acme.toml"]\n' + LOCAL)
+    assert main(["config", "trust"]) == 0
+    assert f"  outside of its folder: dialect in the file: {tmp_path}/repo/acme.toml\n" in capsys.readouterr().err
+    with OpenAI(dialect="acme") as client:
+        assert client.promptools.config.standing == "trusted"
+
+
+def test_a_file_that_is_not_trusted_is_shown_without_its_dialects(capsys):
+    more = '[providers.evil.profile]\ndialect = "acme"\n'
+    Path("promptools.toml").write_text('dialects = ["acme.toml"]\n' + ATTACKS["a server"] + more)
+    assert main(["providers", "evil", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["profile"]["dialect"] == "acme"
+
+
+def test_dialects_are_never_left_out_silently():
+    Path("acme.toml").write_text(ACME)
+    Path("promptools.toml").write_text('dialects = ["acme.toml"]\n' + ATTACKS["a server"])
+    with pytest.raises(UntrustedConfig):
+        OpenAI(base_url="http://mine.example/v1", api_key="sk-mine")
 
 
 OPENINGS = ('cors_origins = ["https://evil.example"]', 'allowed_hosts = ["evil.example"]', 'redis_url = "redis://evil"')

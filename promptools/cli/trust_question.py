@@ -31,12 +31,13 @@ def ask_trust(error: UntrustedConfig) -> bool:
 
 
 def print_reach(reach: ConfigReach) -> None:
-    """Print a line to stderr for each thing that a config reaches; what is beyond this machine comes first."""
-    for entry in sorted(reach.entries, key=lambda entry: not entry.is_remote):
+    """Print a line to stderr for each thing that a config reaches; what the question is about comes first."""
+    for entry in sorted(reach.entries, key=lambda entry: not (entry.is_remote or entry.is_outside)):
+        where = "beyond this machine: " if entry.is_remote else "outside of its folder: " if entry.is_outside else ""
         is_set = ""
         if entry.is_variable:
             is_set = " (set)" if os.environ.get(entry.value) else " (not set)"
-        _print_shown(f"{'  beyond this machine: ' if entry.is_remote else '  '}{entry}{is_set}")
+        _print_shown(f"  {where}{entry}{is_set}")
 
 
 def _print_shown(text: str) -> None:

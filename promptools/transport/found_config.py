@@ -65,7 +65,7 @@ def read_found(found: ConfigFile) -> Config:
     reach = reach_of(config)
     if is_trusted(found.path, reach):
         return read_dialects(replace(config, standing="trusted"))
-    if reach.remote or _is_planted(found.path.parent, owner):
+    if reach.asked_about or _is_planted(found.path.parent, owner):
         return replace(config, standing="untrusted")
     return read_dialects(replace(config, standing="local"))
 

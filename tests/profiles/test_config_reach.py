@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from promptools.profiles import load_config, reach_of
+from promptools.profiles import parse_config, reach_of
 from promptools.profiles.config_files.config_reach import is_loopback_host, is_loopback_url
 
 LOCAL = (
@@ -57,7 +57,7 @@ def reach(tmp_path):
     def reach(text, name="promptools.toml"):
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
-        return reach_of(load_config(path))
+        return reach_of(parse_config(path.read_bytes(), path))
 
     return reach
 
@@ -96,6 +96,7 @@ CHANGES = {  # what is asked about again
     "a file of keys": ("requests_per_minute = 3", 'key_file = "/etc/hostname"'),
     "keys": ("requests_per_minute = 3", 'api_key_env = "HOME"'),
     "a named key": ("requests_per_minute = 3", 'keys.x.env = "HOME"'),
+    "a dialect": ('default_provider = "gpu"', 'default_provider = "gpu"\ndialects = ["acme.toml"]'),
     "providers by request": ("requests_per_minute = 3", "allow_provider = true"),
 }
 EDITS = {  # what is not
@@ -129,7 +130,7 @@ def test_what_is_beyond_this_machine_is_known(reach):
         "provider 'gpu', key in the variable: GPU_KEY",
         "provider 'laptop', server: http://127.0.0.1:11434/v1",
     ]
-    assert [entry.value for entry in reach(BASE).remote] == ["http://gpu.example:8000/v1"]
+    assert [entry.value for entry in reach(BASE).asked_about] == ["http://gpu.example:8000/v1"]
 
 
 REMOTE_PARTS = (
@@ -158,12 +159,12 @@ LOCAL_PARTS = (
 
 @pytest.mark.parametrize("text", REMOTE_PARTS)
 def test_parts_that_lead_elsewhere(reach, text):
-    assert reach(text).remote
+    assert reach(text).asked_about
 
 
 @pytest.mark.parametrize("text", LOCAL_PARTS)
 def test_parts_that_stay_here(reach, text):
-    assert not reach(text).remote
+    assert not reach(text).asked_about
 
 
 def test_what_is_shown_obeys_no_terminal_and_hides_no_letter(reach):
@@ -178,5 +179,5 @@ def test_what_is_shown_obeys_no_terminal_and_hides_no_letter(reach):
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "http://" + "a" * 1_000_000, ":" * 1_000_000, "/" * 1_000_000])
 def test_a_long_text_costs_little(reach, text):
     started = time.process_time()
-    assert reach(f'[providers.vllm]\nbase_url = "{text}"\ndefaults = {{ x = "{text}" }}').remote
+    assert reach(f'[providers.vllm]\nbase_url = "{text}"\ndefaults = {{ x = "{text}" }}').asked_about
     assert time.process_time() - started < 60

@@ -1,8 +1,8 @@
 """What a config reaches: where it sends prompts and keys, what it reads, and whom it lets in.
 
 A config that was only found, in the folder of a repository that somebody cloned, say, is used without a question if it
-reaches nothing beyond this machine. `ConfigReach.digest` is what the user's trust is kept with: it changes with an
-address or a key variable, and not with a model.
+reaches nothing beyond this machine, and no dialect outside of its folder. `ConfigReach.digest` is what the user's trust
+is kept with: it changes with an address or a key variable, and not with a model.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Reached:
     value: str
     is_remote: bool = False
     """Whether it is beyond this machine, or lets somebody in who is."""
+    is_outside: bool = False
+    """Whether it is a file that did not come with the config: it is not in the config's folder, nor below it."""
     is_variable: bool = False
     """Whether the value is the name of an environment variable with a key."""
 
@@ -60,9 +62,9 @@ class ConfigReach:
     entries: tuple[Reached, ...]
 
     @property
-    def remote(self) -> tuple[Reached, ...]:
-        """What is beyond this machine."""
-        return tuple(entry for entry in self.entries if entry.is_remote)
+    def asked_about(self) -> tuple[Reached, ...]:
+        """What a config that was found may not reach without the user's trust."""
+        return tuple(entry for entry in self.entries if entry.is_remote or entry.is_outside)
 
     @property
     def digest(self) -> str:
@@ -75,9 +77,9 @@ class UntrustedConfig(UsageError):
     """A config was found that reaches beyond this machine, and nobody has said that it may be used."""
 
     def __init__(self, config: Config, reach: ConfigReach) -> None:
-        remote = reach.remote
-        shown = [str(entry) for entry in remote[:SHOWN_ADDRESSES]]
-        more = [f"{len(remote) - SHOWN_ADDRESSES} more"] if len(remote) > SHOWN_ADDRESSES else []
+        reasons = reach.asked_about
+        shown = [str(entry) for entry in reasons[:SHOWN_ADDRESSES]]
+        more = [f"{len(reasons) - SHOWN_ADDRESSES} more"] if len(reasons) > SHOWN_ADDRESSES else []
         named = "; ".join([*shown, *more]) or "another user put it there"
         file = shown_text(config.file)
         super().__init__(
@@ -214,9 +216,9 @@ def _of_proxy(options: ProxyOptions) -> Iterator[Reached]:
 
 
 def _of_dialects(files: Iterable[str], folder: Path) -> Iterator[Reached]:
-    """Yield the files of dialects; one that is not below the config's folder did not come with it."""
+    """Yield the files of dialects."""
     for file in files:
-        yield Reached("dialect in the file", file, is_remote=not _is_below(file, folder))
+        yield Reached("dialect in the file", file, is_outside=not _is_below(file, folder))
 
 
 def _is_below(file: str, folder: Path) -> bool:
