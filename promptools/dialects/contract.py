@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
-from promptools.dialects.rendering.example_calls import example_calls
 from promptools.errors import UsageError, clip
 from promptools.parsing.messages import MessageSplitter
 from promptools.parsing.parts import Candidate, NeedMore, Part, TriedStrategy
@@ -256,6 +255,8 @@ class Textual:
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
         """Return calls of offered tools, with placeholders for strings."""
+        from promptools.dialects.rendering.example_calls import example_calls  # for prompts alone
+
         return example_calls(tools)
 
     def call_id(self, call: Call, number: int) -> str:

@@ -375,8 +375,8 @@ def test_a_dialect_that_is_none_is_told_with_its_place(config, overrides, where)
     with pytest.raises(UsageError) as caught:
         resolve("small", config=config, overrides=overrides)
     assert str(caught.value) == (
-        f"{where}: there is no dialect 'yaml'; `promptools dialects` lists those there are, and one of your own has to"
-        " be registered first"
+        f"{where}: there is no dialect 'yaml'; `promptools dialects` lists those there are; one of your own is named in"
+        " the config's `dialects`, or registered first"
     )
 
 
