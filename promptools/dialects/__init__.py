@@ -184,7 +184,7 @@ def unregister(name: str) -> None:
 def using(*given: GivenDialect) -> Generator[None]:
     """Know these dialects too, inside the block only: paths of tables, tables that were read, or dialects.
 
-    They are searched for before all others, and one that the process knows by the same name is not known here. Threads
+    They are searched for before all others, and one that is known outside by the same name is not known here. Threads
     and processes that are started inside do not know them. Raises UsageError as `load` does.
     """
     with using_own(import_module(f"{__name__}.own_dialects").read_own(given)):

@@ -41,16 +41,19 @@ class OwnDialects:
 
 def read_own(given: Iterable[GivenDialect] | GivenDialect) -> OwnDialects:
     """Return an app's dialects, with the tables at the paths among them; raise UsageError for what is invalid."""
-    items: Any = (given,) if isinstance(given, (str, os.PathLike, DialectTable)) or _is_dialect(given) else given
-    if not isinstance(items, Iterable):
-        raise _not_a_dialect(items)
+    if isinstance(given, (str, os.PathLike, DialectTable)) or _is_dialect(given):
+        return _join((_read(given),))
+    if not isinstance(given, Iterable):
+        raise _not_a_dialect(given)
+    items: Iterable[Any] = given
     return _join(tuple(map(_read, items)))
 
 
 @lru_cache(maxsize=64)
 def together(outer: OwnDialects, own: OwnDialects) -> OwnDialects:
-    """Return the dialects of both."""
-    return _join((*own.given, *outer.given))
+    """Return the dialects of both; of two with one name `own` has the one that counts."""
+    others = zip(outer.given, outer.by_name, strict=True)
+    return _join((*own.given, *(item for item, name in others if name not in own.by_name)))
 
 
 def _join(given: tuple[DialectTable | Dialect, ...]) -> OwnDialects:
@@ -77,11 +80,17 @@ def _is_dialect(item: Any) -> bool:
 
 
 def _read(item: Any) -> DialectTable | Dialect:
-    if isinstance(item, (str, os.PathLike)):
+    if isinstance(item, str):
         return read_table(item)
-    if isinstance(item, DialectTable) or _is_dialect(item):
+    if isinstance(item, os.PathLike):
+        path: os.PathLike[str] = item
+        return read_table(path)
+    if isinstance(item, DialectTable):
         return item
-    raise _not_a_dialect(item)
+    if not _is_dialect(item):
+        raise _not_a_dialect(item)
+    dialect: Dialect = item
+    return dialect
 
 
 def _index(given: tuple[DialectTable | Dialect, ...]) -> dict[str, Dialect]:

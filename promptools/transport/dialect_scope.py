@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from promptools.dialects.own_dialects import OwnDialects
+    from promptools.types import Reply
 
 
 def with_own_dialects(exchange: Exchange, own: OwnDialects) -> Exchange:
@@ -23,7 +24,8 @@ def with_own_dialects(exchange: Exchange, own: OwnDialects) -> Exchange:
                 try:
                     effect = next(exchange) if outcome is None else exchange.send(outcome)
                 except StopIteration as stop:
-                    return stop.value
+                    reply: Reply | None = stop.value
+                    return reply
             outcome = yield Compute(partial(_work_with, own, effect.work)) if isinstance(effect, Compute) else effect
     finally:
         with using_own(own):  # the observers are told of the end

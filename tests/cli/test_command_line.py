@@ -94,7 +94,6 @@ def test_the_dialect_that_was_probably_meant(capsys, arguments):
     assert "did you mean 'hermes'?" in err
 
 
-
 @pytest.mark.parametrize(
     ("option", "told"),
     [
