@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from promptools.dialects import BUILT_IN
 from promptools.dialects.table_file import DialectTable, read_table
@@ -80,11 +80,8 @@ def _is_dialect(item: Any) -> bool:
 
 
 def _read(item: Any) -> DialectTable | Dialect:
-    if isinstance(item, str):
-        return read_table(item)
-    if isinstance(item, os.PathLike):
-        path: os.PathLike[str] = item
-        return read_table(path)
+    if isinstance(item, (str, os.PathLike)):
+        return read_table(cast("str | os.PathLike[str]", item))
     if isinstance(item, DialectTable):
         return item
     if not _is_dialect(item):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from promptools.dialects.table_file import DialectTable, read_table
 from promptools.dialects.table_kinds import COMMON_KEYS, KINDS
 from promptools.errors import UsageError, clip
-from promptools.schema.documents.json_guards import is_array
+from promptools.schema.documents.json_guards import is_array, is_object
 
 if TYPE_CHECKING:
     import os
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from promptools.dialects.declared import DeclaredDialect
 
 DEFAULT_KIND: Final = "json"
+MAX_ENTRIES: Final = 64
+"""Maximum number of entries of a key; those that ship have up to 6."""
+MAX_TEXT: Final = 2048
+"""Maximum number of characters of a text that is part of the format; those that ship have up to 249."""
 PACKAGE: Final = Path(__file__).parent
 """The folder of the tables that ship."""
 
@@ -72,10 +76,25 @@ def make_dialect(
             )
         if not keys[key].is_valid(value):
             raise _wrong_value(origin, key, value, keys[key].expected)
+        too_large = _too_large(value, is_format=key in kind.keys)
+        if too_large:
+            raise UsageError(f"The dialect {origin!r}: {key!r} has {too_large}.")
     problem = kind.problem(values)
     if problem:
         raise UsageError(f"The dialect {origin!r}: {problem}.")
     return (make or kind.make)(**{key: tuple(value) if is_array(value) else value for key, value in values.items()})
+
+
+def _too_large(value: Any, *, is_format: bool) -> str:
+    """Return by what a value is too large, empty if it is not; a text of the format, and not of the prompt, has a size.
+
+    Patterns are made of the format: of each prefix with each tag, and some take the square of a text's length.
+    """
+    if (is_array(value) or is_object(value)) and len(value) > MAX_ENTRIES:
+        return f"{len(value)} entries; {MAX_ENTRIES} are the most"
+    texts = value if is_array(value) else (value,)
+    longest = max((len(text) for text in texts if isinstance(text, str)), default=0)
+    return f"{longest} characters; {MAX_TEXT} are the most" if is_format and longest > MAX_TEXT else ""
 
 
 def _wrong_value(origin: str, key: str, value: object, expected: str) -> UsageError:

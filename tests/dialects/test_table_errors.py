@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from promptools import Tools, UsageError, dialects
-from promptools.dialects.table import PACKAGE, make_dialect, read_dialect
+from promptools.dialects.table import MAX_ENTRIES, PACKAGE, make_dialect, read_dialect
 from promptools.dialects.table_kinds import COMMON_KEYS, KINDS
 from promptools.types import Call, Result
 
@@ -182,3 +182,27 @@ def test_a_family_in_the_package_has_its_source(path: Path) -> None:
 
 def test_each_table_in_the_package_is_a_dialect() -> None:
     assert {path.stem for path in (PACKAGE / "families").glob("*.toml")} <= set(dialects.BUILT_IN)
+
+
+def test_there_are_so_many_entries_and_no_more() -> None:
+    """Each prefix is tried with each tag: a table of a config that was only found must not take minutes to read."""
+    table = {"name": "acme", "kind": "tags", **TABLES["tags"]}
+    tags = [f"<{{prefix}}t{number}>" for number in range(MAX_ENTRIES)]
+    prefixes = [f"p{number}:" for number in range(MAX_ENTRIES)]
+    make_dialect(
+        {**table, "wrapper": "<{prefix}w>{calls}</{prefix}w>", "wrappers": tags, "prefixes": prefixes}, "acme.toml"
+    )
+    with pytest.raises(UsageError, match=r"'prefixes' has 65 entries; 64 are the most"):
+        make_dialect({**table, "prefixes": [*prefixes, ""]}, "acme.toml")
+    for call, fits in (
+        (f"{'a' * 2016}{{name}} {{arguments}} b", True),
+        (f"{'a' * 2048}{{name}} {{arguments}} b", False),
+    ):
+        named = {"name": "acme", "kind": "named", "call": call}
+        if fits:
+            make_dialect(named, "acme.toml")
+            continue
+        with pytest.raises(UsageError, match=r"'call' has 20\d\d characters; 2048 are the most"):
+            make_dialect(named, "acme.toml")
+    with pytest.raises(UsageError, match=r"'openers' has 65 entries; 64 are the most"):
+        make_dialect({"name": "acme", "openers": {f"<|{number}|>": "" for number in range(65)}}, "acme.toml")
