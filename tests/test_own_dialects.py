@@ -17,6 +17,8 @@ from upstream import running
 from promptools import UsageError, dialects, parse, render, resolve, wrap
 from promptools.batch import reparse_columns
 from promptools.batch.ray_cluster.actor_settings import ServerActorSettings
+from promptools.batch.ray_cluster.chunk_stream import decode_chunk, encode_chunk
+from promptools.batch.ray_cluster.cluster_reparsing import _reparse_block
 from promptools.cli import build_parser, main
 from promptools.cli.server_commands.serve_command import build_proxy
 from promptools.client import AsyncOpenAI, OpenAI
@@ -24,6 +26,8 @@ from promptools.dialects.own_dialects import read_own
 from promptools.dialects.table import make_dialect
 from promptools.dialects.table_file import MAX_TABLE, read_table
 from promptools.ollama.ollama_clients import Client
+from promptools.probing.answers import Answer
+from promptools.probing.checks.native_checks import find_call
 from promptools.profiles import Config, load_config
 from promptools.proxy import Proxy
 from promptools.proxy.inspector import Inspector
@@ -314,6 +318,20 @@ def test_an_actor_of_a_cluster_gets_the_tables_and_no_paths(server, acme, square
                 assert [call.function.name for call in message.tool_calls] == ["get_weather"]
 
     asyncio.run(ask())
+
+
+def test_a_task_of_a_cluster_gets_the_tables(acme):
+    pytest.importorskip("pyarrow")
+    block = encode_chunk([(1, json.dumps({"text": CALL}).encode())])
+    (line,) = decode_chunk(_reparse_block(block, as_row=False, dialects=[read_table(acme)]))
+    assert [call["dialect"] for call in json.loads(line.text)["calls"]] == ["acme"]
+
+
+def test_a_probe_finds_calls_in_them(acme):
+    answer = Answer(200, content=CALL)
+    with dialects.using(acme):
+        assert "as acme" in find_call(answer, TOOL["function"])
+    assert find_call(answer, TOOL["function"]) is None
 
 
 def test_columns_are_read_with_them(acme):

@@ -292,12 +292,16 @@ def test_a_cluster_of_its_own_ends_with_the_command(ray_python, folder, number):
         time.sleep(0.2)
 
 
+ACME = 'name = "acme"\n[openers]\n"<|acme|>" = "<|/acme|>"\n'
+
+
 def write_replies(path, count):
     call = '<tool_call>{"name": "get_weather", "arguments": {"days": "3"}}</tool_call>'
+    own = '<|acme|>{"name": "get_weather", "arguments": {"days": 4}}<|/acme|>'
     tool = {"name": "get_weather", "parameters": {"type": "object", "properties": {"days": {"type": "integer"}}}}
     with path.open("w") as file:
         for number in range(count):
-            row = {"id": number, "text": "word " * 200 + call * (number % 3), "tools": [tool]}
+            row = {"id": number, "text": "word " * 200 + call * (number % 3) + own * (number % 2), "tools": [tool]}
             file.write(json.dumps(row) + "\n")
             if number % 1000 == 7:
                 file.write("no JSON\n\n")
@@ -313,11 +317,14 @@ def reparse(ray_python, nodes, folder, *more):
 
 
 def test_replies_are_read_as_in_one_process(ray_python, nodes, tmp_path):
+    (tmp_path / "acme.toml").write_text(ACME)
+    own = ["--dialect-file", str(tmp_path / "acme.toml")]
     peaks = []
     for count in (2_000, 30_000):
         write_replies(tmp_path / "log.jsonl", count)
-        assert main(["reparse", str(tmp_path / "log.jsonl"), str(tmp_path / "one.jsonl"), "--workers", "1"]) == 1
-        peaks.append(reparse(ray_python, nodes, tmp_path))
+        assert main(["reparse", str(tmp_path / "log.jsonl"), str(tmp_path / "one.jsonl"), "--workers", "1", *own]) == 1
+        peaks.append(reparse(ray_python, nodes, tmp_path, *own))
+        assert b'"dialect": "acme"' in (tmp_path / "out.jsonl").read_bytes()
         assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
     size = (tmp_path / "log.jsonl").stat().st_size // 2**20
     assert size > 30

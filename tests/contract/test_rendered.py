@@ -117,7 +117,7 @@ def test_rendered_calls_stand_between_words(name: str) -> None:
     assert reply.content.split() == ["Before.", "After."]
 
 
-APART = {"kimi_k2": "<|tool_calls_section_begin|><|tool_call_begin|>"}
+APART = {"kimi_k2": "<|tool_calls_section_begin|><|tool_call_begin|>", "solar": "<|tool_call:begin|>"}
 """Tokens in the example of a call that call nothing, since a placeholder is no name behind them."""
 
 
