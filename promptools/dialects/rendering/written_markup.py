@@ -15,7 +15,7 @@ from promptools.parsing.escape import is_valid_token
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Set
 
 
 _ID, _NAME, _KEY, _NUMBER, _TEXT = "qidqidqid", "qnameq", "qkeyq", "qnumq", "qtextq"
@@ -31,7 +31,11 @@ _TOKEN = re.compile(
     r"|\[/?[A-Z_]+\]"
     r"|✿[A-Z]+✿"
 )
-_CALL_LABEL = re.compile(r"[A-Z][\w ]*:|>>>|-> [\w/]+|[a-z]+\[(?=\{)")
+_CALL_LABEL = re.compile(r"[A-Z][\w ]*:|>>>|-> [\w/]+|[a-z]+\[(?=\{)|`{3}(?!json\b)\w+")
+"""The beginning of a line of a call; a fence counts if its label is the dialect's own, as `tool_code` is."""
+_TOOL_TAG = re.compile(rf"</?{_NAME}(?=>)")
+_TAG_ENDS = (">", "/", " ", "\n")
+"""What may follow the name in an opening tag: its end, or white space before attributes."""
 _RESULT_LABEL = re.compile(r"\{name\} \w|[^\W\d]\w+\b|#+ \w|\[\{name\}\] \w|`{3}")
 """The beginning of a line of a result that only its text, or a code fence, tells from the content."""
 
@@ -46,27 +50,51 @@ class WrittenMarkup(NamedTuple):
 NO_MARKUP: Final = WrittenMarkup(frozenset(), frozenset())
 
 
-def written_markup(name: str) -> WrittenMarkup:
-    """Return the markup of a dialect; none for one that can only be read."""
-    return _markers(name, dialects.edition())
+def written_markup(name: str, tool_names: Iterable[str] = ()) -> WrittenMarkup:
+    """Return the markup of a dialect, with tools of these names; none for one that can only be read."""
+    markup, tool_tags, own_names = _markers(name, dialects.edition())
+    if not tool_tags:
+        return markup
+    tags = (tag.replace(_NAME, tool) for tool in (*tool_names, *own_names) for tag in tool_tags)
+    return markup._replace(tokens=markup.tokens.union(filter(is_valid_token, tags)))
+
+
+class _Markers(NamedTuple):
+    """What a dialect writes, whatever the tools are, and what depends on their names."""
+
+    markup: WrittenMarkup
+    tool_tags: Set[str] = frozenset()
+    """Tags with `_NAME` for the name of a tool, if nothing else tells that a call begins: `<get_weather>`."""
+    own_names: tuple[str, ...] = ()
+    """Names of tools that the dialect has itself, such as `use_mcp_tool`."""
 
 
 @lru_cache(maxsize=128)
-def _markers(name: str, edition: dialects.Edition) -> WrittenMarkup:
+def _markers(name: str, edition: dialects.Edition) -> _Markers:
     del edition  # a cache key: an app may remove a dialect and add another of the same name
     dialect = dialects.get(name)
     try:
         calls, results = dialect.render_calls([_CALL]), dialect.render_results(_RESULTS)
     except UsageError:
-        return NO_MARKUP
+        return _Markers(NO_MARKUP)
     closers = (token for marker in (*dialect.closers, *dialect.stop) for token in _TOKEN.findall(marker))
-    tokens = {*_tokens(calls), *_tokens(results), *closers}
+    around_calls = {*_tokens(calls)}
+    tokens = {*around_calls, *_tokens(results), *closers}
     labels = {*_call_labels(calls), *_result_labels(results)}
-    return WrittenMarkup(frozenset(filter(is_valid_token, tokens)), frozenset(labels))
+    markup = WrittenMarkup(frozenset(filter(is_valid_token, tokens)), frozenset(labels))
+    if around_calls:
+        return _Markers(markup)
+    return _Markers(markup, _tool_tags(calls), tuple(word for head in dialect.heads for word in head.first_words))
 
 
 def _tokens(text: str) -> Iterator[str]:
     return (token for token in _TOKEN.findall(text) if not _VALUE.search(token))
+
+
+def _tool_tags(calls: str) -> Set[str]:
+    """Return the tags of a rendered call that are its tool's name, with all that may end an opening one."""
+    tags: set[str] = {*_TOOL_TAG.findall(calls)}
+    return {tag + end for tag in tags for end in (_TAG_ENDS if tag[1] != "/" else _TAG_ENDS[:1])}
 
 
 def _call_labels(text: str) -> Iterator[str]:

@@ -45,9 +45,9 @@ def foreign_escaper(request: ToolRequest, *, dialect: str | None) -> ForeignEsca
         return ForeignEscaper(NO_ESCAPES, NO_ESCAPES)
     own: WrittenMarkup = NO_MARKUP
     if dialect is not None:
-        own = written_markup(dialect)
+        own = written_markup(dialect, request.tools.names)
     elif request.profile.family is not None:
-        own = written_markup(request.profile.dialect)._replace(labels=frozenset())
+        own = written_markup(request.profile.dialect, request.tools.names)._replace(labels=frozenset())
     return ForeignEscaper(*_escapers(request.profile.control_tokens, own))
 
 
