@@ -527,7 +527,6 @@ PINNED_OTHERWISE: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """By case: dialects that read it otherwise when no other is looked for."""
 DIFFERENCES: Final[Mapping[str, Mapping[str, tuple[str, Outcome]]]] = {
-    "words before": {"harmony": ("its messages begin at their tokens", {**WHOLE, "content": "I'll look.\n"})},
     "words after": {
         "llama_python": ("code, with words after it, is an example", TEXT),
         "nexusraven": ("its closer is a special token", {**WHOLE, "content": "Done."}),

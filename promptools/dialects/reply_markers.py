@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Final
 
 from promptools.dialects import Edition, edition, get, names
-from promptools.dialects.shared_markers import END_TOKENS, REASONING_TAGS, RESULT_OPENERS
+from promptools.dialects.shared_markers import END_TOKENS, REASONING_TAGS, RESULT_OPENERS, TURN_HEADERS
 from promptools.parsing.special_tokens import SPECIAL_TOKEN
 
 TAG_SUFFIX: Final = r"[\w-]{1,32}"
@@ -53,6 +53,8 @@ class ReplyMarkers:
         self.result_tags = tuple(opener for opener in self.result_openers if opener.startswith("<"))
         self.end_tokens = tuple(dict.fromkeys(chain(END_TOKENS, *(dialect.end_tokens for dialect in dialects))))
         """Tokens that end a turn. At the end of a reply and next to a call they are no text."""
+        self.turn_headers = TURN_HEADERS
+        """How the model's own turn begins. Next to a call, and after the end of a turn, they are no text."""
         self.tokens_before_text = frozenset(chain.from_iterable(dialect.tokens_before_text for dialect in dialects))
         """Tokens that a program or a name follows: one stands alone only if nothing does."""
         self.rescuing_dialects = frozenset(dialect.name for dialect in dialects if dialect.rescues)

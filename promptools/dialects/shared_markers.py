@@ -32,6 +32,20 @@ END_TOKENS: Final = (
     "<|end_of_turn|>",  # OpenChat, Starling
     "<|end_of_sentence|>",  # ERNIE 4.5
 )
+TURN_HEADERS: Final = (
+    "<|im_start|>assistant",  # ChatML
+    "<|start_header_id|>assistant<|end_header_id|>",  # Llama 3
+    "<|start_of_role|>assistant<|end_of_role|>",  # Granite
+    "<|im_assistant|>assistant<|im_middle|>",  # Kimi K2
+    "<|assistant|>",  # GLM, Phi
+    "<|Assistant|>",
+    "<｜Assistant｜>",  # DeepSeek
+    "[|assistant|]",  # EXAONE
+    "<start_of_turn>model",  # Gemma 2 and 3
+    "<|turn>model",  # Gemma 4
+    "]~b]ai",  # MiniMax
+)
+"""How the model's own turn begins: a model that goes on after the end of its turn writes it again."""
 WRONG_CLOSERS: Final = ("</think>", "</tool_call>", "</tool_response>", "</response>")
 """Closing tags that models of any family write after the JSON of a call in place of its own.
 

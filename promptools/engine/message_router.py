@@ -78,6 +78,8 @@ class MessageRouter:
         """It has addressed the user: text before a call is content, too."""
         self._has_reasoning = False
         """Its reasoning has a header: text without one is no reasoning."""
+        self._outside_space: list[str] = []
+        """White space outside messages: text if it is between a call and words without a header."""
         self._noted_fixes: tuple[Fix, ...] = ()
         self._other_role = False
         """Another role speaks: all that follows is made up, and left out."""
@@ -105,6 +107,7 @@ class MessageRouter:
     def close(self, finish_reason: str | None) -> None:
         """End the text; `finish_reason` is the server's."""
         self._route(self._splitter.close(), finish_reason)
+        self._discard_outside_space()
         self._end_prose(finish_reason)
 
     def _route(self, segments: list[Segment], finish_reason: str | None) -> None:
@@ -116,6 +119,8 @@ class MessageRouter:
             self._offset += len(segment.raw)
 
     def _route_one(self, segment: Segment, finish_reason: str | None) -> None:
+        if not (isinstance(segment, Outside) and segment.kind in ("words", "space") and self._out.is_after_call):
+            self._discard_outside_space()
         match segment:
             case MessageStart():
                 self._begin_message(segment)
@@ -128,9 +133,12 @@ class MessageRouter:
                 self._open_message = self._open_message._replace(
                     raw=self._open_message.raw + raw, fixes=(*self._open_message.fixes, *fixes)
                 )
+            case Outside("space", raw) if not self._after_quoted_call:
+                self._outside_space.append(raw)
             case Outside(kind, raw, fixes):
-                if kind == "words" or (kind == "space" and self._after_quoted_call):
-                    self._feed_prose(raw)
+                if kind == "words" or kind == "space":  # noqa: PLR1714  mypy does not narrow `in`
+                    space, self._outside_space = "".join(self._outside_space), []
+                    self._feed_prose(space + raw, self._offset - len(space))
                 else:
                     self._end_prose(None)
                     self._out.add_discarded(raw, kind)
@@ -199,7 +207,7 @@ class MessageRouter:
             case "words" if self._open_message.text_only:
                 self._out.add_text(raw)
             case "words":
-                self._feed_prose(raw)
+                self._feed_prose(raw, self._offset)
             case "call":
                 if not self._call_text and not self._maybe_quoted:
                     self._out.add_message_boundary(
@@ -269,7 +277,7 @@ class MessageRouter:
             at = end
         self._emit(parts, opened)
         if at < len(raw):
-            self._feed_prose(raw[at:])
+            self._feed_prose(raw[at:], self._offset)
 
     def _odd_arguments(self, opened: MessageStart, raw: str, evidence: Evidence, *, done: bool) -> Part | None:
         """Return the call of a message whose body is no JSON, or what it is instead; None for JSON."""
@@ -315,9 +323,16 @@ class MessageRouter:
 
     # --- prose ---------------------------------------------------------------------------------------------------
 
-    def _feed_prose(self, raw: str) -> None:
+    def _discard_outside_space(self) -> None:
+        space, self._outside_space = "".join(self._outside_space), []
+        if space:
+            self._end_prose(None)
+            self._out.add_discarded(space, "space")
+
+    def _feed_prose(self, raw: str, at: int) -> None:
+        """Feed text of a message, or outside of messages, that is at offset `at` of the reply."""
         if self._engine is None:
-            self._engine = self._new_engine(self._offset)
+            self._engine = self._new_engine(at)
         self._engine.feed(raw)
 
     def _end_prose(self, finish_reason: str | None) -> None:

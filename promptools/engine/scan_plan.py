@@ -32,7 +32,7 @@ from promptools.parsing.scanner import (
     RareMarkers,
     markers_by_group,
 )
-from promptools.parsing.special_tokens import RESERVED_TOKEN, RESERVED_TOKEN_PREFIXES, is_only_tokens
+from promptools.parsing.special_tokens import CONTROL_TOKEN, RESERVED_TOKEN, RESERVED_TOKEN_PREFIXES, is_only_tokens
 
 CACHED_TOOL_LISTS = 64
 """Lists of tools for which one plan caches its scanners."""
@@ -76,7 +76,7 @@ class ScanPlan:
         self.closers = tuple(dict.fromkeys(closer for dialect in active for closer in dialect.closers))
         """Markers that may stand alone beside a call."""
         sentinels = tuple(dict.fromkeys(token for dialect in active for token in _sentinels(dialect)))
-        self.literal_scanner = MarkerScanner(_literal_markers(self.markers, self.closers, sentinels))
+        self.literal_scanner = MarkerScanner([*_literal_markers(self.markers, self.closers, sentinels), _CONTROL])
         formats = [(dialect, dialect.channels) for dialect in active if dialect.channels is not None and channels]
         self.header_dialects = {
             group: dialect
@@ -112,8 +112,12 @@ class ScanPlan:
         ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
         return Scanners(
             *(
-                MarkerScanner([*heads, *headers, *_literal_markers(self.markers, lone, sentinels), ticks], rare)
-                for heads, lone in ((signs, self.closers), (anywhere, self.closers), (anywhere, openers))
+                MarkerScanner([*heads, *headers, *_literal_markers(self.markers, lone, sentinels), *more, ticks], rare)
+                for heads, lone, more in (
+                    (signs, self.closers, [_CONTROL]),
+                    (anywhere, self.closers, [_CONTROL]),
+                    (anywhere, openers, []),
+                )
             )
         )
 
@@ -148,7 +152,12 @@ class ScanPlan:
         ]
         signs, words = _split_word_markers(heads)
         pattern = _suffixed_pattern(self.markers) if self.markers.suffixed_closer_start(closer) else ""
-        return MarkerScanner([Marker("closer", (closer,), pattern), *signs], words)
+        ends = Marker("end", tuple(token for token in self.markers.end_tokens if token != closer))
+        return MarkerScanner([Marker("closer", (closer,), pattern), *signs, ends], words)
+
+
+_CONTROL = Marker("control", ("<|", "<｜"), CONTROL_TOKEN)
+"""Special tokens that nobody declares: beside a call they are no text."""
 
 
 def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> dict[str, tuple[Dialect, Head]]:
@@ -260,7 +269,13 @@ def _literal_markers(known: ReplyMarkers, lone: tuple[str, ...], sentinels: tupl
     """
     frames = tuple(filter(None, (*known.answer_tags, *known.answer_tags.values())))
     markers = markers_by_group(
-        {"opener": known.reasoning_tags, "closer": known.lone_closers, "end": known.end_tokens, "frame": frames}
+        {
+            "opener": known.reasoning_tags,
+            "closer": known.lone_closers,
+            "end": known.end_tokens,
+            "frame": frames,
+            "turn": known.turn_headers,
+        }
     )
     taken = {literal for marker in markers for literal in marker.literals}
     suffixed = (*known.suffixed_tags, *known.suffixed_tags.values())

@@ -45,6 +45,8 @@ class Emitter:
         self._space_length = 0
         self._separators: dict[Zone, tuple[str, Span]] = {}
         """By zone, white space between text and something removed: kept if the next text begins with none."""
+        self._message_space: tuple[Zone, str, Span] | None = None
+        """White space that ended a message: text, unless a call follows."""
         self._tokens: list[Part] = []
         """Tokens, and white space after them, until the next text shows whether they are quoted."""
         self._preceded_by: Literal["", "call", "tag"] = ""
@@ -186,6 +188,7 @@ class Emitter:
         return held
 
     def _emit_text(self, text: str) -> None:
+        self._emit_message_space()
         if self._separated_zone == self._zone:
             self._insert_line_break(text)
         self.record.add_text(text, self._zone, self.record.advance(text))
@@ -221,11 +224,30 @@ class Emitter:
             return
         self.accept_group()
         held = self._take_held_space()
-        if held:
-            self._emit_text(held)
+        if held and self._preceded_by == "call":
+            self.record.discard(held, "space")
+        elif held:
+            self._emit_message_space()
+            self._message_space = self._zone, held, self.record.advance(held)
         self.record.discard(raw, "markup")
         self._zone = zone
-        self._preceded_by = ""
+        if self._preceded_by != "call":
+            self._preceded_by = ""
+
+    def _emit_message_space(self) -> None:
+        """Emit the white space at the end of a message as text: no call followed it."""
+        if self._message_space is not None:
+            (zone, space, span), self._message_space = self._message_space, None
+            self.record.add_text(space, zone, span)
+
+    def _discard_message_space(self) -> None:
+        """Discard the white space at the end of the message before a call, unless the next text may need it."""
+        if self._message_space is not None:
+            (zone, space, span), self._message_space = self._message_space, None
+            if zone not in self._separators and self.record.pieces[zone]:
+                self._separators[zone] = space, span
+            else:
+                self.record.add_discarded(space, "space", span)
 
     def add_token(self, raw: str, why: DiscardWhy) -> None:
         """Add a token that begins no call: it is removed unless the text around it is about it."""
@@ -236,13 +258,12 @@ class Emitter:
         else:
             self._tokens.append(Part(why, raw))
 
-    def _resolve_tokens(self, following: str) -> None:
+    def _resolve_tokens(self, following: str, *, before_call: bool = False) -> None:
         """Remove the held tokens, or emit them as text; `following` is the text after them, empty at the end."""
         if not self._tokens:
             return
         tokens, self._tokens = self._tokens, []
-        before = self.last_text(QUOTE_CONTEXT)
-        kept = count_quoted_tokens(tokens, before, following, self._tokens_before_text)
+        kept = self._count_text_tokens(tokens, following, before_call=before_call)
         for part in tokens[:kept]:
             self.tokens_are_text = self.tokens_are_text or part.kind == "markup"
             self._emit_or_hold(part.raw)
@@ -256,11 +277,21 @@ class Emitter:
             self.record.add_fix(Fix("marker", f"{clip(shown)!r} {where} was taken out"))
             self._discard_held_space()
             for part in left_out:
-                assert part.kind in ("debris", "markup", "space")
+                assert part.kind in ("debris", "markup", "space", "turn")
                 self.record.discard(part.raw, part.kind)
             self._preceded_by = self._preceded_by or "tag"
         for part in tokens[last:]:
             self._hold_space(part.raw)
+
+    def _count_text_tokens(self, tokens: list[Part], following: str, *, before_call: bool) -> int:
+        """Return how many of the held tokens are text, from the first. Headers of turns are none beside a call."""
+        headers = [part.kind == "turn" for part in tokens]
+        if any(headers) and (before_call or self._preceded_by == "call"):
+            return 0
+        kept = count_quoted_tokens(tokens, self.last_text(QUOTE_CONTEXT), following, self._tokens_before_text)
+        if any(headers) and not following:  # one that no end of a turn precedes is no sign of one
+            kept = max(kept, next((at for at, part in enumerate(tokens) if part.kind == "debris"), len(tokens)))
+        return kept
 
     def add_discarded(self, raw: str, why: DiscardWhy) -> None:
         """Add what is neither text nor a call."""
@@ -270,6 +301,7 @@ class Emitter:
         """Add a closing tag without an opening tag: the text so far was reasoning."""
         self._resolve_tokens("")
         self.reject_group()
+        self._emit_message_space()
         self._discard_held_space()
         self.record.turn_into_reasoning(SPACE)
         if "text" in self._separators:
@@ -280,6 +312,7 @@ class Emitter:
 
     def end_reasoning(self) -> None:
         """End reasoning without a closing tag."""
+        self._resolve_tokens("")
         self._discard_held_space()
         self.set_zone("text")
 
@@ -293,7 +326,7 @@ class Emitter:
     def add_parts(self, parts: list[Part], *, definite: bool) -> None:
         """Add the parts of a candidate."""
         if definite:
-            self._resolve_tokens("")
+            self._resolve_tokens("", before_call=True)
         else:
             tokens, self._tokens = self._tokens, []
             for part in tokens:
@@ -363,6 +396,8 @@ class Emitter:
 
     def _emit_part(self, part: Part) -> None:
         self._discard_held_space()
+        if part.kind in ("call", "malformed"):
+            self._discard_message_space()
         if part.kind == "call":
             assert part.call is not None
             if self.record.add_call(part.raw, part.call):
@@ -376,11 +411,19 @@ class Emitter:
             assert part.kind != "text"  # text is added by add_text()
             self.record.discard(part.raw, part.kind)
 
+    def note_call(self) -> None:
+        """Note that a call which is not in the text stood here: the server has read it."""
+        if not self._group:
+            self._resolve_tokens("")
+            self._discard_held_space()
+            self._preceded_by = "call"
+
     def emit_early(self, item: EarlyCallStart | EarlyArguments) -> None:
         """Emit a call while it arrives: its name, then fragments of its arguments."""
         if isinstance(item, EarlyCallStart):
-            self._resolve_tokens("")
+            self._resolve_tokens("", before_call=True)
             self._discard_held_space()
+            self._discard_message_space()
             self.record.start_call(item)
         else:
             self.record.add_arguments(item)
@@ -388,6 +431,7 @@ class Emitter:
     def end(self, finish_reason: str | None) -> None:
         """Emit what is held and end the reply."""
         self.accept_group()
+        self._emit_message_space()
         held = self._take_held_space()
         if self._zone == "reasoning" or self._preceded_by:
             self.record.discard(held, "space")

@@ -16,6 +16,8 @@ RESERVED_TOKEN: Final = (
 end of the text."""
 SPECIAL_TOKEN: Final = re.compile(r"<[|｜]([^<>\s]{1,64})[|｜]>")
 """What has the form of a special token, whether a dialect declares it or not; the group is its name."""
+CONTROL_TOKEN: Final = r"<[|｜][^<>\s]{0,64}(?:>|\Z)"
+"""What may be one, or its beginning at the end of the text."""
 QUOTE_CONTEXT: Final = 256
 """Characters before a token that are examined."""
 

@@ -88,6 +88,11 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
                 state.out.add_text(text[begin : beginning.start])
                 return _start(state, beginning.group, text, beginning.start, beginning.end)
             match = state.plan.literal_scanner.match(text, start)
+        if match is not None and match.lastgroup == "control" and not final:
+            cut = held.hold_from(text, begin)  # of a marker that this token may be a part of
+            if cut <= start:
+                state.out.add_text(text[begin:cut])
+                return state.hold(cut)
         inert_end = start + 1 if match is None else _skip_inert(state, match, text, first=first)
         if match is not None and inert_end is None:
             state.out.add_text(text[begin:start])

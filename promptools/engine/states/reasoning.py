@@ -97,6 +97,10 @@ def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
             state.out.add_text(text[begin:cut])
             return cut if cut == len(text) else state.hold(cut)
         start = match.start()
+        if match.lastgroup == "end":
+            state.out.add_text(text[begin:start])
+            state.out.add_token(match[0], "debris")
+            return match.end()
         closes = match.lastgroup == "closer"
         ready = _is_closer(state, match, final) if closes else _check_heads(state, match, text, final)
         if ready is False:

@@ -12,7 +12,7 @@ import re
 from promptools.engine.mention import CONTEXT
 from promptools.engine.state import ParserState, Progress
 from promptools.parsing.parts import Part
-from promptools.parsing.special_tokens import ends_sentence, is_quoted_token
+from promptools.parsing.special_tokens import SPECIAL_TOKEN, ends_sentence, is_quoted_token
 from promptools.types import Fix
 
 _READABLE = re.compile(r"<[a-z_]+>\Z|\[[a-z]+\]\Z")
@@ -31,6 +31,8 @@ def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progres
             state.out.add_text(marker)
             return match.end()
         group = "end" if group == "numbered" else "closer" if known.suffixed_closer_start(marker) else "opener"
+    elif group == "control":
+        return _handle_control_token(state, marker, start, final)
     elif group == "sentinel" and not final and state.plan.literal_scanner.hold_from(text, start) == start:
         return state.hold(start)
     elif group == "unlabelled":
@@ -51,6 +53,22 @@ def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progres
     return start + len(marker)
 
 
+def _handle_control_token(state: ParserState, marker: str, start: int, final: bool) -> Progress:
+    """Act on a special token that nobody declares, or what may be one."""
+    unfinished = marker[-1] != ">"
+    if unfinished and not final:
+        return state.hold(start)
+    if not state.out.is_after_call:
+        state.out.add_text(marker)
+    elif SPECIAL_TOKEN.fullmatch(marker):
+        state.out.add_token(marker, "markup")
+    elif unfinished and len(marker) > 2:
+        state.out.add_discarded(marker, "markup")
+    else:
+        state.out.add_text(marker)
+    return start + len(marker)
+
+
 def apply_tag(state: ParserState, group: str, marker: str) -> None:
     """Act on a complete tag or token of a scanner group."""
     known = state.plan.markers
@@ -62,6 +80,9 @@ def apply_tag(state: ParserState, group: str, marker: str) -> None:
     elif group == "frame" and _is_frame(state, marker):
         state.out.add_zone_tag(marker, "text")
         state.frame_closer = known.answer_tags.get(marker, "")
+        state.at_line_start = True
+    elif group == "turn":
+        state.out.add_token(marker, "turn")
         state.at_line_start = True
     elif marker in known.plain_answer_tags or marker in known.readable_answer_tags:
         state.out.add_text(marker)
