@@ -78,11 +78,6 @@ class ChoiceReader(Protocol):
         """The model's text in `content`, byte for byte, followed by the arguments of structured calls that failed."""
         ...
 
-    @property
-    def open_thought(self) -> bool:
-        """Whether the text so far ends inside a thought that was not closed."""
-        ...
-
 
 class Mode(Protocol):
     """One way of asking for tools."""

@@ -125,3 +125,6 @@ class Profile:
     """Whether the server takes `stream_options.include_usage`."""
     swallows: bool = True
     """Whether an empty answer that cost tokens counts as a reply that the server lost, and is requested again."""
+    cuts_streams: bool = False
+    """Whether the server cuts a streamed reply at tags of calls that are only quoted in it: arguments inside a string,
+    and text for good. The arguments of its calls are then passed on only once they are one whole JSON value."""

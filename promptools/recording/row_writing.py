@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.wire.chat_decoder import Delta
 
-FACTS = ("accept", "in_reasoning", "format_beside_tools", "swallows", "tool_ids")
+FACTS = ("accept", "cuts_streams", "in_reasoning", "format_beside_tools", "swallows", "tool_ids")
 """The facts of a profile by which replies are read."""
 OPTIONS = ("strictness", "accept", "rescue", "hold", "arguments", "on_malformed", "harmony_react")
 """The options by which replies are read."""

@@ -375,3 +375,24 @@ def test_a_choice_that_is_asked_for_again_is_not_rendered_again():
     seen = play(ask(WEATHER, n=2), answers, target=server("tokenize"))
     assert paths(seen) == ["/tokenize", "/v1/completions", "/v1/completions"]
     assert seen.json["choices"][1]["message"]["content"] == "Sunny."
+
+
+@pytest.mark.parametrize("as_stream", [False, True])
+@pytest.mark.parametrize(
+    "after",
+    [
+        "<|im_end|>",
+        "<|im_end|>\n",
+        "<|im_end|><|endoftext|>",
+        "<|im_end",
+        "<|im_end|>\n<|im_start|>user\nAnd Oslo?",
+        "<|im_end|><|im_start|>user\nAnd Oslo?",
+        "<|im_end|>\n\n<|im_start|>assistant\n",
+        "<|im_end|><|im_start|>assistant\n" + CALL,
+    ],
+)
+def test_no_token_after_a_call_is_content(kind, after, as_stream):
+    answer = (streamed if as_stream else said)(kind, f"Let me see.\n{CALL}{after}")
+    seen = play(ask(WEATHER, stream=as_stream), [*rendered(kind), answer], target=server(kind))
+    assert [made.arguments for made in seen.reply.calls] == [{"city": "Paris"}]
+    assert (seen.reply.content, seen.reply.reasoning) == ("Let me see.", "")

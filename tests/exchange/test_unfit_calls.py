@@ -131,7 +131,6 @@ def test_beside_a_call_that_fits_it_is_marked(name, streamed):
         pytest.param([STRICT], BAD, {}, id="a strict tool"),
         pytest.param([WEATHER], BAD, {"finish": "length"}, id="cut off"),
         pytest.param([WEATHER], ("get_weather", '{"days": 3'), {}, id="an open object"),
-        pytest.param([WEATHER], BAD, {"content": "<think>Perhaps I call it."}, id="in an open thought"),
     ],
 )
 def test_what_is_left_out_beside_a_call_that_fits_is_a_warning(tools, bad, keys, streamed):
@@ -170,7 +169,6 @@ def test_a_call_without_arguments_is_one_of_an_empty_object(streamed):
         pytest.param(WEATHER, ("get_weather", '{"days": 3}{"days": 4}'), {}, id="two objects"),
         pytest.param(WEATHER, ("get_weather", '["Paris"]'), {}, id="a list"),
         pytest.param(WEATHER, ("get_weather", '"Paris, France"'), {}, id="a string"),
-        pytest.param(WEATHER, BAD, {"content": "<think>Perhaps I call it."}, id="in an open thought"),
     ],
 )
 def test_in_all_other_cases_it_is_text_with_a_warning(tool, made, keys, streamed):

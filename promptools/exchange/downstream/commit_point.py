@@ -19,6 +19,7 @@ follows.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text, WasReasoning
@@ -78,6 +79,8 @@ class ChoiceStream:
         """The offset in the text at which the last reasoning ended."""
         self._in_reasoning = False
         """Whether the closing tag of the reasoning is yet to come."""
+        self._text_end = 0
+        """The offset in the text at which what is known of it ends."""
         self._live_calls: set[int] = set()
         self._sent_call_ids: set[str] = set()
         self._logprobs: list[Any] = []
@@ -91,7 +94,12 @@ class ChoiceStream:
         """Return the chunks that may be sent now."""
         if logprobs:
             self._logprobs.append(logprobs)
-        return [chunk for event in events for chunk in self._add_event(event, envelope)]
+        chunks: list[dict[str, Any]] = []
+        for event in events:
+            if isinstance(event, (Text, Discarded)):
+                self._text_end = max(self._text_end, event.span.end)
+            chunks += self._add_event(event, envelope)
+        return chunks
 
     def discard_attempt(self) -> None:
         """Discard what is held of a failed attempt."""
@@ -171,6 +179,8 @@ class ChoiceStream:
     def _add_malformed(self, event: Malformed) -> None:
         if event.index not in self._live_calls:
             self._after_malformed = True
+            if event.span == _NO_SPAN:  # the server's own call, which is not in the text, but came after it
+                event = replace(event, span=Span(self._text_end, self._text_end))
             self._held.append(event)
         elif event.reason != "truncated":
             self.failed_live_call = event

@@ -252,7 +252,6 @@ class AttemptRunner:
             stop_reason=stop,
             usage=decoder.usage,
             harmony=self._plan.mode == "harmony",
-            open_thought=reader.open_thought,
             names=self._names,
         )
 

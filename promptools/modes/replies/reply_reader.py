@@ -5,7 +5,7 @@ A reply has three channels, each with its own source:
 - `content` goes through `StreamParser`, which finds the calls in text. With token ids (Harmony) it gets pieces, so that
   text that merely looks like a control token is not taken for one.
 - `tool_calls` are read by `StructuredCalls`, which streams their arguments and checks them like calls in text.
-- `reasoning` is passed on as it is. Only when nothing else came is it searched for calls that it ends with.
+- `reasoning` is passed on by `Thoughts`. Only when nothing else came is it searched for calls that it ends with.
 
 All events pass through the call filter, which decides what the request allows and numbers the calls across sources;
 what it emits is recorded in `reply`. With `response_format` beside tools, the finished content is checked once more for
@@ -29,6 +29,7 @@ from promptools.harmony.parsing.tokenizer import Piece, raw_text
 from promptools.modes.replies.call_filter import CallFilter, CallSource
 from promptools.modes.replies.raw_text import RawText
 from promptools.modes.replies.structured_calls import StructuredCalls
+from promptools.modes.replies.thoughts import LastCalls, Thoughts
 from promptools.modes.replies.tool_deltas import NATIVE
 from promptools.modes.replies.turn_end import TurnEnd
 from promptools.modes.replies.verdict import HARMONY_CALL
@@ -68,7 +69,9 @@ class ReplyReader:
         self._harmony = prepared.dialect == HARMONY
         self._dialect = None if self._harmony else prepared.dialect
         self._prepared = prepared
-        self._turn = TurnEnd(prepared.turn_ends)
+        # the white space between two turns is the template's: the model may leave it out
+        ends = (*prepared.turn_ends, *("".join(end.split()) for end in prepared.turn_ends))
+        self._turn = TurnEnd(tuple(dict.fromkeys(ends)))
         decode = prepared.prompt.decode if prepared.prompt is not None else None
         self._detokenizer = Detokenizer(decode) if decode is not None else None
         sent_names = {name: sent_name for sent_name, name in prepared.client_names.items()}
@@ -90,10 +93,16 @@ class ReplyReader:
         self._raw_text = RawText(markup=not self._harmony)  # headers are not text, and would corrupt the history
         self._content: list[str] = []
         self._reasoning: list[str] = []
-        self._reasoning_size = 0
+        self._thoughts: Thoughts | None = None
+        """The reasoning that has a field of its own, once there is any."""
+        self._held_thought: Span | None = None
+        """The span of the first piece of reasoning in the content that is held."""
+        self._reasoning_size = self._shown_reasoning = 0
         self._discarded: list[Discarded] = []
         self._stop_reason: str | int | None = None
         self._finish_reason: str | None = None
+        self._text_end = 0
+        """The offset in the text at which the last piece of content ended."""
         self._leak = ""
         self._parser_arguments: dict[str, Any] = {}
         """The arguments that the parser of the content was made with."""
@@ -114,11 +123,6 @@ class ReplyReader:
         """The model's text without reasoning, followed by the arguments of structured calls that cannot go on."""
         failed = (malformed.raw for malformed in self._filter.malformed if malformed.dialect == NATIVE)
         return self._raw_text.without_reasoning() + "".join((*failed, *self._filter.left_out))
-
-    @property
-    def open_thought(self) -> bool:
-        """Whether the text so far ends inside a thought that was not closed."""
-        return self._raw_text.in_reasoning
 
     @property
     def reply(self) -> Reply:
@@ -143,13 +147,18 @@ class ReplyReader:
         if delta.reasoning:
             events += self._add_reasoning(delta.reasoning)
         text = delta.content + delta.refusal
+        if self._thoughts is not None and (delta.tool_calls or text.strip()):
+            events += self._show_thoughts(self._thoughts.stop())
         if self._detokenizer is not None and delta.ids is not None:
             events += self._read_pieces(list(self._detokenizer.feed(delta.ids)))
         elif self._leak or (self._may_leak and _HARMONY_LEAK.search(text)):
             self._leak += text
         elif text := self._turn.feed(text):
             events += self._read_text(text)
-        events += self._structured.feed(delta.tool_calls, self._emit_structured)
+        if delta.tool_calls:
+            in_thought = self._parser is not None and self._parser.in_reasoning
+            events += self._note_call()
+            events += self._structured.feed(delta.tool_calls, self._emit_structured, in_thought=in_thought)
         self._count_trailing_space(delta, text)
         return events
 
@@ -195,6 +204,8 @@ class ReplyReader:
         if self._parser is not None:
             events += self._filter_events(self._parser.close(finish_reason), "text", self._raw_text.slice)
         events += self._structured.close(self._emit_structured, complete=finish_reason in COMPLETE_REASONS)
+        if self._structured.has_thoughts and finish_reason in _CALL_REASONS and "".join(self._content).strip():
+            self._finish_reason = "stop"  # the server means the call in the thought
         if self._leak:
             events += self._read_leak()
         if self._request.checks_response_format:
@@ -210,9 +221,42 @@ class ReplyReader:
     # --- where events come from ----------------------------------------------------------------------------------
 
     def _add_reasoning(self, text: str) -> list[Event]:
-        start, self._reasoning_size = self._reasoning_size, self._reasoning_size + len(text)
+        self._reasoning_size += len(text)
+        return self._show_thoughts(self._open_thoughts().feed(text))
+
+    def _open_thoughts(self) -> Thoughts:
+        """Return the reasoning so far; a call is looked for in it only where no other may have come before."""
+        if self._thoughts is None:
+            alone = not (self._structured.pending or self._content or self._filter.calls) and len(self._tools)
+            self._thoughts = Thoughts(self._new_parser(lenient=True, new_id=str) if alone else None)
+        return self._thoughts
+
+    def _pass_thought(self, event: Reasoning) -> list[Event]:
+        """Pass on reasoning that was in the content, but for a call that may end it."""
+        self._held_thought = self._held_thought or event.span
+        shown = self._open_thoughts().feed(event.text)
+        return self._take_thought(shown, event.span.end)
+
+    def _end_thoughts(self, event: Event) -> list[Event]:
+        """Pass on what is held of the reasoning in the content before anything else comes."""
+        if self._thoughts is None or (isinstance(event, Text) and not event.text.strip()):
+            return []
+        held = self._held_thought
+        return self._take_thought(self._thoughts.stop(), held.end if held is not None else 0)
+
+    def _take_thought(self, shown: str, end: int) -> list[Event]:
+        held, self._held_thought = self._held_thought, None
+        if not shown:
+            self._held_thought = held
+            return []
+        return [Reasoning(shown, Span(held.start if held is not None else end, end))]
+
+    def _show_thoughts(self, text: str) -> list[Event]:
+        if not text:
+            return []
+        start, self._shown_reasoning = self._shown_reasoning, self._shown_reasoning + len(text)
         self._reasoning.append(text)
-        return [Reasoning(text, Span(start, self._reasoning_size))]
+        return [Reasoning(text, Span(start, self._shown_reasoning))]
 
     def _read_text(self, text: str) -> list[Event]:
         if self._parser is None:
@@ -223,8 +267,16 @@ class ReplyReader:
             self._parser_arguments = {"in_reasoning": in_reasoning, "pinned": HARMONY if self._harmony else None}
             self._parser = self._new_parser(**self._parser_arguments)
             text = self._prepared.prefill + text
+            if self._structured.pending:
+                self._parser.note_call()
         self._raw_text.add(text)
         return self._filter_events(self._parser.feed(text), "text", self._raw_text.slice)
+
+    def _note_call(self) -> list[Event]:
+        """Leave out the white space between the text so far and a call that the server has taken out of the text."""
+        if self._parser is None or self._parser.in_reasoning:
+            return []
+        return self._filter_events(self._parser.note_call(), "text", self._raw_text.slice)
 
     def _read_pieces(self, pieces: list[Piece]) -> list[Event]:
         """Read decoded tokens, so that text that looks like a control token is not taken for one."""
@@ -295,29 +347,31 @@ class ReplyReader:
 
         Only calls at the end of the reasoning count; anything before is a draft. Calls of dangerous tools never do.
         """
-        reasoning = "".join(self._reasoning)
+        if self._thoughts is None:
+            return []
+        calls, text_end = self._calls_in_thoughts(self._thoughts.text)
+        events = self._show_thoughts(self._thoughts.release(text_end if calls else None))
+        for call_end in calls:
+            fix = Fix("marker", "the call was in the reasoning")
+            call = replace(call_end.call, fixes=(*call_end.call.fixes, fix))
+            events += self._filter_events([replace(call_end, call=call)], "thoughts", self._slice_of_thoughts)
+        return events
+
+    def _calls_in_thoughts(self, reasoning: str) -> LastCalls:
+        """Return the calls that the reasoning ends with, if that is all that came."""
         empty = not (self._filter.calls or self._filter.malformed or "".join(self._content).strip())
         if not (empty and reasoning.strip() and len(self._tools) and self._finish_reason in COMPLETE_REASONS):
-            return []
+            return LastCalls()
         # the server itself reports that the model made a call
         certain = self._finish_reason in _CALL_REASONS or self._stop_reason == HARMONY_CALL
         parser = self._new_parser(lenient=certain)
-        trailing: list[CallEnd] = []
-        for event in [*parser.feed(reasoning), *parser.close(self._finish_reason)]:
-            if isinstance(event, CallEnd):
-                trailing.append(event)
-            elif isinstance(event, Malformed) or (isinstance(event, Text) and event.text.strip()):
-                trailing = []
-        events: list[Event] = []
-        for call_end in trailing:
-            tool = self._tools.get(call_end.call.name)
-            if tool is not None and not tool.dangerous:
-                fix = Fix("marker", "the call was in the reasoning")
-                call = replace(call_end.call, fixes=(*call_end.call.fixes, fix))
-                events += self._filter_events(
-                    [replace(call_end, call=call)], "thoughts", lambda span: reasoning[span.start : span.end]
-                )
-        return events
+        last = LastCalls().after([*parser.feed(reasoning), *parser.close(self._finish_reason)])
+        tools = [self._tools.get(call_end.call.name) for call_end in last.calls]
+        meant = zip(last.calls, tools, strict=True)
+        return last._replace(calls=tuple(each for each, tool in meant if tool is not None and not tool.dangerous))
+
+    def _slice_of_thoughts(self, span: Span) -> str:
+        return "" if self._thoughts is None else self._thoughts.text[span.start : span.end]
 
     # --- where events go -----------------------------------------------------------------------------------------
 
@@ -327,22 +381,38 @@ class ReplyReader:
         for event in events:
             if source == "text":
                 self._raw_text.record(event)
+                if isinstance(event, (Text, CallStart, CallEnd, Malformed)):
+                    out += self._end_thoughts(event)
             match event:
                 case CallStart():
                     out += self._filter.on_start(event, source)
                 case CallArgs():
                     out += self._filter.on_arguments(event, source)
                 case CallEnd():
-                    out += self._filter.on_end(event, source, raw_of)
+                    passed = self._filter.on_end(event, source, raw_of)
+                    out += map(self._with_space_before, passed) if source == "text" else passed
                 case Malformed():
                     out += self._filter.on_malformed(event, source)
                 case End():
                     pass
+                case Reasoning():
+                    out += self._pass_thought(event)
                 case _:
+                    if source == "text" and isinstance(event, Text):
+                        self._text_end = event.span.end
                     out.append(event)
         for event in out:
             self._record(event)
         return out
+
+    def _with_space_before(self, event: Event) -> Event:
+        """Return a call that is text after all with the white space that was taken out before it."""
+        if not isinstance(event, Text) or not self._text_end:
+            return event
+        between = self._raw_text.slice(Span(self._text_end, event.span.start))
+        self._text_end = event.span.end
+        space = between[: len(between) - len(between.lstrip(SPACE))]
+        return replace(event, text=space + event.text)
 
     def _emit_structured(self, events: list[Event], raw: str) -> list[Event]:
         return self._filter_events(events, "server", lambda _: raw)
@@ -355,7 +425,9 @@ class ReplyReader:
                 self._reasoning.append(text)
             case WasReasoning():
                 thought = "".join(self._content)
-                self._reasoning.append(thought if self._reasoning else thought.lstrip(SPACE))
+                thought = thought if self._reasoning else thought.lstrip(SPACE)
+                self._reasoning.append(thought)
+                self._open_thoughts().add_shown(thought)
                 self._content = []
             case Discarded():
                 self._discarded.append(event)

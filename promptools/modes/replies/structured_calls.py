@@ -53,13 +53,17 @@ class StructuredCalls:
         self._new_id = new_id
         self._notes = notes
         tools = rules.tools
+        live = request.options.arguments == "live"
         self._assembler = ToolCallAssembler(lambda name: tools.get(name) is not None)
         self._streams_arguments = (
             request.stream
             and request.options.arguments != "whole"
+            and (live or not request.profile.cuts_streams)
             and request.choice.kind != "none"
             and rules.restore is None
         )
+        self.has_thoughts = False
+        """Whether a call was left out because it is part of a thought."""
         self._count = 0
         self._ids: set[str] = set()
 
@@ -68,11 +72,17 @@ class StructuredCalls:
         """All calls so far."""
         return self._assembler.calls
 
-    def feed(self, deltas: Iterable[ToolDelta], emit: EventFilter) -> list[Event]:
-        """Add fragments of calls, and return the events that are certain."""
+    def feed(self, deltas: Iterable[ToolDelta], emit: EventFilter, *, in_thought: bool = False) -> list[Event]:
+        """Add fragments of calls, and return the events that are certain. `in_thought`: a thought is open before them.
+
+        A server that does not separate reasoning takes calls out of thoughts too (vLLM's parser `hermes`).
+        """
         events: list[Event] = []
         for delta in deltas:
+            known = len(self.pending)
             pending = self._assembler.add(delta)
+            if len(self.pending) > known:
+                pending.is_thought = in_thought
             if self._streams_arguments and delta.arguments:
                 events += self._stream_arguments(pending, delta.arguments, emit)
         for pending in self._assembler.take_complete():
@@ -90,6 +100,10 @@ class StructuredCalls:
         """Parse and check a structured call, which may hold several glued together."""
         raw = pending.arguments
         events: list[Event] = []
+        if pending.is_thought:
+            self.has_thoughts = True
+            self._notes.append(f"the call of {pending.name!r} was left out, as a part of a thought: {raw}")
+            return events
         for position, outcome in enumerate(
             read_arguments(pending.name, raw, self._rules, NATIVE_EVIDENCE, ended=ended).calls
         ):
@@ -109,11 +123,12 @@ class StructuredCalls:
 
     def _stream_arguments(self, pending: PendingCall, text: str, emit: EventFilter) -> list[Event]:
         """Stream what is certain of a structured call's arguments; a call that comes complete is repaired whole."""
-        if pending.complete and (pending.streamer is None or not pending.streamer.started):
+        if pending.is_thought or (pending.complete and (pending.streamer is None or not pending.streamer.started)):
             return []
         if pending.streamer is None:
             least = 0 if self._request.options.arguments == "live" else MIN_STREAMED
-            pending.streamer = ArgumentStream(self._tools.graph(pending.name), least)
+            whole_members = self._request.profile.cuts_streams
+            pending.streamer = ArgumentStream(self._tools.graph(pending.name), least, whole_members=whole_members)
         began = pending.streamer.started
         fragment = pending.streamer.feed(text)
         if not fragment:

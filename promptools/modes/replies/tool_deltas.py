@@ -42,6 +42,8 @@ class PendingCall:
     """Its position among the reply's structured calls, once assigned."""
     streamer: ArgumentStream | None = None
     """The streamer of its arguments, where they are streamed."""
+    is_thought: bool = False
+    """Whether the server took it out of a thought that was open in the content."""
     _extent: BracketScanner | None = None
 
     def add_arguments(self, text: str) -> None:

@@ -96,15 +96,13 @@ def judge_reply(
     stop_reason: str | int | None = None,
     usage: Mapping[str, Any] | None = None,
     harmony: bool = False,
-    open_thought: bool = False,
     names: Mapping[str, str] = NO_NAMES,
 ) -> Verdict:
     """Judge a complete reply.
 
     `raw` is its reader's, `usage` that of this attempt alone, `names` maps the sent tool names to the client's.
-    `harmony`: the reply was parsed from Harmony here, so no server can have lost a part of it. `open_thought`: the
-    text ended inside a thought, so a structured call may be a part of it. No call in the verdict's reply is one that
-    was cut off.
+    `harmony`: the reply was parsed from Harmony here, so no server can have lost a part of it. No call in the
+    verdict's reply is one that was cut off.
     """
     reply = _restore_length(request, reply, usage)
     sent = {name: sent_name for sent_name, name in names.items()}
@@ -116,7 +114,7 @@ def judge_reply(
         why = "the model ended with a call (stop_reason 200012) and the server sent none"
         return Verdict("swallowed", _as_content(reply, raw), why, retry_elsewhere=True)
     if not reply.calls and reply.malformed:
-        return _malformed(request, reply, raw, sent, harmony=harmony, open_thought=open_thought)
+        return _malformed(request, reply, raw, sent, harmony=harmony)
     if not reply.calls and request.choice.forced:
         return _missing_call(request, reply, raw, sent, harmony=harmony)
     if not reply.calls and not reply.content.strip():
@@ -125,10 +123,11 @@ def judge_reply(
         why = "the server's finish reason speaks of calls and there are none"
         return Verdict("empty_calls", _as_content(reply, ""), why, retry_elsewhere=True)
     if not (reply.calls or harmony) and (why := _missing_tokens(request, reply, raw, usage)):
-        return Verdict("empty_calls", _as_content(reply, ""), why, retry_elsewhere=True)
+        rest = replace(_as_content(reply, ""), finish_reason="length" if request.stream else "stop")
+        return Verdict("empty_calls", rest, why, retry_elsewhere=True)
     if not reply.calls and request.checks_response_format:
         return _check_format(request, reply, raw, harmony=harmony)
-    return Verdict("answered", _with_unfit_beside(request, reply, raw, open_thought=open_thought))
+    return Verdict("answered", _with_unfit_beside(request, reply, raw))
 
 
 def _check_format(request: ToolRequest, reply: Reply, raw: str, *, harmony: bool) -> Verdict:
@@ -164,7 +163,7 @@ def _as_content(reply: Reply, raw: str) -> Reply:
     return replace(reply, calls=(), content=raw or reply.content, finish_reason=finish)
 
 
-def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str, *, open_thought: bool) -> Reply:
+def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
     """Copy the reply with the failed calls that are passed on all the same; without any, everything is content.
 
     A call of an unknown tool is left for the client to refuse, unless the request named the tool to call. One whose
@@ -174,7 +173,7 @@ def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str, *, open_tho
     calls = [
         _as_it_came(failed)
         for failed in reply.malformed
-        if _may_pass(request, failed, raw) or (not open_thought and _is_servers_call(request, reply, failed))
+        if _may_pass(request, failed, raw) or _is_servers_call(request, reply, failed)
     ]
     if not calls:
         return _as_content(reply, raw)
@@ -184,7 +183,7 @@ def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str, *, open_tho
     return replace(reply, calls=tuple(calls)).with_trace(notes=reply.trace.notes + notes)
 
 
-def _with_unfit_beside(request: ToolRequest, reply: Reply, raw: str, *, open_thought: bool) -> Reply:
+def _with_unfit_beside(request: ToolRequest, reply: Reply, raw: str) -> Reply:
     """Copy a reply that has valid calls with the server's own calls beside them that do not fit.
 
     The reply is not asked for again, so without them the app would never hear of a part of what the model wants. They
@@ -196,7 +195,6 @@ def _with_unfit_beside(request: ToolRequest, reply: Reply, raw: str, *, open_tho
         _as_it_came(failed)
         for failed in reply.malformed
         if failed.dialect == NATIVE
-        and not open_thought
         and (_is_servers_call(request, reply, failed) or _is_unknown_call(request, reply, failed, raw))
     ]
     notes = tuple(map(_handed_over_note, calls))
@@ -268,9 +266,7 @@ def _is_in_fence(failed: Malformed, raw: str) -> bool:
     return at >= 0 and len(_FENCE.findall(raw, 0, at)) % 2 == 1
 
 
-def _malformed(
-    request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool, open_thought: bool
-) -> Verdict:
+def _malformed(request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool) -> Verdict:
     reasons = {failed.reason for failed in reply.malformed}
     what = ", ".join(f"{failed.name or 'a call'}: {failed.reason}" for failed in reply.malformed)
     if "truncated" in reasons:
@@ -286,7 +282,7 @@ def _malformed(
     feedback = _correction(request, reply, raw, sent, harmony=harmony)
     return Verdict(
         kind,
-        _with_failed_calls(request, reply, raw, open_thought=open_thought),
+        _with_failed_calls(request, reply, raw),
         what,
         retry_with_feedback=True,
         retry_elsewhere=True,
@@ -389,14 +385,15 @@ def _missing_call(request: ToolRequest, reply: Reply, raw: str, sent: Mapping[st
 
 
 def _missing_tokens(request: ToolRequest, reply: Reply, raw: str, usage: Mapping[str, Any] | None) -> str:
-    """Return how it shows that Ollama dropped a call after text: it does so with names that were not offered.
+    """Return how it shows that the server dropped a part of the reply.
 
-    A token of text is at least one byte, so what cost more tokens than it has bytes is not all there. A long text hides
-    a short call. What was streamed is with the client already.
+    Ollama drops a call after text, if its tool was not offered; vLLM's hermes parser, in a stream, all text after a
+    quoted tag. A token of text is at least one byte, so what cost more tokens than it has bytes is not all there. A
+    long text hides a short call. Thoughts that the request hides are counted too.
     """
-    if not (request.profile.wire == "ollama" and request.profile.swallows and request.offered):
-        return ""
-    if request.stream or request.rendered is not None:  # in raw mode no call is read by the server
+    profile, hides_thoughts = request.profile, request.body.get("include_reasoning") is False
+    drops = profile.cuts_streams if request.stream else profile.wire == "ollama" and profile.swallows
+    if not (drops and request.offered) or hides_thoughts or request.rendered is not None:  # raw mode has all the text
         return ""
     spent = as_count((usage or {}).get("completion_tokens"))
     size = len(f"{raw or reply.content}{reply.reasoning}".encode(errors="replace"))
