@@ -36,11 +36,18 @@ SPELLED = f"A call is written so: <|start|>assistant{HARMONY_CALL} 🧥"
 """What an answer may tell of Harmony."""
 BAD_HEADER = "No header at all."
 NO_START = "<|channel|>analysis<|message|>Hm.<|end|>assistant<|channel|>final<|message|>x<|return|>"
+LONG_CITY = "Paris, on the Seine, below the bridge of the "
+LONG_CALL = HERMES_CALL.replace("Paris", f"{LONG_CITY}END")
+QUOTED_TAG = "The tag `<tool_call>` begins a call. What follows is JSON with a name and arguments, and then its end."
 OUT = '{"city": "Par\x01is"}'
 TURN = "<|im_start|>assistant\n"
 BEGUN = ('<tool_call>\n{"name": "', '<tool_call>\n{"name": "get_weather", "arguments":')
 AT_ONCE = 8
 """So many requests it answers side by side."""
+
+
+def fenced_long(end: str) -> str:
+    return FENCED_CALL.replace("Paris", LONG_CITY + end)
 
 
 def hermes(prompted: str) -> list[ScriptedReply]:
@@ -63,6 +70,18 @@ def hermes(prompted: str) -> list[ScriptedReply]:
         ScriptedReply("Bare in Paris?", '{"city": "Paris"}'),
         ScriptedReply("Control in Paris?", OUT),
         ScriptedReply("Say little", TALK),
+        # strings that go on after a tag of calls, or never end
+        ScriptedReply("Long closer in Paris?", LONG_CALL.replace("END", "</tool_call> ends a call")),
+        ScriptedReply("Long closer in Paris?", fenced_long("</tool_call> ends a call"), setting=prompted),
+        ScriptedReply("Long end in Paris?", LONG_CALL.partition("END")[0]),
+        ScriptedReply("Long end in Paris?", fenced_long("ends"), setting=prompted),
+        ScriptedReply("Long call in Paris?", LONG_CALL.replace("END", "ends")),
+        ScriptedReply("What is the tag?", QUOTED_TAG),
+        # a draft in a thought, and a call that ends one
+        ScriptedReply("Draft in Paris?", f"<think>\nI could call it: {HERMES_CALL}, or not.\n</think>\n\n{TALK}"),
+        ScriptedReply("Draft only in Paris?", f"<think>\nI could call it: {HERMES_CALL}, or not."),
+        ScriptedReply("Draft only in Paris?", TALK, setting=prompted),
+        ScriptedReply("Thought into a call in Paris?", f"<think>\nNeed the tool.\n{HERMES_CALL}"),
         ScriptedReply("Think in Paris?", f"<think>\nNeed the tool.\n</think>\n\n{HERMES_CALL}"),
         *repairs.hermes(),
     ]

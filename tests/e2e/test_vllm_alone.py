@@ -8,7 +8,7 @@ import json
 
 import httpx
 import pytest
-from rig_vllm import BAD_HEADER, choice, complete, deltas, ends, error, events, post
+from rig_vllm import BAD_HEADER, LONG_CITY, QUOTED_TAG, choice, complete, deltas, ends, error, events, post
 from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER
 
 from promptools.lab.server_process import Server
@@ -138,6 +138,24 @@ class TestHermes:
         assert parts[0]["name"] == "get_weather"
         assert "".join(part.get("arguments", "") for part in parts) == '{"city": "Par'
         assert ends(told) == [("tool_calls", None)]
+
+    def test_streamed_it_is_a_call_that_is_cut_there(self, http, server):
+        told = events(post(http, server, "Long closer in Paris?", tools=[WEATHER], stream=True))
+        parts = [each["tool_calls"][0]["function"] for each in deltas(told) if each.get("tool_calls")]
+        assert "".join(part.get("arguments", "") for part in parts).strip() == f'{{"city": "{LONG_CITY}'.strip()
+        assert ends(told) == [("tool_calls", None)]
+
+    def test_streamed_all_after_a_quoted_tag_is_gone(self, http, server):
+        told = events(post(http, server, "What is the tag?", tools=[WEATHER], stream=True))
+        assert "".join(each.get("content") or "" for each in deltas(told)) == "The tag `"
+        assert ends(told) == [("stop", None)]
+        assert choice(post(http, server, "What is the tag?", tools=[WEATHER]))["message"]["content"] == QUOTED_TAG
+
+    def test_a_draft_in_a_thought_is_a_call_and_the_rest_is_gone(self, http, server):
+        got = choice(post(http, server, "Draft in Paris?", tools=[WEATHER]))
+        assert got["message"]["content"] == "<think>\nI could call it: "
+        assert got["message"]["tool_calls"][0]["function"] == CALL
+        assert got["finish_reason"] == "tool_calls"
 
     def test_an_end_tag_inside_an_argument_makes_text_of_the_call(self, http, server):
         got = choice(post(http, server, "Closer in Paris?", tools=[WEATHER]))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from asking import FORMS, ask
 from newcomers import WAYS, Newcomers
-from rig_vllm import BAD_HEADER, BOOTS, TALK
+from rig_vllm import BAD_HEADER, BOOTS, LONG_CITY, QUOTED_TAG, TALK
 from rigs import RIGS
 from scenes import ANSWER, QUESTION, RESULT, WEATHER
 
@@ -175,6 +175,41 @@ def test_an_argument_that_never_ends_is_no_call_until_it_is_whole(put, kind):
 def test_an_end_tag_inside_an_argument(put, kind):
     got = put(kind, "Closer in Paris?")
     assert got.calls == [("get_weather", '{"city": "Paris </tool_call>"}')]
+
+
+@pytest.mark.parametrize(
+    ("question", "end"),
+    [
+        ("Long closer in Paris?", "</tool_call> ends a call"),
+        ("Long end in Paris?", "ends"),
+        ("Long call in Paris?", "ends"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["vllm-hermes"])
+def test_arguments_that_the_server_cuts_are_whole_or_asked_for_again(put, kind, question, end):
+    got = put(kind, question)
+    assert (got.calls, got.finish_reason) == ([("get_weather", f'{{"city": "{LONG_CITY}{end}"}}')], "tool_calls")
+
+
+@pytest.mark.parametrize("kind", ["vllm-hermes"])
+def test_words_after_a_quoted_tag_are_there_or_the_reply_is_not_whole(put, kind):
+    got = put(kind, "What is the tag?")
+    assert (got.content, got.finish_reason) in ((QUOTED_TAG, "stop"), ("The tag `", "length"))
+
+
+@pytest.mark.parametrize(
+    ("question", "calls", "content"),
+    [
+        ("Draft in Paris?", [], TALK),
+        ("Draft only in Paris?", [], TALK),
+        ("Thought into a call in Paris?", [CALL], ""),
+        ("Think in Paris?", [CALL], ""),
+    ],
+)
+@pytest.mark.parametrize("kind", ["vllm-hermes"])
+def test_a_call_in_a_thought_is_none_unless_it_ends_the_text(put, kind, question, calls, content):
+    got = put(kind, question)
+    assert (got.calls, got.content.strip()) == (calls, content)
 
 
 @pytest.mark.parametrize("kind", ["vllm-hermes"])
