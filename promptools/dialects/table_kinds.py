@@ -172,6 +172,7 @@ KINDS: Final[dict[str, Kind]] = {
             "shape": one_of("object", "list", "lines").means("what is between the markers"),
             "body_starts": one_of("{[", "{", "[").means("the brackets that may follow the opener"),
             "space": WHITE_SPACE.means("the white space between the markers and the JSON"),
+            "fence_label": LABEL.means("the label of the code fence that is written around the JSON, between the markers"),
             "separator": TEXT.means("the text between two calls that have their own markers"),
             "name_key": TableKey("a text; empty: the name is the only key", is_text, "the key of the tool's name"),
             "arguments_key": TEXT_NOT_EMPTY.means("the key of the arguments"),
@@ -263,6 +264,10 @@ KINDS: Final[dict[str, Kind]] = {
             ),
             "suffix": TEXT.means(
                 "what begins the suffix that each tag of a reply may have, as in `<tool_call:6124c78e>`"
+            ),
+            "json_after": TEXT_NOT_EMPTY.means(
+                "what comes between a name and arguments that are JSON, as the `>` in `<tool_call>get_weather>{}`; such"
+                " a call may lack its closing marker"
             ),
         },
         ("call", "argument"),

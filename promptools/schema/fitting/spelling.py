@@ -25,6 +25,8 @@ NAMESPACES: Final = (
 _NAMESPACE = re.compile("|".join(map(re.escape, NAMESPACES)))
 _TAIL = re.compile(r"(?:\(\s*\)|\.call|:\d*)$")
 _WORD = re.compile(r"(?:\s+|(?<=[^\s_.:-]))(?:commentary|analysis|final|json)$")
+_OF_SERVER = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)+")
+"""A tool of an MCP server: `Files/read_file` (GLM 5.3 Flash), for a tool `read_file` or `files__read_file`."""
 _QUOTES = " \t\r\n\f\v\"'`“”‘’"
 _ESCAPED = re.compile(r"\\([_.-])")
 _SEPARATORS = re.compile(r"[-_.\s]+")
@@ -62,12 +64,12 @@ def name_candidates(written: str) -> Iterable[str]:
         yield name
     if len(name) > LONGEST_NAME:
         return
-    while name:
-        shorter = _strip_layer(name)
-        if shorter == name:
-            return
+    while (shorter := _strip_layer(name)) != name:
         name = shorter
         yield name
+    if _OF_SERVER.fullmatch(name):
+        yield name.replace("/", "_")
+        yield name.rpartition("/")[2]
 
 
 def _strip_layer(name: str) -> str:

@@ -43,6 +43,7 @@ class MarkedJson(DeclaredDialect):
         shape: Shape = "object",
         body_starts: str = "{[",
         space: str = "",
+        fence_label: str = "",
         separator: str = "\n",
         name_key: str = "name",
         arguments_key: str = "arguments",
@@ -59,7 +60,8 @@ class MarkedJson(DeclaredDialect):
         self._envelope = name_key, arguments_key
         self._has_common_keys = name_key in NAME_KEYS and arguments_key in ARGUMENT_KEYS
         self._shape: Shape = shape
-        self._padding = space
+        after = space if next(iter(openers.values())) else ""
+        self._padding = (f"\n```{fence_label}\n", "\n```") if fence_label else (space, after)
         self._separator = separator
         self._stripped = stripped
         marks = self._marks = sorted(marked, key=len, reverse=True)
@@ -120,7 +122,8 @@ class MarkedJson(DeclaredDialect):
 
     def _render_block(self, body: str) -> str:
         opener, closer = next(iter(self._openers.items()))
-        return f"{opener}{self._padding}{body}{self._padding if closer else ''}{closer}"
+        before, after = self._padding
+        return f"{opener}{before}{body}{after}{closer}"
 
 
 def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: Sequence[str]) -> Closers:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
-from promptools.dialects.prefix_patterns import literal_text
+from promptools.dialects.prefix_patterns import literal_text, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.key_value.pair_reader import PairReader
@@ -40,6 +40,8 @@ _ARGUMENT = re.compile(
 _WRAPPER = re.compile(r"(?s:(?P<opener>[^{}]+)\{calls\}(?P<closer>[^{}]+))")
 _BOUNDARY = re.compile(r"\s+|(?<=[>\])}])(?=[<\[({])")
 """Where one tag ends and the next begins."""
+_GAP: Final = r"\s{0,64}+"
+_NAME: Final = r"[^\W\d][\w.:/-]{0,127}+"
 _SUFFIX_END: Final = r"[\w-]{1,32}+"
 
 WORDING: Final = Instructions(
@@ -72,7 +74,8 @@ class PairDialect(DeclaredDialect):
 
     `call` and `argument`: the templates of a call and of an argument; an argument may give its `{type}`. `wrapper`: the
     template of the tags around all calls (`{calls}`). `suffix`: what begins a suffix that each tag of a reply may have,
-    such as ":" in `<tool_call:6124c78e>`.
+    such as ":" in `<tool_call:6124c78e>`. `json_after`: what comes between a name and arguments that are JSON, such as
+    ">" in `<tool_call>get_weather>{}`; nothing need close such a call.
     """
 
     wording = WORDING
@@ -85,6 +88,7 @@ class PairDialect(DeclaredDialect):
         *,
         wrapper: str = "",
         suffix: str = "",
+        json_after: str = "",
         **common: Unpack[CommonKeys],
     ) -> None:
         templates = read_templates(call, argument, wrapper)
@@ -101,12 +105,17 @@ class PairDialect(DeclaredDialect):
         opener, outer = re.escape(tags.call.opener), re.escape(tags.wrapper.opener)
         tagged = rf"(?:{_before_suffix(outer)}|{_before_suffix(opener)})({re.escape(suffix)}{_SUFFIX_END})"
         self._suffixed = re.compile(tagged if suffix else "(?!)")
-        self.heads = tuple(self._heads(suffix))
+        self._named_json = re.compile(rf"{opener}\s*({_NAME})\s*{re.escape(json_after)}\s*" if json_after else "(?!)")
+        self.heads = tuple(self._heads(suffix, json_after))
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the arguments after the name, or at the bracket of JSON."""
         suffix = self._suffixed.search(head)
         tags = with_suffix(self._tags, suffix[1]) if suffix is not None else self._tags
+        named = self._named_json.fullmatch(head)
+        if named is not None:
+            closers = Closers((tags.call.closer,), ("</think>",), (tags.call.opener,), required=False)
+            return JsonBlockReader(head, closers, rules, place, definite=definite, name=named[1])
         if not head.strip() or head.rstrip().endswith(tags.call.opener):  # JSON instead of a name
             closers = Closers((tags.call.closer,), ("</think>",), (tags.call.opener,))
             return JsonBlockReader(head, closers, rules, place, definite=definite)
@@ -165,7 +174,7 @@ class PairDialect(DeclaredDialect):
 
     # --- heads -------------------------------------------------------------------------------------------------------
 
-    def _heads(self, suffix: str) -> Iterator[Head]:
+    def _heads(self, suffix: str, json_after: str) -> Iterator[Head]:
         """Yield the heads of a call: first those before a name, then those before JSON."""
         tags = self._tags
         opener, outer = tags.call.opener, tags.wrapper.opener
@@ -178,6 +187,9 @@ class PairDialect(DeclaredDialect):
         yield Head((opener,), tags.opening_pattern(re.escape(opener), after), body_starts=firsts)
         if suffix:
             yield self._suffixed_head(suffix, firsts)
+        if json_after:
+            named = sequence(re.escape(opener), _GAP, _NAME, _GAP, literal_text(json_after), _GAP)
+            yield Head((opener,), named, body_starts="{<")
         if outer:
             yield Head((outer,), json_opening_pattern(wrapped))
         yield Head((opener,), json_opening_pattern(re.escape(opener)))

@@ -157,9 +157,12 @@ class PairReader(SingleCallReader):
         return None
 
     def _in_key(self, tag: Tag) -> NeedMore | None:
-        key = self._take_text().replace("\\n", "").strip()
+        text = self._take_text()
+        key = text.replace("\\n", "").strip()
         if tag.role == "key" or tag.role in _CALL_ENDS:
             return self._drop_key(tag)
+        if tag.role == "value/" and self._add_pair(*text.partition("=")):
+            return None
         self._key = key
         self._call.error = self._call.error or ("" if key and len(key) <= KEY_LIMIT else "a key is no key")
         if tag.role in ("key/", "value/", "type"):
@@ -169,6 +172,16 @@ class PairReader(SingleCallReader):
         if tag.raw != self._tags.key_end:
             self._record_fix(f"the key {key!r} was ended by {tag.raw!r}")
         return None
+
+    def _add_pair(self, key: str, equals: str, value: str) -> bool:
+        """Add an argument whose key and value are in one tag, `<arg_key>k=v</arg_value>` (GLM 5.3 Flash), if it is."""
+        key = key.strip()
+        if not (equals and self._tags.key_pattern.fullmatch(key) and self._call.lacks(key)):
+            return False
+        self._record_fix(f"the value of {key!r} was in the tag of its key")
+        self._add_argument(key, value)
+        self._tag_state = self._between
+        return True
 
     def _drop_key(self, tag: Tag) -> NeedMore | None:
         """Drop a key that has no value."""

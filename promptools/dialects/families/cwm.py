@@ -1,0 +1,186 @@
+r"""CWM: the tool's name on the line after a tag, and then its arguments, which are JSON or a command.
+
+    <tool: function>\nget_weather {"city": "Oslo"}\n</tool>
+    <tool: function>\nbash ls -a\n</tool>
+    <tool: bash>\nls -a\n</tool>
+
+In the last, which is how it is trained to use a shell, the tag names the tool, which must be offered. How the template
+declares tools and gives their results is not known here: prompt mode writes the default. Source: replies of CWM as
+servers send them, 2026-11.
+"""
+
+from __future__ import annotations
+
+import re
+
+from promptools.dialects.calls.call_builder import CallBuilder
+from promptools.dialects.calls.envelope import NotACall
+from promptools.dialects.calls.json_body import call_part
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.contract import Head, trace_entry
+from promptools.dialects.declared import DeclaredDialect
+from promptools.dialects.prefix_patterns import literal_text, sequence
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson
+from promptools.dialects.readers.key_value.labelled_reader import ByFirstCharacter, main_parameter
+from promptools.dialects.readers.tag_formats.tag_heads import may_be_tool
+from promptools.dialects.table import read_family
+from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore, Part, TriedStrategy
+from promptools.types import Call, Fix, Malformed
+
+CLOSER = "</tool>"
+ANY_TOOL = "function"
+"""The word in the tag that says that the tool's name is on the next line."""
+COMMAND = "command"
+"""The parameter of a shell, which text that is no JSON is for."""
+
+_WORD = r"[^\W\d][\w.:/-]{0,127}+"
+_SPACE = r"[ \t]{0,4}+"
+_LINE_END = _SPACE, r"\r?+", r"\n", r"\s{0,16}+"
+_NAMED = re.compile(rf"<tool:{_SPACE}(?:{ANY_TOOL}>\s*+)?({_WORD})")
+_CLOSED = re.compile(rf"^[ \t]*{CLOSER}|{CLOSER}(?=\s*(?:<tool:|\Z))")
+"""The closing tag in a line: at its beginning or end, or before another call. Elsewhere a command may hold it."""
+_OPENING_LINE = re.compile(rf"{_SPACE}<tool:{_SPACE}{_WORD}>\s*\Z")
+_CLOSERS = Closers(right=(CLOSER,), wrong=("</tool_call>", "</think>"), openers=("<tool:",))
+
+
+def _name_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    """Whether arguments, or the closing tag, follow the name."""
+    del start, fresh, rules
+    return NEED_MORE if end == len(text) else True
+
+
+def _tag_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    """Whether the tag names an offered tool."""
+    name = _NAMED.match(text, start, end)
+    if name is not None and end < len(text):
+        return may_be_tool(name[1], rules)
+    return _name_begins(text, start, end, fresh=fresh, rules=rules)
+
+
+HEADS = (
+    Head(
+        ("<tool:",),
+        sequence(
+            literal_text("<tool:"), _SPACE, literal_text(f"{ANY_TOOL}>"), *_LINE_END, _WORD, r"(?=[\s<{])", r"\s{0,16}+"
+        ),
+        begins=_name_begins,
+    ),
+    Head(("<tool:",), sequence(literal_text("<tool:"), _SPACE, _WORD, ">", *_LINE_END), begins=_tag_begins),
+)
+
+
+class Cwm(NamedMarkerJson):
+    """`<tool: function>`, a name and its arguments, `</tool>`."""
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the first character of the arguments, which shows whether they are JSON."""
+        named = _NAMED.match(head)
+        name = named[1] if named is not None else ""
+
+        def choose(first: str) -> Candidate:
+            if first in "{<":
+                return JsonBlockReader(head, _CLOSERS, rules, place, definite=definite, name=name)
+            return CommandReader(head, name, rules, place, definite=definite)
+
+        return ByFirstCharacter(head, choose, definite=definite)
+
+
+def cwm() -> DeclaredDialect:
+    """Return the dialect."""
+    dialect = read_family("cwm", Cwm)
+    dialect.heads = HEADS
+    return dialect
+
+
+class CommandReader(CandidateBase):
+    """Arguments that are text, up to a closing tag at the beginning or the end of a line.
+
+    Calls that are quoted in the text, their tags on lines of their own, take their own closing tags.
+    """
+
+    def __init__(self, head: str, name: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(definite=definite, head=head)
+        self._call = CallBuilder(rules)
+        self._call.name = name
+        self._place = place
+        self._lines: list[str] = []
+        self._line: list[str] = []
+        """The pieces of the last line."""
+        self._quoted = 0
+        """The calls in the text that are open."""
+        self._quotes = False
+        """There are calls in the text."""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        at = start
+        while at < len(piece):
+            end = piece.find("\n", at) + 1 or len(piece)
+            self._line.append(piece[at:end])
+            at = end
+            if piece[end - 1] == "\n" and self._add_line("".join(self._line)):
+                return at
+        return None
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        if self._line and self._add_line("".join(self._line)):
+            return
+        text = "".join(self._lines)
+        cut = text.rpartition("\n")[2]
+        begun = len(cut) > 2 and CLOSER.startswith(cut)
+        whole = finish_reason in COMPLETE_FINISH_REASONS and not self._quoted
+        self._call.record_fix(Fix("closer", f"only {cut!r} of {CLOSER!r}" if begun else f"no {CLOSER!r}"))
+        if self._quotes:
+            self._call.error = "what it holds is not certain: it has no closing tag, and a call is in its text"
+        self._decide(text.removesuffix(cut) if begun else text, cut if begun else "", whole=whole)
+
+    def _add_line(self, line: str) -> bool:
+        """Add a line; return whether the closing tag is in it."""
+        self._line = []
+        closed = _CLOSED.search(line)
+        if closed is not None and not self._quoted:
+            end = closed.end()
+            self.unread = line[end:]
+            self._decide("".join((*self._lines, line[: end - len(CLOSER)])), CLOSER, whole=True)
+            return True
+        self._lines.append(line)
+        opened = _OPENING_LINE.match(line) is not None
+        self._quotes = self._quotes or opened
+        self._quoted += 1 if opened else -1 if closed is not None else 0
+        return False
+
+    def _decide(self, text: str, closer: str, *, whole: bool) -> None:
+        command = text.rstrip()
+        try:
+            outcome = self._resolve(command, whole=whole)
+        except NotACall as no:
+            self.tries.append(TriedStrategy(self._place.dialect, "text", str(no), len(text)))
+            self.parts, self.unread = [Part("text", self.head)], text + closer + self.unread
+            return
+        after = text[len(command) :] + closer
+        self.parts = [Part("markup", self.head), call_part(outcome, command), *([Part("markup", after)] if after else [])]
+        self.tries.append(trace_entry(self._place.dialect, len(text), self.parts))
+
+    def _resolve(self, command: str, *, whole: bool) -> Call | Malformed:
+        call = self._call
+        tools = call.rules.tools
+        found = tools.find(call.name) if tools is not None else None
+        if found is not None:
+            call.tool, renamed = found
+            call.fixes += [renamed] if renamed is not None else []
+        elif tools is not None and not whole:
+            raise NotACall(f"no tool {call.name!r} is offered")
+        if not whole:
+            why = "the text ended inside its arguments"
+            return malformed_call("truncated", why, self._place.dialect, call.tool_name)
+        if call.error:
+            return malformed_call("invalid_json", call.error, self._place.dialect, call.tool_name)
+        key = COMMAND if call.declares(COMMAND) else main_parameter(call.tool) if call.tool is not None else None
+        if key is not None and key != COMMAND:
+            call.record_fix(Fix("unwrap", f"its arguments were plain text, read as {key!r}"))
+        call.put(key or COMMAND, *call.read(key or COMMAND, command))
+        return call.resolve_in(self._place)
