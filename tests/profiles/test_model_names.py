@@ -17,6 +17,7 @@ NAMES: dict[tuple[str | None, str], str] = {
         CohereLabs/c4ai-command-r7b-12-2024 CohereLabs/North-Mini-Code-1.0 CohereLabs/c4ai-command-a-03-2025""",
     ("command-r", "command_r"): """CohereForAI/c4ai-command-r-v01 command-r:35b command-r-plus:104b
         CohereLabs/c4ai-command-r-plus-08-2024""",
+    ("cwm", "cwm"): "facebook/cwm facebook/cwm-sft cwm:32b",
     ("deepseek", "json"): """deepseek-ai/DeepSeek-V3 deepseek-v3.1:671b deepseek-ai/DeepSeek-V3.2-Exp deepseek-v4-flash
         deepseek-ai/DeepSeek-R1-0528-Qwen3-8B deepseek-r1:8b-0528-qwen3-q4_K_M accounts/fireworks/models/deepseek-v3p1
         deepseek-chat deepseek-ai/DeepSeek-R1-0528""",
@@ -34,6 +35,7 @@ NAMES: dict[tuple[str | None, str], str] = {
     ("gemma4", "json"): "google/gemma-4-E4B-it gemma4:31b google/functiongemma-270m-it",
     ("gigachat3", "json"): "ai-sage/GigaChat3-10B-A1.8B ai-sage/GigaChat3.1-702B-A36B",
     ("glm", "glm"): """zai-org/GLM-4.5-Air zai-org/GLM-4.7-Flash glm-4.6:cloud zai-org/GLM-5
+        zai-org/GLM-5.3-Flash glm-5.3-flash:cloud
         accounts/fireworks/models/glm-4p6""",
     ("gorilla", "gorilla"): "gorilla-llm/gorilla-openfunctions-v2",
     ("gpt-oss", "json"): """openai/gpt-oss-20b gpt-oss:120b-cloud gpt-oss-20b-mxfp4.gguf openai/gpt-oss-safeguard-20b
@@ -83,6 +85,8 @@ NAMES: dict[tuple[str | None, str], str] = {
         nvidia/NVIDIA-Nemotron-Nano-9B-v2 nvidia/Llama-3_1-Nemotron-Ultra-253B-v1 nemotron-nano-v2""",
     ("nexusraven", "nexusraven"): "Nexusflow/NexusRaven-V2-13B nexusraven:13b",
     ("olmo3", "olmo3"): "allenai/Olmo-3-7B-Instruct allenai/Olmo-3.1-32B-Think olmo-3:32b",
+    ("pangu", "json"): """FreedomIntelligence/openPangu-Embedded-7B openPangu-Embedded-1B-V1.1
+        ascend-tribe/openpangu-embedded-7b-model""",
     ("phi", "json"): "microsoft/phi-4 phi4:14b microsoft/Phi-3.5-mini-instruct phi3:mini phi4-reasoning",
     ("phi4-mini", "phi4"): "microsoft/Phi-4-mini-instruct phi4-mini:3.8b",
     ("plamo3", "json"): "pfnet/plamo-3-nict-8b-base",
@@ -96,13 +100,19 @@ NAMES: dict[tuple[str | None, str], str] = {
         Qwen/Qwen3.5-35B-A3B qwen3.5:35b Qwen/Qwen3.6-27B nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16
         nemotron-3-super:120b stepfun-ai/Step-3.5-Flash step3.5 XiaomiMiMo/MiMo-V2-Flash Nanbeige/Nanbeige4-3B
         LGAI-EXAONE/K-EXAONE-236B-A23B Qwen/Qwen3-Coder-30B-A3B-Instruct""",
+    ("rwkv", "rwkv"): "BlinkDL/rwkv7-g1 mollysama/rwkv-7-g1:2.9b RWKV/RWKV7-Goose-World3-2.9B-HF",
     ("seed-oss", "seed_oss"): "ByteDance-Seed/Seed-OSS-36B-Instruct",
     ("solar-open", "json"): "upstage/Solar-Open-100B",
+    ("solar-open2", "json"): "upstage/Solar-Open-2-250B upstage/Solar-Open2-100B",
     ("spark", "glm"): "iflytek/Spark-2.5",
+    ("step-audio", "step_audio"): "stepfun-ai/Step-Audio-2-mini stepfun-ai/Step-Audio-2-mini-Think",
     ("step3", "json"): "stepfun-ai/step3",
+    ("telechat", "telechat"): """Tele-AI/TeleChat3-36B-Thinking Tele-AI/TeleChat3-105B-A4.7B-Thinking
+        Tele-AI/TeleChat4-36B Tele-AI/Xing-4.0 xing-4.0-flash""",
     ("xlam", "xlam"): "Salesforce/Llama-xLAM-2-8b-fc-r Salesforce/xLAM-7b-fc-r",
     (None, "json"): """my-model gpt-4o nous-hermes2 THUDM/glm-4-9b-chat speakleash/Bielik-11B-v2.3-Instruct solar:10.7b
-        LLM360/K2-Think inclusionAI/Ling-1T upstage/SOLAR-10.7B-Instruct-v1.0 nemotron-mini pfnet/plamo-2-8b""",
+        LLM360/K2-Think inclusionAI/Ling-1T upstage/SOLAR-10.7B-Instruct-v1.0 nemotron-mini pfnet/plamo-2-8b
+        Tele-AI/TeleChat2-7B BlinkDL/rwkv-6-world stepfun-ai/Step-Audio-Chat boxing-4b""",
 }
 ALL = [(name, *found) for found, names in NAMES.items() for name in names.split()]
 
