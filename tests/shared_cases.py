@@ -516,6 +516,7 @@ READ_AS: Final[Mapping[str, tuple[str, ...]]] = {
     "laguna": ("hermes",),
     "llama3_json": ("json",),
     "minicpm": ("hermes",),
+    "telechat": ("glm", "hermes"),
     "tool_name_yaml": ("tool_name_xml",),
 }
 """Dialects of which some calls, or all, are written like those of another one."""

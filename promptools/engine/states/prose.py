@@ -38,12 +38,16 @@ MAX_UNFINISHED_CLOSER = 256
 """Characters of an unfinished closer, and of white space before it, at the end of a reply."""
 _TAGS = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}"
 _GIVEN = r"(?:\s\w{1,32}=[\"'][^<>]{1,128}+)?"
-_WORD = rf"\s*+(?:function c?a?l{{0,2}}|[^\s<>`]{{1,128}}+{_GIVEN})?"
+_WORD = rf"\s*+(?:function c?a?l{{0,2}}|(?:function\s++)?[^\s<>`]{{1,128}}+{_GIVEN})?"
 _OPENER = re.compile(
-    rf"<[|｜][^\s<>]{{4,64}}\Z|(?:<{{1,2}}[^\s<>]{{4,64}}{_GIVEN}>{{1,2}}|\[[^\s\[\]]{{4,64}}\]|\]<\])"
+    rf"<[|｜][^\s<>]{{4,64}}\Z"
+    rf"|(?:<{{1,2}}[^\s<>]{{4,64}}(?: function)?{_GIVEN}>{{1,2}}|\[[^\s\[\]]{{4,64}}\]|\]<\])"
     rf"(?:{_WORD}{_TAGS}){{0,8}}{_WORD}\s*+(?:`{{1,3}}\w{{0,16}}\s*+)?\Z"
 )
-"""What a truncated text must contain of a call: a whole tag, or a token, and after it no more words than a name."""
+"""What a truncated text must contain of a call: a whole tag, or a token, and after it no more words than a name.
+
+`function` is no name where one follows: `<tool_call>function get_weather` (Step-Audio 2), `<tool: function>` (CWM).
+"""
 TRUNCATED = "cut"
 """In place of a head's group: a call of some dialect, truncated before it was clear which."""
 _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")

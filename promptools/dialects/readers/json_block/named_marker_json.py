@@ -30,8 +30,8 @@ from promptools.types import Call, Result
 ARGUMENTS: Final = "{arguments}"
 CALLS: Final = "{calls}"
 _GAP = r"\s{0,16}"
-_VALUES: Final = {"{id}": "[^<]{0,64}", "{name}": r"[^<>\n{]{1,128}"}
-"""The patterns of what a template leaves open."""
+_VALUES: Final = {"{id}": "[^<]{0,64}", "{name}": r"(?<!\w)[^<>\n{]{1,128}"}
+"""The patterns of what a template leaves open. A name is no rest of a word: `function_list` names no tool `_list`."""
 _FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
 _TOKEN_BOUNDARY = re.compile(r"(?<=>)(?=<)|\s+")
 """Where one token ends and the next begins."""
