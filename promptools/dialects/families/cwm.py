@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 
+from promptools.dialects.calls.call_arguments import sole_string_parameter
 from promptools.dialects.calls.call_builder import CallBuilder
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import call_part
@@ -24,7 +25,7 @@ from promptools.dialects.prefix_patterns import literal_text, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson
-from promptools.dialects.readers.key_value.labelled_reader import ByFirstCharacter, main_parameter
+from promptools.dialects.readers.key_value.labelled_reader import ByFirstCharacter
 from promptools.dialects.readers.tag_formats.tag_heads import may_be_tool
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore, Part, TriedStrategy
@@ -34,7 +35,7 @@ CLOSER = "</tool>"
 ANY_TOOL = "function"
 """The word in the tag that says that the tool's name is on the next line."""
 COMMAND = "command"
-"""The parameter of a shell, which text that is no JSON is for."""
+"""The parameter of a shell, for text that is no JSON; of another tool it is the only parameter."""
 
 _WORD = r"[^\W\d][\w.:/-]{0,127}+"
 _SPACE = r"[ \t]{0,4}+"
@@ -43,6 +44,7 @@ _NAMED = re.compile(rf"<tool:{_SPACE}(?:{ANY_TOOL}>\s*+)?({_WORD})")
 _CLOSED = re.compile(rf"^[ \t]*{CLOSER}|{CLOSER}(?=\s*(?:<tool:|\Z))")
 """The closing tag in a line: at its beginning or end, or before another call. Elsewhere a command may hold it."""
 _OPENING_LINE = re.compile(rf"{_SPACE}<tool:{_SPACE}{_WORD}>\s*\Z")
+_MEMBER = re.compile(r"""["']([^"']{1,128})["']\s*:""")
 _CLOSERS = Closers(right=(CLOSER,), wrong=("</tool_call>", "</think>"), openers=("<tool:",))
 
 
@@ -177,10 +179,20 @@ class CommandReader(CandidateBase):
         if not whole:
             why = "the text ended inside its arguments"
             return malformed_call("truncated", why, self._place.dialect, call.tool_name)
-        if call.error:
-            return malformed_call("invalid_json", call.error, self._place.dialect, call.tool_name)
-        key = COMMAND if call.declares(COMMAND) else main_parameter(call.tool) if call.tool is not None else None
-        if key is not None and key != COMMAND:
-            call.record_fix(Fix("unwrap", f"its arguments were plain text, read as {key!r}"))
-        call.put(key or COMMAND, *call.read(key or COMMAND, command))
+        key = self._parameter(command)
+        if key is None or call.error:
+            why = call.error or "its arguments are no JSON object"
+            return malformed_call("invalid_json", why, self._place.dialect, call.tool_name)
+        call.record_fix(Fix("unwrap", f"its arguments are plain text, read as {key!r}"))
+        call.put(key, *call.read(key, command))
         return call.resolve_in(self._place)
+
+    def _parameter(self, command: str) -> str | None:
+        """Return the parameter that the text is for; None if it is JSON that lost a bracket, or for no one parameter."""
+        call = self._call
+        if call.tool is None:
+            return COMMAND
+        member = _MEMBER.match(command)
+        if member is not None and call.declares(member[1]):
+            return None
+        return COMMAND if call.declares(COMMAND) else sole_string_parameter(call.tool)

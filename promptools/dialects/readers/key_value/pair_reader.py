@@ -72,7 +72,8 @@ class PairReader(SingleCallReader):
     def _on_cut(self, tag: Tag) -> None:
         """Read a closing tag that was cut short, or text."""
         closer = self._tags.call.closer
-        cut = len(tag.raw) > 2 and closer.startswith(tag.raw) and self._finish_reason != "length"
+        sure = len(tag.raw) > 2 and self._tags.only_beginning(tag.raw) == closer
+        cut = sure and self._finish_reason != "length"
         if cut and (self._tag_state == self._between or (self._tag_state == self._in_name and self._set_name())):
             self._finish(self._index, self._index + 1, Fix("closer", f"only {tag.raw!r} of {closer!r}"))
         elif not self._decided:

@@ -90,6 +90,11 @@ class PairTags:
         """Matches a key."""
         return re.compile(rf"[^{_set_of_firsts(self._own_tags)}]{{1,{KEY_LENGTH}}}")
 
+    def only_beginning(self, text: str) -> str:
+        """Return the only tag of the format that a text begins; empty if several do, or none."""
+        begun = [tag for tag in self._own_tags if tag.startswith(text)]
+        return begun[0] if len(begun) == 1 else ""
+
     @property
     def key_end(self) -> str:
         """The tag that ends a key."""
