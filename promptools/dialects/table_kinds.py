@@ -28,6 +28,7 @@ from promptools.dialects.table_values import (
     LABEL,
     LITERALS,
     MARKERS,
+    MAX_MARKER,
     NAME,
     NO_BRACKET,
     OPENERS,
@@ -126,6 +127,10 @@ def _is_tag_wrapper(value: Any) -> bool:
 def _is_pair_argument(value: Any) -> bool:
     """Return whether a value is the template of an argument whose value has no white space around it."""
     return is_argument(value) and _space_around_value(value) == ("", "")
+
+
+def _is_name_end(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_MARKER and value == value.strip()
 
 
 def _space_around_value(parameter: str) -> tuple[str, str]:
@@ -265,9 +270,11 @@ KINDS: Final[dict[str, Kind]] = {
             "suffix": TEXT.means(
                 "what begins the suffix that each tag of a reply may have, as in `<tool_call:6124c78e>`"
             ),
-            "json_after": TEXT_NOT_EMPTY.means(
+            "json_after": TableKey(
+                f"a text of 1 to {MAX_MARKER} characters without white space around",
+                _is_name_end,
                 "what comes between a name and arguments that are JSON, as the `>` in `<tool_call>get_weather>{}`; such"
-                " a call may lack its closing marker"
+                " a call may lack its closing marker",
             ),
         },
         ("call", "argument"),

@@ -29,9 +29,10 @@ _TOKEN = re.compile(
     r"|</?[^\s<>\"'=]*(?:<[^\s<>\"'=]*>)?[^\s<>\"'=]*[>=]"  # a tag, closed or with its name after an equals sign
     r"|<[^\s<>\"'=]+\s"  # the beginning of a tag with attributes
     r"|\[/?[A-Z_]+\]"
+    r"|\[unused[0-9]+\]"  # openPangu
     r"|✿[A-Z]+✿"
 )
-_CALL_LABEL = re.compile(r"[A-Z][\w ]*:|>>>|-> [\w/]+|[a-z]+\[(?=\{)|`{3}(?!json\b)\w+")
+_CALL_LABEL = re.compile(r"(?:\*\*)?[A-Z][\w ]*:|>>>|-> [\w/]+|[a-z]+\[(?=\{)|`{3}(?!json\b)\w+")
 """The beginning of a line of a call; a fence counts if its label is the dialect's own, as `tool_code` is."""
 _TOOL_TAG = re.compile(rf"</?{_NAME}(?=>)")
 _TAG_ENDS = (">", "/", " ", "\n")
