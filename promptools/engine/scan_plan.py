@@ -5,7 +5,7 @@ end-of-turn tokens, closers that may stand alone, and backticks. Which of them c
 there are three scanners (`Scanners`): a head marked `at_start`, say, begins a call only if no text precedes it.
 
 Heads marked `at_line_start` (a tool's name that begins a line) depend on the offered tools. For those,
-`ScanPlan.scanners_for` derives scanners whose gate is built of the first letters of the tools' names.
+`ScanPlan.scanners_for` derives scanners with another gate for lines, without compiling a pattern.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.contract import Dialect, Head
 from promptools.dialects.prefix_patterns import any_literal_text, any_of
 from promptools.dialects.reply_markers import TAG_SUFFIX, ReplyMarkers, reply_markers
+from promptools.engine.first_words import FirstWords
 from promptools.engine.line_heads import LineHeads
 from promptools.parsing.scanner import (
     LetterMarkers,
@@ -55,8 +56,8 @@ class ToolScanners(NamedTuple):
     full: Scanners
     common: Scanners
     """The same, for text that holds none of the plan's `rare_words`."""
-    first_word: re.Pattern[str]
-    """Matches the first word of a line if that may begin a call."""
+    first_words: FirstWords
+    """The first words of lines that may begin a call."""
 
 
 class ScanPlan:
@@ -88,7 +89,11 @@ class ScanPlan:
         stripped = [messages.stripped_header for _, messages in formats]
         self.rare_words = LiteralSet(word for marker in stripped for word in marker.search_literals)
         self.header_characters = frozenset(first for marker in stripped for first in marker.first_characters)
+        self._first_word_patterns = self.line_heads.first_word_patterns()
         self._scanners = self._new_scanners(sentinels, headers, stripped)
+        self._common_scanners = Scanners(
+            *(scanner.without_literals(self.rare_words.literals) for scanner in self._scanners)
+        )
         self._tool_scanners: dict[tuple[str, ...] | None, ToolScanners] = {}
         self._reasoning_scanners: dict[str, MarkerScanner] = {}
 
@@ -104,7 +109,7 @@ class ScanPlan:
             ]
         )
         rare: list[RareMarkers] = [*words, *stripped]
-        lines = self.line_heads.markers()
+        lines = self.line_heads.markers(FirstWords(self._first_word_patterns, None))
         if lines is not None:
             rare.insert(0, lines)
         anywhere = [marker for marker in signs if not self.heads[marker.group][1].at_start]
@@ -127,12 +132,12 @@ class ScanPlan:
         if sought is None:
             if len(self._tool_scanners) >= CACHED_TOOL_LISTS:
                 self._tool_scanners.clear()
-            gate = self.line_heads.gate(names)
-            unfinished = self.line_heads.unfinished_word(names) if names is not None else ""
-            every = Scanners(*(scanner.with_line_gate(gate, unfinished) for scanner in self._scanners))
-            here = Scanners(*(scanner.without_literals(self.rare_words.literals) for scanner in every))
-            first = re.compile(f"{gate}|{unfinished}" if unfinished else gate)
-            sought = self._tool_scanners[names] = ToolScanners(every, here, first)
+            words = FirstWords(self._first_word_patterns, names)
+            every, here = (
+                Scanners(*(scanner.with_line_gate(words) for scanner in scanners))
+                for scanners in (self._scanners, self._common_scanners)
+            )
+            sought = self._tool_scanners[names] = ToolScanners(every, here, words)
         return sought
 
     def reasoning_scanner(self, closer: str) -> MarkerScanner:

@@ -289,7 +289,7 @@ class ParserState:
 
     def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
         """Yield the group and end of each head that the first word of a line may begin."""
-        if self.tool_scanners.first_word.match(text, at) is not None:
+        if self.tool_scanners.first_words.begins(text, at):
             yield from self.plan.line_heads.match(text, at)
 
 

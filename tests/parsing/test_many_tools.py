@@ -1,9 +1,10 @@
 """Replies to requests with very many tools: read as with few, by patterns that do not grow with the names."""
 
+from re import _compiler as sre
+
 import pytest
 
 from promptools import StreamParser, parse
-from promptools.engine.scan_plan import default_plan
 from promptools.schema import Tools
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -55,11 +56,21 @@ def test_a_reply_is_read_alike_however_many_tools_there_are_and_however_it_is_cu
         assert found.content == whole.content
 
 
-@pytest.mark.parametrize("letters", ["abcdefghijklmnopqrstuvwxyz", "x"])
-def test_the_patterns_for_a_reply_do_not_grow_with_the_names(letters):
-    size = len(letters)
-    names = tuple(
-        f"{letters[n % size]}{letters[n // size % size]}{letters[n // size**2 % size]}_{n}_{'long' * 50}"
-        for n in range(10_000)
-    )
-    assert len(default_plan(None).scanners_for(names).first_word.pattern) < 30_000
+NAMES = [f"{first}{second}_{number}" for first in "abcxyz" for second in "mnopq" for number in range(10)]
+
+
+def test_a_list_of_tools_that_was_never_seen_compiles_no_pattern(monkeypatch):
+    """Compiling one takes longer than reading a reply, and agents come with other tools each time."""
+    text = "Let me look.\nget_weather(city='Oslo')\n\n" + "\n".join(NAMES)
+    parse(text, tools=tools(["get_weather", "xn"]))
+    compiled = []
+    compile_pattern = sre.compile
+    monkeypatch.setattr(sre, "compile", lambda *given: compiled.append(given) or compile_pattern(*given))
+    for number in range(40):
+        offered = tools(["get_weather", *NAMES[number : number + 3], f"another_{number}"])
+        parse(text, tools=offered)
+        parser = StreamParser(tools=offered)
+        for at in range(0, len(text), 5):
+            parser.feed(text[at : at + 5])
+        parser.close()
+    assert compiled == []

@@ -96,7 +96,7 @@ _STRIPPED_ALL = Head(
     (),
     sequence(literal_text(ALL_ALIAS), *_LINE_END),
     body_starts="",
-    gate="a",
+    gate=f"(?=[a]){literal_text(ALL_ALIAS)}",
     begins=_user_header_begins,
     at_line_start=True,
     at_start=True,

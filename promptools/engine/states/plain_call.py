@@ -137,7 +137,7 @@ def _is_first_marker(state: ParserState, text: str, start: int, brace: int, form
     lead = _LEADING_SPACE.match(text)
     assert lead is not None
     first = lead.end()
-    if first > _MAX_SPACE or sought.first_word.match(text, first) is not None:
+    if first > _MAX_SPACE or sought.first_words.begins(text, first):
         return False
     if first == start:
         marker = sought.full.before_text.match(text, start)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from promptools.parsing.scanner.literals import SHORT_TEXT, alternatives, character_class, prefix_tree
 from promptools.parsing.scanner.marker import Marker, later_matches, lookahead_text, markers_pattern
-from promptools.parsing.scanner.rare_markers import LetterMarkers, LineStartMarkers, RareLiteralMarker, RareMarkers
+from promptools.parsing.scanner.rare_markers import LetterMarkers, LineGate, LineStartMarkers, RareLiteralMarker, RareMarkers
 
 PREFIX_LENGTHS = (16, 8, 2, 1)
 """Lengths of prefixes by which the markers at an offset are selected: the longest that a marker's literal has."""
@@ -58,18 +58,15 @@ class MarkerScanner:
 
     def without_literals(self, literals: Set[str]) -> MarkerScanner:
         """Return a scanner for text with none of `literals`; what it holds at the end of the text is the same."""
-        return self._with_rare([marker for marker in self._rare if literals.isdisjoint(marker.search_literals)])
-
-    def with_line_gate(self, gate: str, unfinished: str) -> MarkerScanner:
-        """Return a scanner with another gate for lines; what it holds at the end of the text is the same."""
-        lines = [
-            rare.with_gate(gate, unfinished) if isinstance(rare, LineStartMarkers) else rare for rare in self._rare
-        ]
-        return self._with_rare(lines)
-
-    def _with_rare(self, rare: Sequence[RareMarkers]) -> MarkerScanner:
         other = copy(self)
-        other._rare, other._rare_literals = rare, _literals_pattern(rare)  # noqa: SLF001  a copy of itself
+        other._rare = [marker for marker in self._rare if literals.isdisjoint(marker.search_literals)]  # noqa: SLF001  a copy of itself
+        other._rare_literals = _literals_pattern(other._rare)  # noqa: SLF001  as above
+        return other
+
+    def with_line_gate(self, gate: LineGate) -> MarkerScanner:
+        """Return a scanner with another gate for lines; what it holds at the end of the text is the same."""
+        other = copy(self)
+        other._rare = [rare.with_gate(gate) if isinstance(rare, LineStartMarkers) else rare for rare in self._rare]  # noqa: SLF001  a copy of itself
         return other
 
     def searches(self) -> list[Callable[[str, int], re.Match[str] | None]]:

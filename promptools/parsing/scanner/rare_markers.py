@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from promptools.parsing.scanner.literals import SHORT_TEXT, alternatives, prefix_tree, rare_character
 from promptools.parsing.scanner.marker import Marker, later_matches, lookahead_text
@@ -124,11 +124,22 @@ def _line_pattern(heads: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
     return re.compile(rf"{INDENT}(?P<{heads[0][0]}>{branches})")
 
 
+class LineGate(Protocol):
+    """Finds the lines that may begin with a marker, at little cost."""
+
+    def search(self, text: str, at: int, stop: int) -> int:
+        """Return the offset of the first line break in `text[at:stop]` after which one may; -1: none."""
+        ...
+
+    def ends_unfinished(self, text: str, line: int) -> bool:
+        """Whether the last line, after the line break at `text[line]`, may become one that does."""
+        ...
+
+
 class LineStartMarkers:
     """Markers that begin only at the beginning of a line; a match includes the line break before it.
 
-    `gate` is a cheap pattern of how such a line begins, `unfinished` one of how it may begin if it is the last of the
-    text and incomplete. `heads` are the full patterns, by group. A match has the group of the first head, whichever
+    `gate` finds the lines; `heads` are the full patterns, by group. A match has the group of the first head, whichever
     matched, since several may begin at one offset.
     """
 
@@ -138,16 +149,14 @@ class LineStartMarkers:
     _GATE_LENGTH = 256
     """Characters that a gate looks at: a limit, so that the text after `stop` is not searched again and again."""
 
-    def __init__(self, gate: str, heads: Mapping[str, str]) -> None:
-        self._gate = re.compile(rf"{INDENT}(?:{gate})")
-        self._unfinished: re.Pattern[str] | None = None
+    def __init__(self, gate: LineGate, heads: Mapping[str, str]) -> None:
+        self._gate = gate
         self._pattern = _line_pattern(tuple(heads.items()))
 
-    def with_gate(self, gate: str, unfinished: str) -> LineStartMarkers:
+    def with_gate(self, gate: LineGate) -> LineStartMarkers:
         """Return a copy with another gate."""
         other = copy(self)
-        other._gate = re.compile(rf"{INDENT}(?:{gate})")  # noqa: SLF001  a copy of itself
-        other._unfinished = re.compile(rf"{INDENT}(?:{unfinished})") if unfinished else None  # noqa: SLF001  as above
+        other._gate = gate  # noqa: SLF001  a copy of itself
         return other
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
@@ -157,8 +166,9 @@ class LineStartMarkers:
         limit = min(len(text), stop + self._GATE_LENGTH)
         search, match, missed = self._gate.search, self._pattern.match, ""
         while True:
-            gate = search(text, at, limit) or self._last_line(text, at)
-            if gate is None or (at := gate.start()) >= stop:
+            begin = search(text, at, limit)
+            at = begin if begin >= 0 else self._last_line(text, at)
+            if not 0 <= at < stop:
                 return None
             if not missed or not text.startswith(missed, at):
                 full_match = match(text, at)
@@ -167,11 +177,10 @@ class LineStartMarkers:
                 missed = lookahead_text(text, at)
             at += 1
 
-    def _last_line(self, text: str, at: int) -> re.Match[str] | None:
-        if self._unfinished is None:
-            return None
+    def _last_line(self, text: str, at: int) -> int:
+        """Return the offset of the last line break if the line after it is unfinished; -1: it is not."""
         begin = text.rfind("\n", max(at, len(text) - self._GATE_LENGTH))
-        return self._unfinished.match(text, begin) if begin >= 0 else None
+        return begin if begin >= 0 and self._gate.ends_unfinished(text, begin) else -1
 
     def search_literal(self, literal: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
         """Return what `search` does: its only word is the line break."""
