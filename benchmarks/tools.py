@@ -1,8 +1,9 @@
-"""The cost of preparing new tools: checking their schemas, resolving references and indexing their names."""
+"""The cost of new tools: checking their schemas, resolving references, indexing their names, and a first reply."""
 
 from __future__ import annotations
 
 import json
+from itertools import cycle
 from typing import Any
 
 import jsonschema
@@ -10,10 +11,14 @@ import pydantic
 
 from benchmarks.table import Row, Table, Target
 from benchmarks.timing import best_of, seconds
+from promptools import parse
 from promptools.schema import Tools
 
 FEW, MANY = 100, 2000
 MOST = Target("at most", 0.15, "at most 0.15x jsonschema")
+FIRST = Target("at most", 5, "at most 5x of tools seen before")
+LISTS = 4000
+"""Lists of tools that are new: more than all rounds take."""
 LINEAR = Target("at most", 1.5, f"at most 1.5x of {FEW}")
 
 
@@ -31,13 +36,53 @@ def tools() -> Table:
         }
     )
     per_tool = {name: spent / (MANY if name == "many" else FEW) for name, spent in times.items()}
+    first = _first_replies()
     rows = [
         _row("a tool never seen", per_tool["ours"], per_tool["jsonschema"], "jsonschema", MOST),
         _row("the same, of pydantic", per_tool["ours"], per_tool["pydantic"], "pydantic"),
         _row("a tool seen before", per_tool["seen"], per_tool["jsonschema"], "jsonschema"),
         _row(f"a tool of {MANY}", per_tool["many"], per_tool["ours"], f"of {FEW}", LINEAR),
+        _row("a reply, three tools never seen", first["prepared"], first["seen"], "seen", FIRST),
+        _row("the same, their preparation included", first["new"], first["known"], "seen", FIRST),
     ]
     return Table("tools", "Tools made ready: processor time of one", rows)
+
+
+def _first_replies() -> dict[str, float]:
+    """Measure the first reply to a request with three small tools, and a later one."""
+    seen, known = Tools(_small("seen")), _small("known")
+    ready = cycle([Tools(_small(f"prepared_{number}")) for number in range(LISTS)])
+    new = cycle([_small(f"new_{number}") for number in range(LISTS)])
+    return best_of(
+        {
+            "seen": lambda: parse(REPLY, seen),
+            "known": lambda: parse(REPLY, known),
+            "prepared": lambda: parse(REPLY, next(ready)),
+            "new": lambda: parse(REPLY, next(new)),
+        }
+    )
+
+
+REPLY = 'I look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo", "days": 2}}\n</tool_call>'
+
+
+def _small(word: str) -> list[dict[str, Any]]:
+    """Return three tools of two parameters each, the names of two of which are new."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "description": f"Do what a {word} does.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+                    "required": ["city"],
+                },
+            },
+        }
+        for name in ("get_weather", f"{word}_search", f"write_{word}")
+    ]
 
 
 def _row(case: str, ours: float, other: float, name: str, target: Target | None = None) -> Row:

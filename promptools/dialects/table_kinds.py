@@ -177,7 +177,9 @@ KINDS: Final[dict[str, Kind]] = {
             "shape": one_of("object", "list", "lines").means("what is between the markers"),
             "body_starts": one_of("{[", "{", "[").means("the brackets that may follow the opener"),
             "space": WHITE_SPACE.means("the white space between the markers and the JSON"),
-            "fence_label": LABEL.means("the label of the code fence that is written around the JSON, between the markers"),
+            "fence_label": LABEL.means(
+                "the label of the code fence that is written around the JSON, between the markers"
+            ),
             "separator": TEXT.means("the text between two calls that have their own markers"),
             "name_key": TableKey("a text; empty: the name is the only key", is_text, "the key of the tool's name"),
             "arguments_key": TEXT_NOT_EMPTY.means("the key of the arguments"),

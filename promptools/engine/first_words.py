@@ -1,15 +1,15 @@
 """The first words of lines that may begin a call: the names of the offered tools, and words that are the same for all.
 
-Lists of tools come and go, and to compile a pattern takes longer than to read a reply. So the patterns are made once for
-a set of dialects: they find the first letters of any word, and what depends on the tools is looked up. The letters of
-many lines are looked up at once; one line after the other is only where one of them begins like a name.
+Lists of tools come and go, and to compile a pattern takes longer than to read some hundred replies. So the patterns are
+made once for a set of dialects: they find the first letters of any word, and what depends on the tools is looked up.
+Only for tools of which very many lines were looked up is a pattern made, which finds the same lines faster.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -17,26 +17,31 @@ MOST_LETTERS: Final = 3
 """Letters of a name that are looked up, in any case."""
 MAX_HELD_NAME: Final = 128
 """Characters of an unfinished name that are held back."""
-FIRST_WINDOW: Final = 128
-"""Characters whose lines are looked up at once, at first; then twice as many each time."""
-_OVERLAP: Final = 32
-"""Characters of a window that are in the next one too: more than an indent and the letters that are looked up."""
+WORTH_A_PATTERN: Final = 4096
+"""Lines looked up in vain after which a pattern of the tools pays: by then they have cost as much as to compile it."""
+_INDENT = r"\n[ \t]{0,8}+"
 _FRAGMENT = rf"(?=\S)[</]{{0,2}}([\w.:/ -]{{0,{MAX_HELD_NAME}}})\Z"
 _UNFINISHED_WORD = re.compile(_FRAGMENT)
-_UNFINISHED_LINE = re.compile(rf"\n[ \t]{{0,8}}+{_FRAGMENT}")
+_UNFINISHED_LINE = re.compile(_INDENT + _FRAGMENT)
 _SEPARATORS = str.maketrans("", "", "-_.")
 """What models change in a name, or leave out."""
+_OTHER_CASES: Final = {"k": "\u212a", "s": "\u017f"}
+"""What else is one of these letters without case."""
 
 
 class FirstWordPatterns(NamedTuple):
-    """What is the same for all tools: `fixed` matches other first words, `before_names` what may be before a name."""
+    """What is the same for all tools."""
 
     fixed: str
+    """The pattern of first words that are no names; empty if there are none."""
+    fixed_characters: str | None
+    """What these begin with, as a part of a set in a pattern; None if that is not known."""
     names: bool
-    """A name may be the first word."""
+    """A name may be a first word."""
     tags: bool
-    """A tag that is a name may be."""
+    """A tag that is a name may be one."""
     before_names: re.Pattern[str]
+    """Matches what may be before a name."""
     labels: tuple[str, ...]
     """Words that are held back while they are unfinished, as `fold` returns them, in order."""
 
@@ -45,16 +50,22 @@ class FirstWords:
     """The first words of lines that may begin a call of some tools; `names=None`: of any."""
 
     def __init__(self, patterns: FirstWordPatterns, names: Iterable[str] | None) -> None:
+        self._patterns = patterns
         self._any = names is None
         names = tuple(names or ())
         beginnings = {_beginning(name) for name in names}
         size = min(map(len, beginnings), default=MOST_LETTERS)
-        letters = {text[:size].casefold() for text in beginnings}
-        self._letters = frozenset(("", *letters, *(sign + text for sign in ("<", "</") for text in letters)))
+        self._beginnings = frozenset(text[:size].casefold() for text in beginnings)
+        self._letters = frozenset(
+            ("", *self._beginnings, *(sign + text for sign in ("<", "</") for text in self._beginnings))
+        )
         self._line, self._word = _first_letters(patterns, size)
+        self._own_line: re.Pattern[str] | None = self._line if self._any else None
+        """Finds just the lines that may begin a call."""
+        self._lookups = 0
+        """Lines that were looked up in vain."""
         self._names = sorted({fold(name[:MAX_HELD_NAME]) for name in names})
-        self._labels, self._before_names = patterns.labels, patterns.before_names
-        held = (*names, *self._names, *self._labels, *[""] * bool(names))
+        held = (*names, *self._names, *patterns.labels, *[""] * bool(names))
         self._held_letters = frozenset(word[:1].casefold() for word in held)
 
     def begins(self, text: str, at: int) -> bool:
@@ -66,16 +77,15 @@ class FirstWords:
 
     def search(self, text: str, at: int, stop: int) -> int:
         """Return the offset of the first line break in `text[at:stop]` after which a call may begin; -1: none. O(n)."""
-        size = FIRST_WINDOW
-        while at < stop:
-            end = min(stop, at + size)
-            if self._any or not self._letters.isdisjoint(map(str.casefold, self._line.findall(text, at, end))):
-                for line in self._line.finditer(text, at, end):
-                    if self._may_begin(line[1]):
-                        return line.start()
-            if end == stop:
-                break
-            at, size = end - _OVERLAP, 2 * size
+        if self._own_line is not None:
+            line = self._own_line.search(text, at, stop)
+            return -1 if line is None else line.start()
+        for line in self._line.finditer(text, at, stop):
+            if self._may_begin(line[1]):
+                return line.start()
+            self._lookups += 1
+        if self._lookups > WORTH_A_PATTERN and all(map(str.isascii, self._beginnings)):
+            self._own_line = _line_pattern(self._patterns, self._beginnings)
         return -1
 
     def ends_unfinished(self, text: str, line: int) -> bool:
@@ -92,9 +102,9 @@ class FirstWords:
         word = match[1]
         while word[:1].casefold() in self._held_letters:
             folded = fold(word)
-            if _begins_any(folded, self._names) or _begins_any(folded, self._labels):
+            if _begins_any(folded, self._names) or _begins_any(folded, self._patterns.labels):
                 return True
-            before = self._before_names.match(word)
+            before = self._patterns.before_names.match(word)
             if before is None:
                 return False
             word = word[before.end() :]
@@ -104,6 +114,23 @@ class FirstWords:
 def fold(name: str) -> str:
     """Return a name in lower case and without separators."""
     return name.casefold().translate(_SEPARATORS)
+
+
+def in_any_case(words: Set[str]) -> str:
+    """Return the pattern of any of these words in any case, as a tree: each character is looked at once."""
+    if "" in words:
+        return ""
+    rests: dict[str, set[str]] = {}
+    for word in words:
+        rests.setdefault(word[0], set()).add(word[1:])
+    branches = (f"[{first_characters((first,))}]{in_any_case(rests[first])}" for first in sorted(rests))
+    return f"(?:{'|'.join(branches)})"
+
+
+def first_characters(words: Iterable[str]) -> str:
+    """Return the first characters of words in any case, as a part of a set in a pattern."""
+    cases = (f"{word[0]}{word[0].upper()}{_OTHER_CASES.get(word[0], '')}" for word in words)
+    return "".join(map(re.escape, dict.fromkeys("".join(cases))))
 
 
 def _beginning(name: str) -> str:
@@ -123,11 +150,22 @@ def _first_letters(patterns: FirstWordPatterns, size: int) -> tuple[re.Pattern[s
 
     Their group is the first `size` letters, after the sign of a tag if it is one; nothing where the word is fixed.
     """
-    letters = rf"[^\W\d][^\n]{{0,{size - 1}}}+"
+    letters = rf"[^\W\d][^\n]{{{size - 1}}}"
     branches = [
         *([rf"(?={patterns.fixed})"] if patterns.fixed else []),
         *([letters] if patterns.names else []),
         *([rf"</?+(?:{letters}|\Z)"] if patterns.tags else []),
     ]
     word = f"({'|'.join(branches) or '(?!)'})"
-    return re.compile(rf"\n[ \t]{{0,8}}+{word}"), re.compile(word)
+    return re.compile(_INDENT + word), re.compile(word)
+
+
+def _line_pattern(patterns: FirstWordPatterns, beginnings: Set[str]) -> re.Pattern[str]:
+    """Return the pattern of a line whose first word is fixed, or begins so."""
+    names = in_any_case(beginnings)
+    branches = [*([patterns.fixed] if patterns.fixed else []), *([names] if patterns.names else [])]
+    branches += [f"</?{names}"] if patterns.tags else []
+    ahead = ""
+    if patterns.fixed_characters is not None:
+        ahead = f"(?=[<{patterns.fixed_characters}{first_characters(sorted(beginnings))}])"
+    return re.compile(f"{_INDENT}{ahead}(?:{'|'.join(branches) or '(?!)'})")

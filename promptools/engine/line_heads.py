@@ -6,11 +6,17 @@ Which lines may begin one depends on the tools: `FirstWords` knows, for each lis
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from promptools.dialects.contract import NAME_GATE, TAG_GATE
-from promptools.engine.first_words import FirstWordPatterns, FirstWords, fold
+from promptools.engine.first_words import (
+    FirstWordPatterns,
+    FirstWords,
+    first_characters,
+    fold,
+    in_any_case,
+)
 from promptools.parsing.scanner import LineStartMarkers
 from promptools.schema.fitting.spelling import NAMESPACES
 
@@ -56,13 +62,15 @@ class LineHeads:
         before = {*NAMESPACES, *(names or ())}
         fixed = [gate for gate in gates if gate not in (NAME_GATE, TAG_GATE)]
         if names is not None:
-            fixed.append(_lookahead("".join(word[0] + word[0].upper() for word in before)) + _in_any_case(before))
+            fixed.append(f"(?=[{first_characters(sorted(before))}]){in_any_case(before)}")
         if tags:
-            fixed.append(f"{_lookahead('<')}</?{_in_any_case(tags)}")
+            fixed.append(f"(?=[<])</?{in_any_case(tags)}")
         looks = [_first_characters(gate) for gate in fixed]
+        characters = None if None in looks else "".join(filter(None, looks))
         every = "|".join(fixed)
         return FirstWordPatterns(
-            fixed=every if None in looks or not looks else f"(?=[{''.join(filter(None, looks))}])(?:{every})",
+            fixed=f"(?=[{characters}])(?:{every})" if characters else every,
+            fixed_characters=characters,
             names=names is not None,
             tags=tags is not None,
             before_names=re.compile("|".join(map(re.escape, sorted(before))), re.IGNORECASE),
@@ -82,10 +90,6 @@ def _occurs_in_prose(head: Head) -> bool:
 _LOOKAHEAD = re.compile(r"\(\?=\[((?:[^]\\^]|\\.)++)\]\)")
 
 
-def _lookahead(characters: str) -> str:
-    return f"(?=[{''.join(map(re.escape, dict.fromkeys(characters)))}])"
-
-
 def _first_characters(gate: str) -> str | None:
     """Return the first characters that a gate admits, for a character class; None: the gate does not show them.
 
@@ -96,17 +100,3 @@ def _first_characters(gate: str) -> str | None:
         return lookahead[1]
     words = gate.split("|")
     return "".join(word[0] for word in words) if all(re.escape(word) == word for word in words) else None
-
-
-def _in_any_case(words: Set[str]) -> str:
-    """Return the pattern of any of these words in any case, as a tree: each character is looked at once."""
-    if "" in words:
-        return ""
-    rests: dict[str, set[str]] = {}
-    for word in words:
-        rests.setdefault(word[0], set()).add(word[1:])
-    branches = (
-        (f"[{first}{first.upper()}]" if first.isalpha() else re.escape(first)) + _in_any_case(rests[first])
-        for first in sorted(rests)
-    )
-    return f"(?:{'|'.join(branches)})"

@@ -90,6 +90,7 @@ class ScanPlan:
         self.rare_words = LiteralSet(word for marker in stripped for word in marker.search_literals)
         self.header_characters = frozenset(first for marker in stripped for first in marker.first_characters)
         self._first_word_patterns = self.line_heads.first_word_patterns()
+        self._lines = self.line_heads.markers(FirstWords(self._first_word_patterns, None))
         self._scanners = self._new_scanners(sentinels, headers, stripped)
         self._common_scanners = Scanners(
             *(scanner.without_literals(self.rare_words.literals) for scanner in self._scanners)
@@ -109,9 +110,8 @@ class ScanPlan:
             ]
         )
         rare: list[RareMarkers] = [*words, *stripped]
-        lines = self.line_heads.markers(FirstWords(self._first_word_patterns, None))
-        if lines is not None:
-            rare.insert(0, lines)
+        if self._lines is not None:
+            rare.insert(0, self._lines)
         anywhere = [marker for marker in signs if not self.heads[marker.group][1].at_start]
         openers = tuple(closer for closer in self.closers if not closer.startswith("</"))
         ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
@@ -133,11 +133,13 @@ class ScanPlan:
             if len(self._tool_scanners) >= CACHED_TOOL_LISTS:
                 self._tool_scanners.clear()
             words = FirstWords(self._first_word_patterns, names)
-            every, here = (
-                Scanners(*(scanner.with_line_gate(words) for scanner in scanners))
-                for scanners in (self._scanners, self._common_scanners)
-            )
-            sought = self._tool_scanners[names] = ToolScanners(every, here, words)
+            full, common = self._scanners, self._common_scanners
+            if self._lines is not None:
+                lines = self._lines.with_gate(words)
+                full, common = (
+                    Scanners(*(scanner.with_lines(lines) for scanner in scanners)) for scanners in (full, common)
+                )
+            sought = self._tool_scanners[names] = ToolScanners(full, common, words)
         return sought
 
     def reasoning_scanner(self, closer: str) -> MarkerScanner:

@@ -164,7 +164,11 @@ class CommandReader(CandidateBase):
             self.parts, self.unread = [Part("text", self.head)], text + closer + self.unread
             return
         after = text[len(command) :] + closer
-        self.parts = [Part("markup", self.head), call_part(outcome, command), *([Part("markup", after)] if after else [])]
+        self.parts = [
+            Part("markup", self.head),
+            call_part(outcome, command),
+            *([Part("markup", after)] if after else []),
+        ]
         self.tries.append(trace_entry(self._place.dialect, len(text), self.parts))
 
     def _resolve(self, command: str, *, whole: bool) -> Call | Malformed:

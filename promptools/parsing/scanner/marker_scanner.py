@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
-from copy import copy
 from functools import lru_cache, partial
 from typing import NamedTuple
 
 from promptools.parsing.scanner.literals import SHORT_TEXT, alternatives, character_class, prefix_tree
 from promptools.parsing.scanner.marker import Marker, later_matches, lookahead_text, markers_pattern
-from promptools.parsing.scanner.rare_markers import LetterMarkers, LineGate, LineStartMarkers, RareLiteralMarker, RareMarkers
+from promptools.parsing.scanner.rare_markers import (
+    LetterMarkers,
+    LineStartMarkers,
+    RareLiteralMarker,
+    RareMarkers,
+)
 
 PREFIX_LENGTHS = (16, 8, 2, 1)
 """Lengths of prefixes by which the markers at an offset are selected: the longest that a marker's literal has."""
@@ -58,15 +62,18 @@ class MarkerScanner:
 
     def without_literals(self, literals: Set[str]) -> MarkerScanner:
         """Return a scanner for text with none of `literals`; what it holds at the end of the text is the same."""
-        other = copy(self)
-        other._rare = [marker for marker in self._rare if literals.isdisjoint(marker.search_literals)]  # noqa: SLF001  a copy of itself
-        other._rare_literals = _literals_pattern(other._rare)  # noqa: SLF001  as above
+        other = self._with_rare([marker for marker in self._rare if literals.isdisjoint(marker.search_literals)])
+        other._rare_literals = _literals_pattern(other._rare)  # noqa: SLF001  a copy of itself
         return other
 
-    def with_line_gate(self, gate: LineGate) -> MarkerScanner:
-        """Return a scanner with another gate for lines; what it holds at the end of the text is the same."""
-        other = copy(self)
-        other._rare = [rare.with_gate(gate) if isinstance(rare, LineStartMarkers) else rare for rare in self._rare]  # noqa: SLF001  a copy of itself
+    def with_lines(self, lines: LineStartMarkers) -> MarkerScanner:
+        """Return a scanner with these markers for lines; what it holds at the end of the text is the same."""
+        return self._with_rare([lines if isinstance(rare, LineStartMarkers) else rare for rare in self._rare])
+
+    def _with_rare(self, rare: Sequence[RareMarkers]) -> MarkerScanner:
+        other = object.__new__(MarkerScanner)
+        other.__dict__.update(self.__dict__)
+        other._rare = rare  # noqa: SLF001  a copy of itself
         return other
 
     def searches(self) -> list[Callable[[str, int], re.Match[str] | None]]:
