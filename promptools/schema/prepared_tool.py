@@ -89,7 +89,11 @@ def prepare_tool(source: ToolDefinition, marks: Mapping[str, Any] | None, *, str
         ),
     )
     notes = (*source.notes, *graph.notes)
-    return set_marks(PreparedTool(tool, source.payload, shape, notes=notes, unreadable=source.unreadable), marks or {})
+    tool = apply_marks(tool, marks) if marks else tool
+    entry = PreparedTool(tool, source.payload, shape, notes=notes, unreadable=source.unreadable)
+    _check_marks(entry)
+    entry.aliases = alias_table(shape.declared, tool.aliases)
+    return entry
 
 
 def _link_schema(source: ToolDefinition, *, strict: bool) -> SchemaGraph:
@@ -122,7 +126,15 @@ def without_unfit_marks(marks: Mapping[str, Any], compiled: CompiledSchema) -> M
 
 def set_marks(entry: PreparedTool, marks: Mapping[str, Any]) -> PreparedTool:
     """Return a copy with marks set; raise UsageError for those that the tool cannot have."""
-    tool, declared = apply_marks(entry.tool, marks), entry.compiled.declared
+    entry = replace(entry, tool=apply_marks(entry.tool, marks))
+    _check_marks(entry)
+    entry.aliases = alias_table(entry.compiled.declared, entry.tool.aliases)
+    return entry
+
+
+def _check_marks(entry: PreparedTool) -> None:
+    """Raise UsageError for marks that the tool cannot have."""
+    tool, declared = entry.tool, entry.compiled.declared
     for alias, name in tool.aliases.items():
         if alias in declared:
             raise UsageError(
@@ -139,7 +151,6 @@ def set_marks(entry: PreparedTool, marks: Mapping[str, Any]) -> PreparedTool:
             f"Tool {tool.name!r}: the mark 'free_text' is {clip(repr(tool.free_text))}, which its schema does not "
             f"declare as a string; the parameters are {sorted(declared)!r}."
         )
-    return replace(entry, tool=tool, aliases=alias_table(declared, tool.aliases))
 
 
 def _takes_text(compiled: CompiledSchema, key: str) -> bool:

@@ -34,13 +34,13 @@ class ToolDefinition:
     """Whether its schema is nested too deeply to be copied: what is sent is the caller's own object."""
 
 
-def read_definition(given: ToolLike, position: int, *, strict: bool = False) -> ToolDefinition:
-    """Read one tool; `position` counts from 0 and appears in errors. O(n).
+def read_definition(given: ToolLike, position: int, *, strict: bool = False, copied: bool = False) -> ToolDefinition:
+    """Read one tool; `position` counts from 0 and appears in errors. `copied`: it is a dict of nobody else's. O(n).
 
     Raises UsageError for what is no tool, or has no name; where `strict`, for anything that would be a note.
     """
     try:
-        source = _read_shallow(given, position)
+        source = _from_dict(cast(dict[str, Any], given), position) if copied else _read_shallow(given, position)
     except RecursionError:
         if strict:
             raise UsageError(f"Tool at position {position} is nested too deeply to be read; flatten it.") from None

@@ -12,7 +12,7 @@ from promptools.errors import UsageError, clip
 from promptools.schema.check import Checked as Checked  # noqa: PLC0414  re-exported
 from promptools.schema.check import check
 from promptools.schema.documents.graph import SchemaGraph
-from promptools.schema.documents.json_copy import copy_json
+from promptools.schema.documents.json_copy import MAX_DEPTH, copy_json
 from promptools.schema.documents.json_guards import write_json
 from promptools.schema.fitting import spelling
 from promptools.schema.fitting.other_names import OtherNames
@@ -36,6 +36,7 @@ _LARGEST = 1.7976931348623157e308
 _FINITE = {"Infinity": _LARGEST, "-Infinity": -_LARGEST, "NaN": _LARGEST}
 """Finite values for the numbers that Python's json reads from `1e999` and cannot write as valid JSON."""
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_FINITE.__getitem__)
 
 
 class Tools(Sequence[Tool]):
@@ -87,7 +88,7 @@ class Tools(Sequence[Tool]):
             raise UsageError(f"The tools are {clip(repr(cast(object, tools)))}; expected a list of tools.")
         sources = [read_definition(tool, position, strict=strict) for position, tool in enumerate(tools)]
         names = dict.fromkeys(source.tool.name for source in sources)
-        _reject_duplicates(source.tool.name for source in sources)
+        _reject_duplicates([source.tool.name for source in sources])
         for name in marks or ():
             if name not in names:
                 raise UsageError(
@@ -101,8 +102,8 @@ class Tools(Sequence[Tool]):
         self.names = tuple(self._entries)
         self.all_keys = frozenset[str]().union(*(entry.compiled.declared for entry in entries))
         self.spaced_keys = frozenset(key for key in self.all_keys if len(key.split()) > 1)
-        self._cased = spelling.unique_by_spelling(self.names, str.casefold)
-        self._folded = spelling.unique_by_spelling(self.names, spelling.fold_name)
+        self._cased: dict[str, str] | None = None
+        self._folded: dict[str, str] = {}
         self._other_names = OtherNames([entry.tool for entry in entries])
         self.all_names = (*self.names, *self._other_names.by_name)
         self.any_free_text = any(entry.tool.free_text is not None for entry in entries)
@@ -183,6 +184,9 @@ class Tools(Sequence[Tool]):
         exact = self._entries.get(written)
         if exact:
             return exact.tool, None
+        if self._cased is None:  # most names are exact
+            self._folded = spelling.unique_by_spelling(self.names, spelling.fold_name)
+            self._cased = spelling.unique_by_spelling(self.names, str.casefold)
         for name in spelling.name_candidates(written):
             tool_name = (
                 name
@@ -328,9 +332,9 @@ def _from_entries(entries: list[PreparedTool]) -> Tools:
 def _prepare_texts(key: str, texts: Iterable[str]) -> Tools:
     """Prepare tools from their JSON texts, with a cache for the whole list, by its JSON, and for each tool."""
     entries = [_prepare_cached(text, position) for position, text in enumerate(texts)]
-    _reject_duplicates(entry.tool.name for entry in entries)
-    OtherNames([entry.tool for entry in entries]).reject_ambiguous()
+    _reject_duplicates([entry.tool.name for entry in entries])
     tools = _from_entries(entries)
+    tools._other_names.reject_ambiguous()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     _LIST_CACHE.put(key, tools)
     return tools
 
@@ -338,12 +342,15 @@ def _prepare_texts(key: str, texts: Iterable[str]) -> Tools:
 def _prepare_cached(text: str, position: int) -> PreparedTool:
     entry = _TOOL_CACHE.get(text)
     if entry is None:
-        entry = prepare_tool(read_definition(json.loads(text, parse_constant=_FINITE.__getitem__), position), None)
+        shallow = text.count("{") + text.count("[") <= MAX_DEPTH
+        entry = prepare_tool(read_definition(_DECODER.decode(text), position, copied=shallow), None)
         _TOOL_CACHE.put(text, entry)
     return entry
 
 
-def _reject_duplicates(names: Iterable[str]) -> None:
+def _reject_duplicates(names: Sequence[str]) -> None:
+    if len(set(names)) == len(names):
+        return
     for name, times in Counter(names).items():
         if times > 1:
             raise UsageError(f"Tool {name!r} is given {times} times; give each name once.")

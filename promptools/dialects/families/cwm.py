@@ -192,7 +192,7 @@ class CommandReader(CandidateBase):
         return call.resolve_in(self._place)
 
     def _parameter(self, command: str) -> str | None:
-        """Return the parameter that the text is for; None if it is JSON that lost a bracket, or for no one parameter."""
+        """Return the parameter that the text is for; None if it is broken JSON, or may be for several parameters."""
         call = self._call
         if call.tool is None:
             return COMMAND

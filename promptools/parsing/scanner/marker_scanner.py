@@ -73,7 +73,7 @@ class MarkerScanner:
     def _with_rare(self, rare: Sequence[RareMarkers]) -> MarkerScanner:
         other = object.__new__(MarkerScanner)
         other.__dict__.update(self.__dict__)
-        other._rare = rare  # noqa: SLF001  a copy of itself
+        other._rare = rare
         return other
 
     def searches(self) -> list[Callable[[str, int], re.Match[str] | None]]:

@@ -74,13 +74,16 @@ _TYPES = frozenset((
 _SCHEMA_KEYWORDS = frozenset(("type", "$ref", "anyOf", "oneOf", "allOf", "enum", "description", "properties", "items"))
 
 
+_WITH_SYNONYMS = frozenset[str]().union(*SYNONYMS)
+
+
 def alias_table(declared: Collection[str], own_aliases: Mapping[str, str]) -> dict[str, str]:
     """Return a map of each alias to the only declared parameter that it can mean.
 
     A declared name is never an alias. `own_aliases` are the tool's own aliases, which outrank the built-in groups.
     """
     meant: dict[str, set[str]] = {}
-    for group in SYNONYMS:
+    for group in SYNONYMS if not _WITH_SYNONYMS.isdisjoint(declared) else ():
         members = group.intersection(declared)
         if len(members) == 1:
             for alias in group:
