@@ -162,9 +162,10 @@ def _first_letters(patterns: FirstWordPatterns, size: int) -> tuple[re.Pattern[s
 
 def _line_pattern(patterns: FirstWordPatterns, beginnings: Set[str]) -> re.Pattern[str]:
     """Return the pattern of a line whose first word is fixed, or begins so."""
-    names = in_any_case(beginnings)
-    branches = [*([patterns.fixed] if patterns.fixed else []), *([names] if patterns.names else [])]
-    branches += [f"</?{names}"] if patterns.tags else []
+    branches = [patterns.fixed] if patterns.fixed else []
+    if beginnings:
+        names = in_any_case(beginnings)
+        branches += [*([names] if patterns.names else []), *([f"</?{names}"] if patterns.tags else [])]
     ahead = ""
     if patterns.fixed_characters is not None:
         ahead = f"(?=[<{patterns.fixed_characters}{first_characters(sorted(beginnings))}])"

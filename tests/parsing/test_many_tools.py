@@ -5,6 +5,8 @@ from re import _compiler as sre
 import pytest
 
 from promptools import StreamParser, parse
+from promptools.engine import first_words
+from promptools.engine.scan_plan import default_plan
 from promptools.schema import Tools
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -54,6 +56,65 @@ def test_a_reply_is_read_alike_however_many_tools_there_are_and_however_it_is_cu
             (call.name, call.arguments) for call in whole.calls
         ]
         assert found.content == whole.content
+
+
+LINES = [
+    "get_weather(city='Oslo')",
+    "GET-weather",
+    "gets",
+    "ge",
+    "ls",
+    "lsof",
+    "<get_weather>",
+    "</get_weather>",
+    "<a>",
+    "functions.x",
+    "Default_API:x",
+    "Tool call",
+    "Action: get_weather",
+    "<use_mcp_tool>",
+    "the rest",
+    "_x",
+    "\u017fearch",
+    "\u212aelvin",
+    "straße",
+    "łódź",
+    "> quoted",
+    "",
+]
+
+
+@pytest.mark.parametrize(
+    "names", [("get_weather", "search_files", "kelvin"), ("ls", "get_weather"), ("łódź_tool", "get"), (), None]
+)
+def test_a_pattern_of_the_tools_finds_the_lines_that_are_looked_up(names, monkeypatch):
+    words = default_plan(None).scanners_for(names).first_words
+    text = "".join(f"\n{indent}{line}" for indent in ("", "  ", "\t") for line in LINES)
+
+    def found(words):
+        at, places = 0, []
+        while (at := words.search(text, at, len(text))) >= 0:
+            places.append(at)
+            at += 1
+        return places
+
+    looked_up = found(words)
+    monkeypatch.setattr(first_words, "WORTH_A_PATTERN", -1)
+    fresh = first_words.FirstWords(default_plan(None).line_heads.first_word_patterns(), names)
+    fresh.search(text, len(text) - 1, len(text))
+    assert found(fresh) == looked_up
+    assert len(looked_up) < len(LINES) * 3 or names is None
+
+
+def test_a_pattern_is_compiled_once_it_is_worth_it():
+    text = "\nNo call begins here." * 1000
+    words = default_plan(None).scanners_for(("worth_it", "a_pattern")).first_words
+    patterns = []
+    for _ in range(8):
+        assert words.search(text, 0, len(text)) == -1
+        patterns.append(words._own_line)
+    assert patterns[:4] == [None] * 4
+    assert patterns[-1] is not None
 
 
 NAMES = [f"{first}{second}_{number}" for first in "abcxyz" for second in "mnopq" for number in range(10)]
