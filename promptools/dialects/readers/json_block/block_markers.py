@@ -72,6 +72,10 @@ class MarkerSearch:
         self._longest = closers.longest
         self._tail = ""
 
+    def forget(self) -> None:
+        """Begin anew: what is searched next does not follow what was, but is a part of it, after a body's last bracket."""
+        self._tail = ""
+
     def find(self, piece: str, at: int) -> tuple[int, str]:
         """Return the end index and the text of the next marker in `piece[at:]`; `(len(piece), "")` if there is none."""
         tail, self._tail = self._tail, ""

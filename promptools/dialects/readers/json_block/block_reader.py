@@ -90,6 +90,7 @@ class JsonBlockReader(JsonBlock):
             if self._streamer is not None:
                 self._stream(piece[at : stop if end is None else end], last=end is not None)
             if end is not None:
+                self._marker_search.forget()
                 self._body_ended()
                 return end
         else:
