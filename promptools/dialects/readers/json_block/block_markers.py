@@ -73,7 +73,7 @@ class MarkerSearch:
         self._tail = ""
 
     def forget(self) -> None:
-        """Begin anew: what is searched next does not follow what was, but is a part of it, after a body's last bracket."""
+        """Begin anew: what is searched next was searched already, as what follows a body's last bracket is."""
         self._tail = ""
 
     def find(self, piece: str, at: int) -> tuple[int, str]:
