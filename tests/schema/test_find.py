@@ -62,6 +62,12 @@ def test_a_name_as_declared_needs_no_fix(name):
         ("functions.tools.search", "tools.search"),
         ("functions.查天气:12", "查天气"),
         ("A_B", "a_b"),
+        ("functions_Write_2", "Write"),
+        ("functions_get_weather_12", "get_weather"),
+        ("functions_get_weather", "get_weather"),
+        ("functions-get_weather-0", "get_weather"),
+        ("functions.get_weather_2", "get_weather"),
+        ("functions_查天气_1", "查天气"),
     ],
 )
 def test_a_name_spelled_otherwise_is_found_and_said_so(name, meant):
@@ -84,6 +90,11 @@ def test_a_name_spelled_otherwise_is_found_and_said_so(name, meant):
         "functions.",
         "A.B",  # a-b or a_b
         "functions.AB",
+        "get_weather_2",
+        "functions_",
+        "functions_2",
+        "functions_weather_2",
+        "my_functions_get_weather_2",
         "x" * 100_000,
         "get_weather" + "()" * 100_000,
         "functions." * 100_000 + "get_weather",

@@ -3,8 +3,8 @@
     <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}
     <|tool_call_end|><|tool_calls_section_end|>                                                     (in one line)
 
-The header is the call's id. Models leave out the section, the end, the prefix, the number, and sometimes the name,
-which the arguments then have to show. Source: moonshotai/Kimi-K2-Instruct, docs/tool_call_guidance.md (2025-07), and
+The header is the call's id. Models leave out the section, the opening token of the call, the end, the prefix, the
+number, and sometimes the name, which the arguments then have to show. Source: moonshotai/Kimi-K2-Instruct, docs/tool_call_guidance.md (2025-07), and
 Kimi K2 Thinking.
 """
 
@@ -37,15 +37,24 @@ _SECTION_TEXT = r"[^<{]{0,200}+"
 """Text between the section and its first call, which is not meant to be seen."""
 _HEADER = r"[^<{]{1,200}+"
 _OPENER = any_of(literal_text(CALL), sequence(any_literal_text(SECTIONS), _SECTION_TEXT, literal_text(CALL)))
+_OPENERS = re.compile(rf"(?s:.*{re.escape(CALL)})|{'|'.join(map(re.escape, SECTIONS))}")
 _FORM = re.compile(r"functions\.(.+):\d+\Z", re.DOTALL)
 _RESIDUE = sequence(
     literal_text("functions."), r"[^\W\d][\w./-]{0,127}+", r"\s{0,4}", ":", r"\s{0,4}", r"\d{1,4}", r"\s{0,8}"
 )
 _RESIDUE_FORM = re.compile(r"(?:functions\.)?([^\W\d][\w./-]*)\s*:\s*\d+\s*")
+_UNOPENED = sequence(
+    literal_text("functions."), r"[^\W\d][\w./-]{0,127}+", rf"(?:\s{{0,4}}:\s{{0,4}}\d{{1,4}})?+{_GAP}", literal_text(ARGUMENT)
+)
+"""A header without the token before it: a server has taken it for another, or the model has left it out."""
+_UNOPENED_LINE = sequence(r"[^\W\d][\w./-]{0,127}+", rf"(?::\d{{1,4}})?+{_GAP}", literal_text(ARGUMENT))
 _INDEXED = sequence(r"[^\W\d][\w./-]{0,127}+", ":", r"\d{1,4}", r"[ \t]{0,8}")
 _INDEXED_FORM = re.compile(r"([^\W\d][\w./-]*):\d+[ \t]*")
 
 CLOSERS = Closers(right=(END,), wrong=(*SECTION_ENDS, "</think>"), openers=(CALL, *SECTIONS))
+UNOPENED = Closers(
+    right=(END,), wrong=(*SECTION_ENDS, "</think>"), openers=("functions.", CALL, *SECTIONS), required=False
+)
 UNMARKED = Closers(right=(), wrong=(END, *SECTION_ENDS), openers=("functions.",), required=False)
 
 
@@ -58,6 +67,16 @@ def _indexed_begins(text: str, start: int, end: int, *, fresh: bool, rules: Pars
     if form is None:
         return NEED_MORE if end == len(text) else False
     return rules.tools.get(form[1]) is not None
+
+
+def _unopened_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    """Whether a line begins with an offered tool's name, and the token before arguments follows it."""
+    del fresh
+    name, token, _ = text[start:end].partition("<")
+    if not token:
+        return NEED_MORE if end == len(text) else False
+    known = rules.tools is not None and rules.tools.get(name.partition(":")[0].strip()) is not None
+    return known and (end < len(text) or NEED_MORE)
 
 
 class KimiK2(Textual):
@@ -77,6 +96,26 @@ class KimiK2(Textual):
             (CALL, *SECTIONS),
             sequence(_OPENER, _HEADER, optional_steps(literal_text(ARGUMENT)), _GAP, FENCE),
             body_starts="{",
+        ),
+        Head(
+            SECTIONS,
+            sequence(any_literal_text(SECTIONS), _HEADER, literal_text(ARGUMENT), _GAP, FENCE),
+            body_starts="{<",
+            sure_pattern=r"(?s:.*argument_begin\|>.*)",
+        ),
+        Head(
+            ("functions.",),
+            sequence(_UNOPENED, _GAP, FENCE),
+            body_starts="{<",
+            sure_pattern=r"(?s:.*argument_begin\|>.*)",
+        ),
+        Head(
+            (),
+            sequence(_UNOPENED_LINE, _GAP, FENCE),
+            body_starts="{",
+            gate=NAME_GATE,
+            begins=_unopened_begins,
+            at_line_start=True,
         ),
         Head(("functions.",), _RESIDUE, body_starts="{", tier="B"),
         Head(
@@ -104,7 +143,8 @@ class KimiK2(Textual):
             lost = Fix("marker", "the markers around its name are missing")
             return JsonBlockReader(head, UNMARKED, rules, place, definite=definite, name=residue[1], fixes=[lost])
         name, fixes = _name_in(head)
-        return JsonBlockReader(head, CLOSERS, rules, place, definite=definite, name=name, fixes=fixes)
+        closers = CLOSERS if CALL in head else UNOPENED
+        return JsonBlockReader(head, closers, rules, place, definite=definite, name=name, fixes=fixes)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""
@@ -133,9 +173,10 @@ class KimiK2(Textual):
 
 def _name_in(head: str) -> tuple[str, list[Fix]]:
     """Return the name in the header, empty if that is a mere number, and the fixes made to read it."""
-    header = head.partition(CALL)[2].partition("<")[0].partition("`")[0].strip()
+    header = _OPENERS.sub("", head).partition("<")[0].partition("`")[0].strip()
     form = _FORM.fullmatch(header)
-    fixes = [] if ARGUMENT in head else [Fix("marker", f"no {ARGUMENT!r}")]
+    missing = [mark for mark in (CALL, ARGUMENT) if mark not in head]
+    fixes = [Fix("marker", f"no {mark!r}") for mark in missing]
     if form is not None:
         return form[1].strip(), fixes
     if header.isdigit():

@@ -27,6 +27,9 @@ _TAIL = re.compile(r"(?:\(\s*\)|\.call|:\d*)$")
 _WORD = re.compile(r"(?:\s+|(?<=[^\s_.:-]))(?:commentary|analysis|final|json)$")
 _OF_SERVER = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)+")
 """A tool of an MCP server: `Files/read_file` (GLM 5.3 Flash), for a tool `read_file` or `files__read_file`."""
+_CLEANED_ID = re.compile(r"functions[._-](.+?)([._-]\d{1,4})?\Z", re.DOTALL)
+"""Kimi's id of a call, `functions.Bash:2`, as clients whose ids may have no dots and colons write it in the history:
+`functions_Bash_2`. The model copies it as a name."""
 _QUOTES = " \t\r\n\f\v\"'`“”‘’"
 _ESCAPED = re.compile(r"\\([_.-])")
 _SEPARATORS = re.compile(r"[-_.\s]+")
@@ -64,12 +67,16 @@ def name_candidates(written: str) -> Iterable[str]:
         yield name
     if len(name) > LONGEST_NAME:
         return
+    cleaned = _CLEANED_ID.match(name)
     while (shorter := _strip_layer(name)) != name:
         name = shorter
         yield name
     if _OF_SERVER.fullmatch(name):
         yield name.replace("/", "_")
         yield name.rpartition("/")[2]
+    if cleaned is not None:
+        yield cleaned[1] + (cleaned[2] or "")
+        yield cleaned[1]
 
 
 def _strip_layer(name: str) -> str:
