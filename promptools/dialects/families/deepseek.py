@@ -23,6 +23,7 @@ from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import FENCE
 from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson
+from promptools.dialects.readers.json_block.unopened import LOST_OPENER, unopened_head
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.types import Fix
@@ -68,7 +69,7 @@ _HEAD = sequence(
 )
 _ALONE = r"(?s:.*sep[|｜]>\s*(?:[\w./:-]+[ \t]*\n\s*)?(?:```\w*\s*)?)"
 """Up to the separator, or to the code fence after the name."""
-_NAMES = re.compile(r"(?:<[^<>]*>\s*)+([^<>\n{]*)\s*<[^<>]*>\s*([^<>\n{}`]*)")
+_NAMES = re.compile(r"(?:<[^<>]*>\s*)*([^<>\n{]*)\s*<[^<>]*>\s*([^<>\n{}`]*)")
 _RESIDUE = sequence(
     literal_text("function"),
     r"[^\W\d][\w.-]{0,127}",
@@ -104,6 +105,8 @@ def _named(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions)
 
 HEADS = (
     Head(("<｜tool", "<|tool"), _HEAD, body_starts="{<", sure_pattern=_ALONE),
+    unopened_head(_mark("sep"), _GAP, FENCE),
+    Head(("function",), sequence(literal_text("function"), _GAP, _mark("sep"), _GAP, _LINE, FENCE), body_starts="{"),
     Head(("function",), _RESIDUE, body_starts="{", begins=_named, tier="B"),
 )
 
@@ -113,17 +116,18 @@ class DeepSeek(NamedMarkerJson):
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the arguments."""
-        if not head.startswith("<"):
+        names = _NAMES.match(head)
+        if names is None:
             name = head.partition("\n")[0].removeprefix("function").strip()
             lost = Fix("marker", "the markers around its name are missing")
             return JsonBlockReader(head, UNMARKED, rules, place, definite=definite, name=name, fixes=[lost])
-        names = _NAMES.match(head)
-        kind, line = (names[1].strip(), names[2].strip()) if names else ("", "")
+        kind, line = names[1].strip(), names[2].strip()
         marks = re.findall(r"<[^<>]*>", head)
         misspelled = [mark for mark in marks if mark not in (CALLS, CALL, SEP)]
         fixes = [Fix("marker", f"{misspelled[0]!r} is spelled otherwise")] if misspelled else []
-        closers = CLOSERS
-        return JsonBlockReader(head, closers, rules, place, definite=definite, name=line or kind, fixes=fixes)
+        if not head.startswith("<"):
+            fixes.append(Fix("marker", LOST_OPENER))
+        return JsonBlockReader(head, CLOSERS, rules, place, definite=definite, name=line or kind, fixes=fixes)
 
 
 def deepseek() -> DeclaredDialect:

@@ -20,6 +20,7 @@ from promptools.dialects.prefix_patterns import any_literal_text, any_of, litera
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import FENCE
+from promptools.dialects.readers.json_block.unopened import unopened_head
 from promptools.dialects.rendering.declaration import explain_tools, json_lines
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.types import Call, Fix, Result
@@ -47,7 +48,6 @@ _UNOPENED = sequence(
     literal_text("functions."), r"[^\W\d][\w./-]{0,127}+", rf"(?:\s{{0,4}}:\s{{0,4}}\d{{1,4}})?+{_GAP}", literal_text(ARGUMENT)
 )
 """A header without the token before it: a server has taken it for another, or the model has left it out."""
-_UNOPENED_LINE = sequence(r"[^\W\d][\w./-]{0,127}+", rf"(?::\d{{1,4}})?+{_GAP}", literal_text(ARGUMENT))
 _INDEXED = sequence(r"[^\W\d][\w./-]{0,127}+", ":", r"\d{1,4}", r"[ \t]{0,8}")
 _INDEXED_FORM = re.compile(r"([^\W\d][\w./-]*):\d+[ \t]*")
 
@@ -67,16 +67,6 @@ def _indexed_begins(text: str, start: int, end: int, *, fresh: bool, rules: Pars
     if form is None:
         return NEED_MORE if end == len(text) else False
     return rules.tools.get(form[1]) is not None
-
-
-def _unopened_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
-    """Whether a line begins with an offered tool's name, and the token before arguments follows it."""
-    del fresh
-    name, token, _ = text[start:end].partition("<")
-    if not token:
-        return NEED_MORE if end == len(text) else False
-    known = rules.tools is not None and rules.tools.get(name.partition(":")[0].strip()) is not None
-    return known and (end < len(text) or NEED_MORE)
 
 
 class KimiK2(Textual):
@@ -109,14 +99,7 @@ class KimiK2(Textual):
             body_starts="{<",
             sure_pattern=r"(?s:.*argument_begin\|>.*)",
         ),
-        Head(
-            (),
-            sequence(_UNOPENED_LINE, _GAP, FENCE),
-            body_starts="{",
-            gate=NAME_GATE,
-            begins=_unopened_begins,
-            at_line_start=True,
-        ),
+        unopened_head(literal_text(ARGUMENT), _GAP, FENCE),
         Head(("functions.",), _RESIDUE, body_starts="{", tier="B"),
         Head(
             (),

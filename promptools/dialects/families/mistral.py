@@ -22,6 +22,7 @@ from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import FENCE, SPACE
 from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson
+from promptools.dialects.readers.json_block.unopened import LOST_OPENER, unopened_head, unopened_name
 from promptools.dialects.readers.python_calls.python_fallback import PythonFallbackReader
 from promptools.dialects.readers.python_calls.python_heads import CallsOrJson, begins_offered_call, marker_head
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
@@ -112,6 +113,7 @@ HEADS = (
     Head(("[TOOL_CALLS",), sequence(_OPENER, optional_steps(_ARGS), SPACE, FENCE)),
     marker_head(MARK)._replace(begins=begins_offered_call),
     Head((), _BEFORE, body_starts="{", gate=NAME_GATE, begins=_name_first_begins, at_line_start=True),
+    unopened_head(literal_text("[ARGS"), r"\]?", _SPACES, FENCE),
     Head((), _RESIDUE, body_starts="{", gate=NAME_GATE, begins=_residue_begins, at_line_start=True, tier="B"),
 )
 
@@ -126,6 +128,9 @@ class Mistral(NamedMarkerJson):
             moved = Fix("marker", "the name is before the marker")
             return MistralCandidate(head, CLOSERS, rules, place, definite=definite, name=before[1], fixes=[moved])
         header = _HEAD.fullmatch(head)
+        if header is None and "[ARGS" in head:
+            lost, name = Fix("marker", LOST_OPENER), unopened_name(head)
+            return MistralCandidate(head, CLOSERS, rules, place, definite=definite, name=name, fixes=[lost])
         if header is None:
             lost = Fix("marker", "the markers around its name and id are missing")
             return JsonBlockReader(head, CLOSERS, rules, place, definite=definite, name=head[:-ID_LENGTH], fixes=[lost])

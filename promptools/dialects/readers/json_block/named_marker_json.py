@@ -10,7 +10,7 @@ arguments.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final, Unpack
@@ -22,10 +22,11 @@ from promptools.dialects.prefix_patterns import any_of, literal_text, optional_s
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import FENCE, SPACE
+from promptools.dialects.readers.json_block.unopened import LOST_OPENER, unopened_head, unopened_name
 from promptools.dialects.rendering.templates import fill
 from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate
-from promptools.types import Call, Result
+from promptools.types import Call, Fix, Result
 
 ARGUMENTS: Final = "{arguments}"
 CALLS: Final = "{calls}"
@@ -35,6 +36,8 @@ _VALUES: Final = {"{id}": "[^<]{0,64}", "{name}": r"(?<!\w)[^<>\n{]{1,128}"}
 _FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
 _TOKEN_BOUNDARY = re.compile(r"(?<=>)(?=<)|\s+")
 """Where one token ends and the next begins."""
+_LEAST_TOKEN = 4
+"""Characters of a token that shows a call after a tool's name; the end of a tag does not."""
 _KEY = re.compile(r"(\{id\}|\{name\})")
 
 
@@ -63,7 +66,7 @@ class NamedMarkerJson(DeclaredDialect):
         headers = [before, *(spelling.partition(ARGUMENTS)[0] for spelling in spellings)]
         marks = dict.fromkeys(_tokens(_KEY.split(header)[0])[0] for header in headers)
         literals = tuple(filter(None, (begin, *marks)))
-        self.heads = (_header_head(literals, headers, begin),)
+        self.heads = (_header_head(literals, headers, begin), *_unopened_heads(headers))
         wrong = tuple(filter(None, (*tail, end, "</think>")))
         openers = tuple(mark for mark in literals if not closer.startswith(mark))
 
@@ -80,9 +83,10 @@ class NamedMarkerJson(DeclaredDialect):
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the bracket of the arguments."""
         header = re.compile(self._header).match(head)
-        name = header[header.lastindex or 0] if header else ""
+        name = header[header.lastindex or 0] if header else unopened_name(head)
+        fixes = () if header or not name else (Fix("marker", LOST_OPENER),)
         closers = self._closers_of(name if self._closer_has_name else "")
-        return JsonBlockReader(head, closers, rules, place, definite=definite, name=name)
+        return JsonBlockReader(head, closers, rules, place, definite=definite, name=name, fixes=fixes)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format."""
@@ -129,6 +133,15 @@ def _header_head(literals: tuple[str, ...], headers: Sequence[str], begin: str) 
         "|".join(rf".*{_whole_pattern(first)}.+{_whole_pattern(last)}\s*" for first, last in split if last) or r"(?!)"
     )
     return Head(literals, sequence(opened, SPACE, FENCE), body_starts="{<", sure_pattern=rf"(?s:{finished})")
+
+
+def _unopened_heads(headers: Sequence[str]) -> Iterator[Head]:
+    """Yield the heads of a call without the token before its name, if tokens are between name and arguments."""
+    between = dict.fromkeys(tuple(_tokens(_KEY.split(header)[-1])) for header in headers)
+    for first, *others in filter(None, between):
+        if len(first) >= _LEAST_TOKEN:
+            steps = (step for token in others for step in (_GAP, literal_text(token)))
+            yield unopened_head(literal_text(first), *steps, SPACE, FENCE)
 
 
 def _partial_pattern(header: str) -> str:
