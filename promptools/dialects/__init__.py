@@ -47,6 +47,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "internlm2": "families/internlm2.toml",
     "inkling": "families.inkling:inkling",
     "longcat": "families/longcat.toml",
+    "longcat_tags": "families/longcat_tags.toml",
     "solar": "families/solar.toml",
     "solar_open2": "families/solar_open2.toml",
     "pangu": "families/pangu.toml",

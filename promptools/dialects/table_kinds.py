@@ -278,6 +278,9 @@ KINDS: Final[dict[str, Kind]] = {
                 "what comes between a name and arguments that are JSON, as the `>` in `<tool_call>get_weather>{}`; such"
                 " a call may lack its closing marker",
             ),
+            "stripped": FLAG.means(
+                "the opening tag is a special token that servers strip: then a call begins with its tool's name"
+            ),
         },
         ("call", "argument"),
         _key_value_problem,

@@ -4,7 +4,8 @@
     Oslo<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>
 
 A string is written as it is, anything else as JSON. Attributes are escaped; values are not, so that a string may
-contain tags, even a complete call.
+contain tags, even a complete call. All arguments may also be one object, between `<|open|>json type="object"<|sep|>`
+and `<|close|>json<|sep|>`.
 
 Source: the parsers `kimi_k3` of vLLM 0.32 and llama.cpp (2026).
 """
@@ -32,19 +33,20 @@ if TYPE_CHECKING:
 
 OPEN, CLOSE, SEP = "<|open|>", "<|close|>", "<|sep|>"
 TOOLS, END_TOOLS = f"{OPEN}tools{SEP}", f"{CLOSE}tools{SEP}"
-END_CALL, END_ARGUMENT = f"{CLOSE}call{SEP}", f"{CLOSE}argument{SEP}"
+END_CALL, END_ARGUMENT, END_JSON = (f"{CLOSE}{word}{SEP}" for word in ("call", "argument", "json"))
 
 _MAX_ATTRIBUTES = 4000
 """Characters of a tag's attributes: a key may itself be a long text, and an unfinished tag costs no more than this."""
 _ATTRIBUTES = rf"\s[^<>]{{0,{_MAX_ATTRIBUTES}}}+"
 _TAG: Final = re.compile(
-    rf"{re.escape(OPEN)}(?:(?P<wrap>tools)|(?P<call>call)(?P<named>{_ATTRIBUTES})|(?P<param>argument)(?P<keyed>{_ATTRIBUTES}))"
-    rf"{re.escape(SEP)}|{re.escape(CLOSE)}(?:(?P<end_wrap>tools)|(?P<end_call>call)|(?P<end_param>argument)){re.escape(SEP)}"
+    rf"{re.escape(OPEN)}(?:(?P<wrap>tools)|(?P<call>call)(?P<named>{_ATTRIBUTES})|(?P<param>argument)(?P<keyed>{_ATTRIBUTES})"
+    rf"|(?P<json>json)(?:{_ATTRIBUTES})?){re.escape(SEP)}"
+    rf"|{re.escape(CLOSE)}(?:(?P<end_wrap>tools)|(?P<end_call>call)|(?P<end_param>argument)|(?P<end_json>json)){re.escape(SEP)}"
 )
 _PARTIAL_TAG: Final = re.compile(
     any_of(
-        *(sequence(literal_text(f"{OPEN}{word}"), _ATTRIBUTES, literal_text(SEP)) for word in ("call", "argument")),
-        *map(literal_text, (TOOLS, END_ARGUMENT, END_CALL, END_TOOLS)),
+        *(sequence(literal_text(f"{OPEN}{word}"), _ATTRIBUTES, literal_text(SEP)) for word in ("call", "argument", "json")),
+        *map(literal_text, (TOOLS, f"{OPEN}json{SEP}", END_ARGUMENT, END_CALL, END_JSON, END_TOOLS)),
     )
     + r"\Z"
 )
@@ -54,7 +56,7 @@ _BROKEN_OPENER = re.compile(rf"{re.escape(END_ARGUMENT)}(?P<tag>{_BROKEN_TAG.pat
 _ATTRIBUTE = re.compile(r'\s(\w+)\s*=\s*"([^"]*)"')
 _ENTITIES = {"&quot;": '"', "&lt;": "<", "&gt;": ">", "&amp;": "&"}
 _ENTITY = re.compile("|".join(_ENTITIES))
-_KINDS: Final[dict[str, TagKind]] = {"wrap": "wrap", "call": "call", "param": "param"}
+_KINDS: Final[dict[str, TagKind]] = {"wrap": "wrap", "call": "call", "param": "param", "json": "noise"}
 
 
 class XtmlNames(TagNames):
@@ -67,6 +69,8 @@ class XtmlNames(TagNames):
         if match is None:
             return None
         word = match.lastgroup or ""
+        if word == "json":
+            return Tag(match[0], "noise")
         if word.startswith("end_"):
             return Tag(match[0], _KINDS[word.removeprefix("end_")], close=True)
         if match["wrap"]:
@@ -97,6 +101,7 @@ GRAMMAR: Final = MarkupGrammar(
     canonical=_TAG,
     wrapper=(TOOLS, END_TOOLS),
     closers=(END_CALL, END_ARGUMENT),
+    json_closer=END_JSON,
     unwrapped=True,
     unclosed_value="marker",
     names=XtmlNames(
@@ -108,14 +113,14 @@ GRAMMAR: Final = MarkupGrammar(
         tag_limit=_MAX_ATTRIBUTES + 50,
     ),
 )
-_CALL: Final = sequence(literal_text(f"{OPEN}call"), _ATTRIBUTES, literal_text(SEP), r"\s{0,64}+", "<")
+_CALL: Final = sequence(literal_text(f"{OPEN}call"), _ATTRIBUTES, literal_text(SEP), r"\s{0,64}+", "[<{]")
 _BEGINNING = re.compile(
-    rf"(?:{re.escape(TOOLS)}\s{{0,64}})?{re.escape(OPEN)}call(?=[^<>]*\stool\s*=){_ATTRIBUTES}{re.escape(SEP)}\s{{0,64}}<"
+    rf"(?:{re.escape(TOOLS)}\s{{0,64}})?{re.escape(OPEN)}call(?=[^<>]*\stool\s*=){_ATTRIBUTES}{re.escape(SEP)}\s{{0,64}}[<{{]"
 )
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
-    """Whether a call that names a tool begins, perhaps in its block, and a tag follows."""
+    """Whether a call that names a tool begins, perhaps in its block, and a tag or an object follows."""
     del fresh, rules
     return _BEGINNING.match(text, start, end) is not None or (NEED_MORE if end == len(text) else False)
 

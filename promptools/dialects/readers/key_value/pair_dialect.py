@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
-from promptools.dialects.contract import Head
+from promptools.dialects.contract import NAME_GATE, Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
-from promptools.dialects.prefix_patterns import literal_text, sequence
+from promptools.dialects.prefix_patterns import any_of, literal_text, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.key_value.pair_reader import PairReader
@@ -75,7 +75,8 @@ class PairDialect(DeclaredDialect):
     `call` and `argument`: the templates of a call and of an argument; an argument may give its `{type}`. `wrapper`: the
     template of the tags around all calls (`{calls}`). `suffix`: what begins a suffix that each tag of a reply may have,
     such as ":" in `<tool_call:6124c78e>`. `json_after`: what comes between a name and arguments that are JSON, such as
-    ">" in `<tool_call>get_weather>{}`; nothing need close such a call.
+    ">" in `<tool_call>get_weather>{}`; nothing need close such a call. `stripped`: the opening tag is a special token,
+    which servers strip.
     """
 
     wording = WORDING
@@ -89,12 +90,14 @@ class PairDialect(DeclaredDialect):
         wrapper: str = "",
         suffix: str = "",
         json_after: str = "",
+        stripped: bool = False,
         **common: Unpack[CommonKeys],
     ) -> None:
         templates = read_templates(call, argument, wrapper)
         assert templates is not None
         self._tags = tags = templates.tags
         self._gap = templates.gap
+        self._stripped = stripped
         self._argument, self._wrapper = argument.strip(), wrapper
         self.typed = "{type}" in argument
         around = tuple(filter(None, tags.wrapper))
@@ -190,9 +193,44 @@ class PairDialect(DeclaredDialect):
         if json_after:
             named = sequence(re.escape(opener), _GAP, _NAME, _GAP, literal_text(json_after), _GAP)
             yield Head((opener,), named, body_starts="{<")
+        if self._stripped:
+            yield from self._stripped_heads()
         if outer:
             yield Head((outer,), json_opening_pattern(wrapped))
         yield Head((opener,), json_opening_pattern(re.escape(opener)))
+
+    def _stripped_heads(self) -> Iterator[Head]:
+        """Yield the heads of a call without its opening tag: a whole key follows the name, or the call's closing tag.
+
+        The latter is a call only if nothing but calls follows: prose may begin with a name and speak of the tag.
+        """
+        tags = self._tags
+        key = (tags.key.opener, tags.key_pattern, tags.key_end)
+        first = [(tags.separator,), key] if tags.separator else [key]
+        for follows, tier in ((first, None), ([(tags.call.closer,)], "B")):
+            whole = any_of(*("".join(map(_whole, steps)) for steps in follows))
+            cut = any_of(*(sequence(*map(_cut, steps)) for steps in follows))
+            yield Head(
+                (),
+                rf"\w[\w.:/-]{{0,127}}+\s{{0,64}}+(?:\Z|(?={whole})|{cut}\Z)",
+                body_starts=tags.call.closer[0],
+                gate=NAME_GATE,
+                begins=self._stripped_begins,
+                at_line_start=True,
+                tier=tier,
+            )
+
+    def _stripped_begins(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+        """Whether an offered tool's name is at the beginning of a line, and a tag of a call follows it."""
+        del fresh
+        if rules.tools is None:
+            return False
+        name, tag, _ = text[start:end].partition(self._tags.call.closer[0])
+        if end < len(text):
+            return rules.tools.get(name.strip()) is not None
+        begun = name.strip()
+        near = rules.tools.get(begun) if tag else any(offered.startswith(begun) for offered in rules.tools.all_names)
+        return NEED_MORE if near else False
 
     def _suffixed_head(self, suffix: str, firsts: str) -> Head:
         """Return the head whose tags have a suffix."""
@@ -260,3 +298,13 @@ def _tags_of(text: str) -> list[str]:
 def _before_suffix(tag: str) -> str:
     """Return the pattern of a tag up to its last character."""
     return tag[:-1] if tag else "(?!)"
+
+
+def _whole(step: str | re.Pattern[str]) -> str:
+    """Return the pattern of a tag, or of what is between two tags."""
+    return re.escape(step) if isinstance(step, str) else step.pattern
+
+
+def _cut(step: str | re.Pattern[str]) -> str:
+    """Return the same pattern for a tag that may be cut off by the end of the text."""
+    return literal_text(step) if isinstance(step, str) else step.pattern

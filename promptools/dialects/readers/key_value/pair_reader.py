@@ -46,11 +46,13 @@ class PairReader(SingleCallReader):
 
     def __init__(self, head: str, tags: PairTags, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
         opener = tags.call.opener
-        begin = head.find(opener) + len(opener)
-        name = head[begin:].lstrip() if begin >= len(opener) else ""
+        opened = opener in head
+        name = head[head.find(opener) + len(opener) :].lstrip() if opened else head
         buffer = TokenBuffer(tags.tokenizer, name, is_blank)
         super().__init__(head[: len(head) - len(name)], buffer, rules, place, definite=definite)
         self._tags = tags
+        if not opened:
+            self._record_fix(f"no {opener!r} before its name")
         self._tag_state = self._in_name
         self._type_name = ""
         self._pieces_at_end = 0
@@ -99,7 +101,7 @@ class PairReader(SingleCallReader):
 
     def _split_glued_name(self) -> None:
         """Split the name from the first key, whose opening tag is missing."""
-        parted = self._call.split_glued_key(self._take_text().strip())
+        parted = self._call.split_glued_key(self._take_text().replace(_cut(self._tags.key.opener), "", 1).strip())
         if parted is None:
             self._finish_as_text(self._index, "what is in the name's place is no name")
             return
@@ -117,7 +119,7 @@ class PairReader(SingleCallReader):
             if ahead:
                 self._record_fix(f"{tag.raw!r} was in the place of a key's opener")
                 kind = "key"
-        rest = self._text_between()
+        rest = self._text_between().removeprefix(_cut(self._tags.key.opener)).lstrip()
         self._take_text()
         if kind == "key/" and self._may_be_next_key(rest):
             self._key = rest
@@ -160,6 +162,7 @@ class PairReader(SingleCallReader):
     def _in_key(self, tag: Tag) -> NeedMore | None:
         text = self._take_text()
         key = text.replace("\\n", "").strip()
+        key = key.removesuffix(_cut(self._tags.key.closer)).rstrip() if self._tags.key.closer else key
         if tag.role == "key" or tag.role in _CALL_ENDS:
             return self._drop_key(tag)
         if tag.role == "value/" and self._add_pair(*text.partition("=")):
@@ -204,7 +207,8 @@ class PairReader(SingleCallReader):
                 return None
         elif tag.role == "value":
             self._call.error = "there is text between a key and its value"
-        self._text_pieces, self._text_size = [between.lstrip()], len(between.lstrip())
+        between = between.lstrip().removeprefix(_cut(self._tags.value.opener))
+        self._text_pieces, self._text_size = [between], len(between)
         self._record_fix(f"the value of {self._key!r} had no opener")
         self._tag_state = self._in_value
         return self._in_value(tag)
@@ -337,6 +341,14 @@ class PairReader(SingleCallReader):
             self._call.put(key, *self._call.read(key, text, self._type_name))
         self._key = self._type_name = ""
 
+    def _end_value(self, size: int | None = None) -> None:
+        """End the value, after `size` characters of its text: it may end in its closing tag without the bracket."""
+        if size is not None:
+            text = self._take_text()[:size]
+            bare = text.rstrip().removesuffix(_cut(self._tags.value.closer))
+            self._add_text(bare.removesuffix("\n").removesuffix("\r") if len(bare) < len(text.rstrip()) else text)
+        super()._end_value()
+
     def _end_value_at(self, ending: ValueEnd) -> None:
         """End the value, and the call, where both may have ended."""
         self._end_value(ending.size)
@@ -350,3 +362,8 @@ class PairReader(SingleCallReader):
 
     def _missing_closer_fix(self) -> Fix:
         return Fix("closer", f"no {self._tags.call.closer!r}")
+
+
+def _cut(tag: str) -> str:
+    """Return a tag without its last bracket, which models leave out."""
+    return tag[:-1]

@@ -102,10 +102,13 @@ class PairTags:
 
     @cached_property
     def own_tags(self) -> tuple[str, ...]:
-        """The tags that may follow a name, and the call's closing tag as it may be cut short."""
+        """The tags that may follow a name, the first of them also without its bracket, and the call's closing tag as
+        it may be cut short.
+        """
         pairs = (self.key, self.type, self.value, self.call)
         cut = self.call.closer[:-4] if len(self.call.closer) > 7 else ""
-        return tuple(filter(None, (*(tag for pair in pairs for tag in pair), cut, self.separator, *FOREIGN_TAGS)))
+        tags = (*(tag for pair in pairs for tag in pair), self.key.opener[:-1], cut, self.separator, *FOREIGN_TAGS)
+        return tuple(filter(None, tags))
 
     @cached_property
     def name_pattern(self) -> re.Pattern[str]:

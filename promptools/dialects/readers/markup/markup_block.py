@@ -137,7 +137,8 @@ class MarkupBlock(TagReader, ABC):
     def _start_json(self, name: str | None) -> None:
         """Leave the text that follows to a reader of JSON: the arguments of `name`, or whole calls."""
         wrappers = (self._grammar.wrapper, *self._grammar.other_wrappers)
-        right = self._grammar.closers[:1] if name is not None else tuple(closer for _, closer in wrappers)
+        ends_call = tuple(filter(None, (self._grammar.closers[0], self._grammar.json_closer)))
+        right = ends_call if name is not None else tuple(closer for _, closer in wrappers)
         openers = tuple(opener for opener, _ in wrappers if opener)
         ends = Closers(right=right, wrong=("<function>", "</think>"), openers=openers)
         early: list[Fix] = []

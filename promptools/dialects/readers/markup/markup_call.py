@@ -36,6 +36,8 @@ class MarkupGrammar(NamedTuple):
     """The wrapper may hold calls as JSON."""
     namespaced: bool = False
     """Names may have any namespace before them."""
+    json_closer: str = ""
+    """The closing tag of a call's arguments that are one JSON object, where they have tags of their own."""
     other_wrappers: tuple[tuple[str, str], ...] = ()
     """Further tags around calls that it writes."""
     unclosed_value: Literal["closer", "marker"] = "closer"

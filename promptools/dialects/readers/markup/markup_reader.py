@@ -104,6 +104,8 @@ class MarkupReader(MarkupBlock):
                 self._outside_text = []
             case "wrap" if token.close:
                 self._finish(self._index + 1, self._grammar.spelling_fix(token))
+            case "call" if token.close and self._segments[-1].call is None and not self._has_outside_text():
+                pass  # the reader of its JSON ended at the JSON's own tag
             case "call" if not token.close:
                 self._pending_fixes += (
                     [Fix("marker", "there was text between the calls")] if self._has_outside_text() else []
