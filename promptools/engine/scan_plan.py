@@ -259,7 +259,7 @@ def _unlabelled_pattern(known: ReplyMarkers) -> str:
     """Return the pattern of an opener that begins others, and of as much as there is of the rest of one."""
     return any_of(
         *(
-            rf"{re.escape(opener)}(?:{any_literal_text(_rests(opener, known.reasoning_tags))})?"
+            rf"{re.escape(opener)}(?:{any_literal_text(_rests(opener, (*known.reasoning_tags, *known.answer_tags)))})?"
             for opener in known.unlabelled_openers
         )
     )

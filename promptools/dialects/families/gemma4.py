@@ -33,7 +33,7 @@ _CALLEE = re.compile(
 _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
 
 _NAME = r"[A-Za-z_][\w.-]{0,63}+"
-_KEY = r"[A-Za-z_][\w.-]{0,63}+\s{0,4}+"
+_KEY = r"[A-Za-z_][\w.-]{0,63}+(?:[ ]{1,2}+[\w.-]{1,64}+){0,8}+\s{0,4}+"
 _BODY = rf"{_NAME}\{{\s{{0,16}}+(?:\}}|{_KEY}:)"
 """A name, and the beginning of its object."""
 _BODY_CUT = rf"{_NAME}(?:\Z|\{{\s{{0,16}}+(?:\Z|{_KEY}\Z))"
@@ -125,6 +125,7 @@ class Gemma4(Textual):
     closers: tuple[str, ...] = ("<tool_call|>",)
     stop: tuple[str, ...] = ("<|tool_response>",)
     reasoning_tags: Mapping[str, str] = {"<|channel>thought\n": "<channel|>", "<|channel>": "<channel|>"}
+    answer_tags: Mapping[str, str] = {"<|channel>thought<channel|>": ""}  # an empty thought, without its line break
     result_openers: tuple[str, ...] = ("<|tool_response>", "<|turn>user", "<|turn>tool")
     end_tokens: tuple[str, ...] = ("<turn|>", "<|tool_response>")
 

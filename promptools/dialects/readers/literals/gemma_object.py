@@ -34,10 +34,17 @@ from promptools.parsing.parts import NEED_MORE, NeedMore
 
 RUNS_INTO_CALL: Final = "a string without its delimiter runs into the next call"
 
+_TOKEN_START, _TOKEN_END = "<|", '"|>'
 _LONGEST = max(map(len, STRING_DELIMITERS))
 _SPACE = re.compile(r"[\s\ufeff\u200b]*+")
-_KEY = re.compile(r"([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:)")
+_DELIMITER = re.compile(any_literal_text(STRING_DELIMITERS))
+_KEY = re.compile(r"([^\W\d][\w.-]{0,127}+(?:[ ]{1,2}+[\w.-]{1,64}+){0,8}+)\s{0,16}+(?:\Z|:)")
+"""A key, which may be several words: no quotes are around it."""
 _NEXT_KEY = re.compile(r",\s{0,16}+(?:\Z|\}|[\"'<]|([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:))")
+_WORDS_KEY = re.compile(rf",\s{{0,16}}+{_KEY.pattern}")
+_NO_STRING = re.compile(r"\s*(?:-?\d[\d.eE+-]*|true|false|null)\s*")
+_MOST_PIECES = 64
+"""Pieces of a bare value, one a chunk and one a comma, that may still be a number."""
 _INSIDE = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in "\"'"}
 _AFTER_MEMBER = re.compile(
     rf"\s{{0,64}}+(?:\Z|[}}:]|{any_literal_text(CLOSING_TOKENS)}|,\s{{0,16}}+(?:\Z|[}}\"'<]|[^\W\d][\w.-]{{0,127}}+\s{{0,16}}+(?:\Z|:)))"
@@ -291,17 +298,48 @@ class GemmaObject:
         self.at = end = inside.end()
         if end == len(text) or text[end] != quote:
             return True
-        after = (_AFTER_MEMBER if self._stack[-1].kind == "{" else _AFTER_ITEM).match(text, end + 1)
-        if after is not None and after.end() == len(text) and not final:
+        body = "".join(self._pieces)
+        if quote == '"' and body.endswith(_TOKEN_START):  # the quote in the middle of a delimiter
+            if len(text) - end < len(_TOKEN_END) and not final:
+                return True
+            token_ends = end + len(_TOKEN_END)
+            follows = self._follows_string(text, token_ends, final) if text.startswith(_TOKEN_END, end) else False
+            if follows is NEED_MORE:
+                return True
+            if follows:
+                self.at = token_ends
+                self.fix_log.add("a string between a quote and a delimiter", "marker")
+                return self._end_quoted(body.removesuffix(_TOKEN_START), quote)
+        closed = end + 1
+        dangling = _DELIMITER.match(text, closed)
+        if dangling is not None and dangling[0] not in STRING_DELIMITERS and not final:
             return True
-        self.at = end + 1
-        if after is None:
+        if dangling is not None and dangling[0] in STRING_DELIMITERS:
+            closed = dangling.end()
+        follows = self._follows_string(text, closed, final)
+        if follows is NEED_MORE:
+            return True
+        if not follows:
+            self.at = end + 1
             self._uncertain = True
             self.fix_log.add("unescaped quotes in a string")
             self._pieces.append(quote)
             return False
+        if closed > end + 1:
+            self.fix_log.add("a delimiter after a string in quotes", "marker")
+        self.at = closed
+        return self._end_quoted(body, quote)
+
+    def _follows_string(self, text: str, at: int, final: bool) -> bool | NeedMore:
+        """Return whether what may follow a string is at `text[at]`."""
+        after = (_AFTER_MEMBER if self._stack[-1].kind == "{" else _AFTER_ITEM).match(text, at)
+        if after is not None and after.end() == len(text) and not final:
+            return NEED_MORE
+        return after is not None
+
+    def _end_quoted(self, body: str, quote: str) -> bool:
+        """End a string in plain quotes; no more text is needed."""
         self._delimiter = ""
-        body = "".join(self._pieces)
         if quote == "'":
             self.fix_log.add("single quotes")
         if self._uncertain and CROSSED.search(body):
@@ -347,11 +385,28 @@ class GemmaObject:
             return True
         match = _NEXT_KEY.match(text, at)
         if match is None:
-            return False
+            return self._spaced_key_follows(text, at, final)
         if match.end() == len(text) and not final:
             return NEED_MORE
         root = len(self._stack) == 1 and bool(self._declared)
         return match[1] is None or not root or match[1] in self._declared
+
+    def _spaced_key_follows(self, text: str, at: int, final: bool) -> bool | NeedMore:
+        """Return whether a key of several words comes next: a declared one, or any after a value that is no string."""
+        few = len(self._pieces) <= _MOST_PIECES
+        any_key = _WORDS_KEY.match(text, at) if few and _NO_STRING.fullmatch("".join(self._pieces)) else None
+        if any_key is not None:
+            return NEED_MORE if any_key.end() == len(text) and not final else text[any_key.end() - 1] == ":"
+        space = _SPACE.match(text, at + 1)
+        assert space is not None
+        for key in self._spaced if len(self._stack) == 1 else ():
+            end = _end_of_key(text, space.end(), key)
+            if end is not None and text[end - 1] == ":":
+                return True
+            begun = text[space.end() : space.end() + len(key)]
+            if not final and key.startswith(begun) and (end is not None or len(begun) < len(key)):
+                return NEED_MORE
+        return False
 
     def _set_bare(self, text: str) -> None:
         frame = self._stack[-1]
