@@ -90,6 +90,15 @@ class MarkupCall(CallBuilder):
             self.add(key, "".join(pieces), type_name)
         return self.arguments
 
+    def split_key(self, text: str) -> tuple[str, str]:
+        """Split a key from the value glued to it, where the tag lost its bracket: `path/etc/hosts`."""
+        tools = self.rules.tools
+        keys = tools.keys(self.tool.name) if tools is not None and self.tool is not None else ()
+        for key in sorted(keys, key=len, reverse=True):
+            if text.startswith(key) and key not in self.values and re.match(r"[^\w.-]", text[len(key) :]):
+                return key, text[len(key) :]
+        return text, ""
+
     def add_revocable(self, key: str, pieces: list[str], type_name: str) -> None:
         """Add a parameter that may be taken back."""
         assert self.values is self.arguments

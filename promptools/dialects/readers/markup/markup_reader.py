@@ -25,6 +25,7 @@ from promptools.dialects.readers.markup.block_parts import CallSegment
 from promptools.dialects.readers.markup.markup_block import MarkupBlock
 from promptools.dialects.readers.markup.markup_call import STRING_ATTRIBUTE, MarkupCall
 from promptools.dialects.readers.markup.open_value import OpenValue, ValueStyle, inline_value
+from promptools.dialects.readers.tag_formats.tag_heads import may_be_tool
 from promptools.dialects.readers.tags.tag_names import Tag, is_blank, strip_blank
 from promptools.dialects.readers.tags.token_buffer import raw_text
 from promptools.errors import clip
@@ -49,7 +50,7 @@ class MarkupReader(MarkupBlock):
         if isinstance(token, str):
             self._text_before_calls(token)
             return
-        name = self._name_in_text() if token.kind == "element" else self._wrapper_name
+        name = (None if token.kind == "element" else self._wrapper_name) or self._name_in_text(token)
         match token.kind:
             case "noise":
                 self._outside_text = []
@@ -86,9 +87,12 @@ class MarkupReader(MarkupBlock):
             self._buffer.put_back(len(text) - MAX_STRAY_TEXT)
             self._finish_as_text(self._index + 1, "no call follows the opener")
 
-    def _name_in_text(self) -> str | None:
-        """Return the tool that the text before a tag names, or None."""
+    def _name_in_text(self, tag: Tag) -> str | None:
+        """Return the tool that the text before a parameter names, or None; an element must be the tool's very own."""
         name = "".join(self._outside_text).strip()
+        if tag.kind == "param":
+            name = name.removesuffix(">")
+            return name if may_be_tool(name, self._rules) else None
         known = self._rules.tools is not None and self._rules.tools.get(name) is not None
         return name if known else None
 
@@ -274,12 +278,16 @@ class MarkupReader(MarkupBlock):
             self._outside_text = []
             self._state = self._in_nameless_param
             return
-        key = tag.name or ""
+        key, rest = tag.name or "", ""
+        if tag.raw[-1] != ">" and not call.declares(key):
+            key, rest = call.split_key(key)
         self._stream_param(key, verbatim=not tag.empty and type_name != ANY_JSON)
         if tag.empty:
             call.add(key, inline_value(tag) or "", inline=True)
         else:
             self._begin_value(key, "element" if is_element else "tag", call, type_name)
+            if rest and self._value is not None:
+                self._value.add(rest)
 
     def _in_nameless_param(self, token: Tag | str) -> None:
         """After a parameter's opening tag without a name: the name is the text that follows."""

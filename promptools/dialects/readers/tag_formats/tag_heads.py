@@ -67,7 +67,7 @@ class TagHeads:
         if tag.kind == "call":
             return not self.other_wrapper.match(wrapper.raw) or self.own_call.match(tag.raw) is not None
         if tag.kind == "param":
-            return may_be_tool(wrapper.name, rules)
+            return may_be_tool(wrapper.name, rules) or may_be_tool(between.removesuffix(">"), rules)
         tools = rules.tools
         known = tools is not None and tools.get(between) is not None and tag.name in tools.keys(between)
         return tag.kind == "element" and known
@@ -166,7 +166,7 @@ class TagHeads:
 
 def may_be_tool(name: str | None, rules: ParseOptions) -> bool:
     """Return whether a name is an offered tool's, or a plausible one if the tools are unknown."""
-    if name is None:
+    if not name:
         return False
     if rules.tools is None:
         return PLAUSIBLE_NAME.match(name) is not None

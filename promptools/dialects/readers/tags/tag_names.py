@@ -1,8 +1,8 @@
 r"""The names of the tags of one format, and the reading of one tag in any spelling of them.
 
 Most families write `function` or `invoke` around `parameter`, and models mix them: `<function=f>`,
-`<function name="f">`, `<invoke name='f'>`, `<｜DSML｜invoke name="f">`, `<parameter name=k>`, `<parameter=k` without
-its bracket, `</ parameter >`. So all of these share `SHARED_NAMES`. A format with other names has `TagNames` of its
+`<function name="f">`, `<invoke name='f'>`, `<｜DSML｜invoke name="f">`, `<parameter name=k>`, `<parameter=k` and `</parameter` without
+their bracket, `</ parameter >`. So all of these share `SHARED_NAMES`. A format with other names has `TagNames` of its
 own, in as many spellings, and no other tag means anything in it.
 """
 
@@ -34,13 +34,21 @@ _ATTRIBUTE = (
     r"[\sĠĊ]{0,8}[A-Za-z_][\w:-]{0,40}\s{0,8}=\s{0,8}"
     r"(?:\"[^\"]{0,1000}\"|'[^'<>]{0,200}'|[“”‘’][^“”‘’<>]{0,200}[“”‘’]|[^\s<>\"'“”‘’=/]{1,128})"
 )
+_NEXT_LINE = r"(?=[ \t]{0,4}\r?\n[\sĠĊ]{0,8}(?:[^\s>/]|/(?=[^>])))"
+"""A value on the next line, where a tag has lost its bracket."""
 _ATTRIBUTES = re.compile(rf"(?P<attributes>(?:{_ATTRIBUTE}){{0,6}})[\sĠĊ]{{0,8}}(?P<empty>/?)>")
+# `<parameter name="city"` and `<invoke name="f"` without their bracket: a tag follows, or the value does
+_LOST = re.compile(
+    rf"(?P<attributes>(?:{_ATTRIBUTE}){{1,6}})(?P<lost>(?=[\sĠĊ]{{0,8}}<)"
+    rf"|(?<=[\"'“”‘’])(?=[^\s<>/=\"'“”‘’ĠĊ]|/(?=[^>]))"
+    rf"|{_NEXT_LINE}(?![\sĠĊ]{{0,8}}[A-Za-z_][\w:-]{{0,40}}\s{{0,8}}(?:=|\Z)))"
+)
 _NAME = rf"[^\s<>={{}}{_QUOTES}]"
 _EQUALS = re.compile(
     rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?:[{_QUOTES}]\s{{0,4}}(?P<quoted>[^<>\n{_QUOTES}]{{1,128}}?)\s{{0,4}}[{_QUOTES}]"
     rf"|(?P<bare>{_NAME}{{1,128}}?))"
     rf"(?:(?:\s{_ATTRIBUTE}){{0,4}}[\sĠĊ]{{0,8}}(?P<empty>/?)>"
-    rf"|(?P<lost>(?=[\sĠĊ]{{0,8}}[<{{])|(?=[ \t]{{0,4}}\r?\n[\sĠĊ]{{0,8}}[^\s>/])))"
+    rf"|(?P<lost>(?=[\sĠĊ]{{0,8}}[<{{])|{_NEXT_LINE}))"
 )
 # `<parameter=command=create</parameter>`
 _TWICE = re.compile(rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}})=")
@@ -49,7 +57,8 @@ _WORD = re.compile(rf"\s{{1,8}}(?P<bare>{_NAME}{{1,128}}?)[\sĠĊ]{{0,8}}>")  # 
 _SPACED = re.compile(
     rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}}+(?:[ \t]{{1,4}}+{_NAME}{{1,128}}+){{1,16}}+)\s{{0,8}}>"
 )
-_CLOSING_REST = re.compile(r"[^<>]{0,64}>")
+_CLOSING_REST = re.compile(r"[^<>]{0,64}>|[ \t]{0,4}(?=\s{0,8}<)")
+"""What follows a closing tag's name; its bracket may be missing where another tag follows."""
 _QUOTED = re.compile(r'"[^"]*(?:"|\Z)')
 _UNFINISHED = re.compile(
     r"<\s{0,8}/?\s{0,8}(?:[|｜]{1,4}\s{0,4}(?:D(?:S(?:M?)?)?|G(?:C(?:M?)?)?)?\Z"
@@ -213,7 +222,7 @@ def _match_rest(text: str, at: int, kind: TagKind, *, close: bool) -> re.Match[s
         match = _TWICE.match(text, at)
     if match is None and kind == "call":
         match = _WORD.match(text, at)
-    return match
+    return match if match is not None else _LOST.match(text, at)
 
 
 def _in_open_quote(inside: str) -> bool:
