@@ -52,6 +52,8 @@ _BEFORE = (
     r"|[A-Za-z_][\w.:-]{0,63}\s{0,8}(?:\Z|(?=[{\[])))"
 )
 """What may come between a marker and the bracket: a code fence, or the name on a line of its own."""
+_NO_BRACKET = r"(?<=\n)(?=[{\[])"
+"""The JSON on the line after a tag without its bracket."""
 _ELEMENTS = sequence(
     literal_text("<tool_call>"),
     r"\s{0,64}",
@@ -91,7 +93,7 @@ def closers_of(head: str) -> Closers:
 HEADS = (
     Head(
         tuple(f"<{tag}{end}" for tag in TAGS for end in "> \n"),
-        rf"<(?:{'|'.join(TAGS)})(?:\Z|(?:[ \n][^<>{{}}]{{0,200}})?(?:\Z|>\s{{0,64}}{_BEFORE}))",
+        rf"<(?:{'|'.join(TAGS)})(?:\Z|(?:[ \n][^<>{{}}]{{0,200}})?(?:\Z|>\s{{0,64}}{_BEFORE}|{_NO_BRACKET}))",
     ),
     Head(("<tool_call>",), _ELEMENTS, body_starts="{"),
     Head(

@@ -37,9 +37,14 @@ _ATTRIBUTE = (
 _NEXT_LINE = r"(?=[ \t]{0,4}\r?\n[\sĠĊ]{0,8}(?:[^\s>/]|/(?=[^>])))"
 """A value on the next line, where a tag has lost its bracket."""
 _ATTRIBUTES = re.compile(rf"(?P<attributes>(?:{_ATTRIBUTE}){{0,6}})[\sĠĊ]{{0,8}}(?P<empty>/?)>")
+_PLAIN = "[^<>=\\n\"'“”‘’]{1,200}"
+_PLAIN_ATTRIBUTE = (
+    rf"[\sĠĊ]{{0,8}}[A-Za-z_][\w:-]{{0,40}}\s{{0,8}}=\s{{0,8}}(?:\"{_PLAIN}\"|'{_PLAIN}'|[“”‘’]{_PLAIN}[“”‘’])"
+)
+"""An attribute that has all of its quotes: it holds no sign of what follows it."""
 # `<parameter name="city"` and `<invoke name="f"` without their bracket: a tag follows, or the value does
 _LOST = re.compile(
-    rf"(?P<attributes>(?:{_ATTRIBUTE}){{1,6}})(?P<lost>(?=[\sĠĊ]{{0,8}}<)"
+    rf"(?P<attributes>(?:{_PLAIN_ATTRIBUTE}){{1,6}})(?P<lost>(?=[\sĠĊ]{{0,8}}<)"
     rf"|(?<=[\"'“”‘’])(?=[^\s<>/=\"'“”‘’ĠĊ]|/(?=[^>]))"
     rf"|{_NEXT_LINE}(?![\sĠĊ]{{0,8}}[A-Za-z_][\w:-]{{0,40}}\s{{0,8}}(?:=|\Z)))"
 )
