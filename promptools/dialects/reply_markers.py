@@ -20,6 +20,8 @@ from promptools.dialects.shared_markers import END_TOKENS, REASONING_TAGS, RESUL
 from promptools.parsing.special_tokens import SPECIAL_TOKEN
 
 TAG_SUFFIX: Final = r"[\w-]{1,32}"
+MAX_END: Final = 256
+"""Characters at the end of a text in which tokens that end a turn are searched for."""
 _HOLE: Final = "{suffix}>"
 _PLAIN_TAG = re.compile(r"</?[a-z]+>\Z")
 
@@ -108,6 +110,17 @@ class ReplyMarkers:
         """The pattern of `turn_ends`, those that begin with `<`."""
         tags = (tag for tag in sorted(self.turn_ends, key=len, reverse=True) if tag[0] == "<")
         return re.compile("|".join(map(re.escape, tags)))
+
+    @cached_property
+    def _ends(self) -> re.Pattern[str]:
+        """The pattern of tokens that end a turn, at the end of a text."""
+        return re.compile(rf"\s*+(?:(?:{'|'.join(map(re.escape, self.end_tokens))})\s*+)++\Z")
+
+    def end_of_turn(self, text: str) -> int:
+        """Return the offset of the tokens with which a text ends its turn, its length if it ends with none."""
+        begin = max(0, len(text) - MAX_END)
+        match = self._ends.search(text, begin)
+        return match.start() if match is not None else len(text)
 
     @cached_property
     def suffixed_closer(self) -> re.Pattern[str]:

@@ -62,6 +62,7 @@ _GAP = rf"(?:[\s\ufeff\u200b-\u200d\u2060]|\\[nrt]|{_COMMENT})"
 _ODD_SPACE = re.compile(rf"{_GAP}++")
 _TRAILING = re.compile(rf",{_GAP}*+(?=[}}\]])")
 _UNCLOSED_COMMENT = re.compile(r"//|\#[\s#!]|\#\Z|/\*|/\Z")
+_AFTER_VALUE = re.compile(r"\s*+[\],]")
 _ONLY_CLOSERS = re.compile(r"[\s}\]]*+\Z")
 
 
@@ -194,6 +195,9 @@ class RepairingReader:
             if len(closer) == 2:
                 self._replace(self.at, "", self.at + 1)
             self.at += len(closer)
+        elif len(closer) == 2 and char == "}" and _AFTER_VALUE.match(self.text, self.at + 1):
+            self._stack.pop()  # only the opening brace was doubled
+            self.at += 1
         elif (
             self.supply_closers
             and not (self.quotes and self.quotes.guessed_quote)

@@ -86,6 +86,8 @@ _NO_KEYS: frozenset[str] = frozenset()
 MAX_WRAPPERS = 16
 """Levels of wrappers that are unwrapped: no model writes more, only an attack does."""
 
+MAX_HALF_DOUBLED = 16
+"""Elements of a list whose opening brace is doubled and their closing one not: each is read to the end of the list."""
 MAX_LIST_OFFSETS = 4
 """Offsets that are tried for the list in a wrapper: its key may also occur in a string before it."""
 
@@ -191,6 +193,7 @@ def list_nodes(node: JsonNode, anchors: frozenset[str]) -> Iterator[tuple[JsonNo
     at = node.start + 1
     limit = node.end
     source = node.source
+    half_doubled = 0
     while True:
         while at < limit and source[at] in " \t\r\n,":
             at += 1
@@ -198,14 +201,19 @@ def list_nodes(node: JsonNode, anchors: frozenset[str]) -> Iterator[tuple[JsonNo
             return
         if source[at] not in "{[":
             raise NotACall("the list holds something that is no object")
+        doubled = source.startswith("{{", at) and half_doubled < MAX_HALF_DOUBLED
         end = BracketScanner().feed(source[at:limit], 0)
-        if end is None:
+        if end is None and not doubled:
             raise Unreadable(limit, "the text ended inside a call", "truncated")
-        element, fixes, _ = read_node(source, at, at + end, anchors)
-        if source[element.end : at + end].strip():
-            raise NotACall("an element of the list is followed by something else")
+        stop = limit if end is None else at + end
+        element, fixes, _ = read_node(source, at, stop, anchors)
+        if source[element.end : stop].strip():
+            if not doubled:
+                raise NotACall("an element of the list is followed by something else")
+            half_doubled += 1  # one brace closes two, so that counting them goes too far
+            stop = element.end
         yield element, fixes
-        at += end
+        at = stop
 
 
 def unresolved_calls(

@@ -124,7 +124,8 @@ class Hermes(MarkedJson):
                 name=named[1],
                 fixes=[Fix("marker", "its name is an element")],
             )
-        return JsonBlockReader(head, closers_of(head), rules, place, definite=definite)
+        fixes = [] if ">" in head else [Fix("marker", f"{head.strip()!r} has no bracket at its end")]
+        return JsonBlockReader(head, closers_of(head), rules, place, definite=definite, fixes=fixes)
 
 
 def hermes() -> DeclaredDialect:

@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from promptools.dialects.calls.envelope import FIRST_KEYS, NotACall
-from promptools.dialects.calls.json_body import JsonBody
+from promptools.dialects.calls.json_body import JsonBody, read_calls
 from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.calls.streaming.argument_streamer import ArgumentStreamer
@@ -18,6 +18,7 @@ from promptools.dialects.contract import Head, trace_entry
 from promptools.dialects.prefix_patterns import sequence
 from promptools.dialects.readers.json_block.block_markers import fence_closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+from promptools.dialects.reply_markers import reply_markers
 from promptools.parsing.parts import (
     NEED_MORE,
     Candidate,
@@ -130,7 +131,11 @@ class JsonCandidate(CandidateBase):
         try:
             stopped = finish_reason in COMPLETE_FINISH_REASONS
             place = self._place if raw.startswith("{") else self._place._replace(at_start=False)
-            parts = self._body.calls(self._rules, place, close=close and not lossy, stopped=stopped)
+            end = reply_markers().end_of_turn(raw) if close and not lossy else len(raw)
+            if end < len(raw):  # a doubled brace that one brace closes: `{{"name": ...}<|im_end|>`
+                parts = read_calls(raw[:end], self._rules, place, close=True, stopped=True)
+            else:
+                parts = self._body.calls(self._rules, place, close=close and not lossy, stopped=stopped)
             self.parts = self._streamer.reconcile_parts(parts) if self._streamer is not None else parts
             self.tries.append(trace_entry("json", len(raw), self.parts))
             self.unread = raw[total_length(self.parts) :]

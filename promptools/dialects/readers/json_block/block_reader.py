@@ -177,6 +177,8 @@ class JsonBlockReader(JsonBlock):
             else:
                 self._report_truncated()
             return
+        if finish_reason != "length" and self._end_before_end_of_turn(raw):
+            return
         if self._fallback_end is None and finish_reason != "length" and self._end_before_blocks(raw):
             return
         border = self._fallback_end or (self._first_closer, "")
@@ -193,6 +195,19 @@ class JsonBlockReader(JsonBlock):
             self._finish("", self._missing_closer_fix())
         else:
             self._give_up("text follows the JSON inside the block")
+
+    def _end_before_end_of_turn(self, raw: str) -> bool:
+        """End a body before the tokens that end the turn, which show that nothing was cut off; return whether it did.
+
+        A doubled brace that one brace closes leaves the body open: `{{"name": ...}<|im_end|>`.
+        """
+        end = reply_markers().end_of_turn(raw)
+        parts = self._read(raw[:end], close=True, stopped=True) if end < len(raw) else None
+        if parts is None or is_unreadable(parts) or not self._accept_before_gap(parts, raw[:end]):
+            return False
+        self.unread = raw[end:]
+        self._finish("", self._missing_closer_fix())
+        return True
 
     def _end_body_at(self, at: int, marker: str) -> bool:
         """End a broken body before a marker in it. As a marker did come, the text before it was not cut off."""
