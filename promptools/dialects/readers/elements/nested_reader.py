@@ -14,7 +14,7 @@ from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evi
 from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
 from promptools.dialects.readers.elements.element_tree import MAX_ELEMENT_DEPTH, build_tree, read_members, read_unmarked
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
-from promptools.dialects.readers.markup.markup_reader import MarkupReader
+from promptools.dialects.readers.markup.markup_reader import TALKED_ABOUT, MarkupReader
 from promptools.dialects.readers.tags.tag_names import TAG_LIMIT, Tag, TagKind, is_blank
 from promptools.dialects.readers.tags.tag_tokenizer import TagTokenizer
 from promptools.parsing.parts import NEED_MORE, CandidateBase, NeedMore, Part, TriedStrategy, total_length
@@ -129,6 +129,8 @@ class NestedReader(MarkupReader):
         marked = token.raw.startswith(MARK)
         if token.kind == "cut":
             self._cut_tag = token.raw
+        elif self._ends_talk(token):
+            self._finish_as_text(self._index, TALKED_ABOUT)
         elif self._open_elements and marked and (self._open_calls or (token.kind == "call" and not token.close)):
             # a call inside a value takes its own closing tags
             self._open_calls += 0 if token.kind != "call" or token.empty else -1 if token.close else 1
@@ -201,7 +203,7 @@ class NestedReader(MarkupReader):
             root.text.clear()
         if unmarked is not None or (root.children and not marked):
             call.record_fix(Fix("marker", "the tags have no mark"))
-        if root.has_stray_text(MARK):
+        if root.has_stray_text(MARK) or (not root.children and "".join(root.text).strip()):
             call.error = "there is text between its parameters"
         schema = call.tool.parameters if call.tool is not None else {}
         call.values.update(read_members(root, schema, schema, allow_any=call.tool is None))

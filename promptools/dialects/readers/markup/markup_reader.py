@@ -28,10 +28,12 @@ from promptools.dialects.readers.markup.open_value import OpenValue, ValueStyle,
 from promptools.dialects.readers.tag_formats.tag_heads import may_be_tool
 from promptools.dialects.readers.tags.tag_names import Tag, is_blank, strip_blank
 from promptools.dialects.readers.tags.token_buffer import raw_text
+from promptools.dialects.reply_markers import reply_markers
 from promptools.errors import clip
 from promptools.parsing.parts import NEED_MORE, NeedMore
 from promptools.types import Fix
 
+TALKED_ABOUT = "a thought ends after the tag, so that a call was only talked about"
 MAX_STRAY_TEXT = 1000
 """Characters of text between calls, inside their wrapper, before the block is given up."""
 
@@ -330,8 +332,13 @@ class MarkupReader(MarkupBlock):
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _skipping(self, token: Tag | str) -> None:
-        """In what is not a call, up to its end."""
-        if isinstance(token, str) or not token.close or token.kind not in ("call", "wrap"):
+        """In what is not a call, up to its end, or to that of the thought that it is in."""
+        if isinstance(token, str):
+            return
+        if self._ends_talk(token):
+            self._finish_as_text(self._index, TALKED_ABOUT)
+            return
+        if not token.close or token.kind not in ("call", "wrap"):
             return
         end = self._index + (token.kind == "call")
         self._segments.append(
@@ -343,6 +350,15 @@ class MarkupReader(MarkupBlock):
             self._between(token)
         elif not self._in_wrapper:
             self._finish(end)
+
+    def _ends_talk(self, tag: Tag) -> bool:
+        """Return whether a thought ends here, and only words have followed the first call's opening tag."""
+        if tag.kind != "end" or self._segments or self._has_emitted or tag.raw not in reply_markers().lone_closers:
+            return False
+        since = self._tokens[self._call_start : self._index]
+        return [token.kind for token in since if isinstance(token, Tag)] == ["call"] and not all(
+            is_blank(token) for token in since if isinstance(token, str)
+        )
 
     def _end_block(self, finish_reason: str | None) -> None:
         """Decide at the end of the text."""
