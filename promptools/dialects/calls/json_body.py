@@ -127,7 +127,7 @@ def read_calls(
             node, fixes, closed = read_node(raw, 0, len(raw), rules.anchors, close=close, strict=strict)
         else:
             fixes, closed = node.fixes, node.closers_supplied
-        if node.value == [] and place.sentinel:  # an empty list calls nothing, and is markup, not content
+        if node.value == [] and place.wrapped:  # an empty list calls nothing, and is markup, not content
             return [Part("markup", raw[: node.end - node.start])]
         if not node.exact and rules.strictness == "strict" and not place.expected:
             raise NotACall("strict allows no repair of the body")

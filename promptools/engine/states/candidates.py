@@ -40,6 +40,8 @@ _QUOTE = re.compile(r"[ ]{0,3}>")
 _FENCE = re.compile(r"\A(?:`{3,}|~{3,})[^\n`]*+\n?")
 _STEM = re.compile(rf"[^])}}<>\n]{{0,{MAX_STEM}}}+")
 """Text after a call's opener, up to anything that may end the call."""
+_EMPTY_LIST = re.compile(r"\S\s*\[\s*\]")
+"""An empty list behind a marker."""
 _BARE_KEY = re.compile(r"\{\s*[^\W\d]")
 _IN_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z]\Z")
 """A marker that begins with a letter, inside a longer word."""
@@ -255,13 +257,35 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
         is_call = False
     if _is_named(state, candidate):
         state.last_named_end = end - len(reader.unread)
-    if is_call:
+    if is_call and _is_empty_block(parts):
+        _write_empty_block(state, candidate, lead, parts)
+    elif is_call:
         definite = reader.definite and not candidate.shown_in_fence and not any(map(_is_unknown, parts))
         state.out.add_parts([*lead, *parts], definite=definite)
         state.next = candidate.on_call
     else:
         _write_as_text(state, candidate, lead, parts)
     _record_tries(state, candidate, end, is_call=is_call)
+
+
+def _is_empty_block(parts: list[Part]) -> bool:
+    """Return whether the parts are markers around an empty list: with it a model says that it makes no call."""
+    raw = "".join(part.raw for part in parts if part.kind == "markup")
+    return all(part.kind == "markup" for part in parts) and _EMPTY_LIST.search(raw) is not None
+
+
+def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
+    """Write a block that calls nothing: it is left out as a lone token is, unless it is shown.
+
+    Readable tags need their closing tag, and text on one side only: between two texts they are what these are about.
+    """
+    raw = "".join(part.raw for part in parts)
+    sentinel = _is_sentinel(state, candidate)
+    if lead or not (sentinel or raw.endswith(state.plan.closers)):
+        _write_as_text(state, candidate, lead, parts)
+        return
+    state.out.add_token(raw, "markup" if sentinel or not state.out.has_text else "debris")
+    state.next, state.at_line_start = "prose", True
 
 
 def _write_as_text(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
