@@ -515,6 +515,7 @@ READ_AS: Final[Mapping[str, tuple[str, ...]]] = {
     "glm": ("hermes",),
     "laguna": ("hermes",),
     "llama3_json": ("json",),
+    "longcat_tags": ("longcat",),
     "minicpm": ("hermes",),
     "telechat": ("glm", "hermes"),
     "tool_name_yaml": ("tool_name_xml",),

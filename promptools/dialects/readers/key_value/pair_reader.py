@@ -55,6 +55,9 @@ class PairReader(SingleCallReader):
             self._record_fix(f"no {opener!r} before its name")
         self._tag_state = self._in_name
         self._type_name = ""
+        self._spaced = opened and head.endswith(f"{opener} {name}")
+        self._is_word = False
+        """It names no offered tool, and is set apart by spaces: `between <tool_call> and </tool_call>`."""
         self._pieces_at_end = 0
         """Length of `_text_pieces` when the closing tag of the possible ending came."""
 
@@ -93,10 +96,12 @@ class PairReader(SingleCallReader):
         return self._between(tag)
 
     def _set_name(self) -> bool:
-        name = self._take_text().strip().removesuffix("\\n").rstrip()
+        text = self._take_text()
+        name = text.strip().removesuffix("\\n").rstrip()
         if not self._call.set_name(name):
             self._finish_as_text(self._index, f"{name!r} is no tool")
             return False
+        self._is_word = self._spaced and text[-1:] == " " and self._call.tool is None
         return True
 
     def _split_glued_name(self) -> None:
@@ -146,7 +151,9 @@ class PairReader(SingleCallReader):
     def _end_call(self, tag: Tag) -> NeedMore | None:
         """End the call at a tag."""
         start, end = self._index, self._index + 1
-        if tag.role == "call/":
+        if self._is_word and not self._call.arguments:
+            self._finish_as_text(start, "a word between two tags is no tool")
+        elif tag.role == "call/":
             after = self._buffer.after(start) if self._tags.suffixed else None
             if after is NEED_MORE:  # its wrapper's closer cannot be known beforehand
                 return NEED_MORE
@@ -325,7 +332,7 @@ class PairReader(SingleCallReader):
                 return "" if self._buffer.final else NEED_MORE
             token = self._tokens[at]
             if isinstance(token, Tag):
-                key = self._buffer.text(self._index + 1, at)
+                key = self._buffer.text(self._index + 1, at).lstrip().removeprefix(_cut(self._tags.key.opener))
                 whole = token.raw == self._tags.key_end and self._tags.key_pattern.fullmatch(key) is not None
                 return key.strip() if whole else ""
             at, size = at + 1, size + len(token)

@@ -63,6 +63,8 @@ class MarkupBlock(TagReader, ABC):
         """The last value, while text after its call may still be part of it."""
         self._emits_calls = self._may_stream = definite and place.implies_call
         """A call of the block may be emitted before the next one begins, or even while it comes."""
+        self._drops_line_break = False
+        """The value that begins next follows a line break that is no part of it."""
         self._cut_tag = ""
         """What the text ended in that may have become a tag."""
         self._skip_reason = ""

@@ -288,6 +288,8 @@ class MarkupReader(MarkupBlock):
             call.add(key, inline_value(tag) or "", inline=True)
         else:
             self._begin_value(key, "element" if is_element else "tag", call, type_name)
+            # a line break in the place of the tag's bracket is layout, whatever the family does around values
+            self._drops_line_break = tag.raw[-1] != ">" and self._grammar.trim == "verbatim"
             if rest and self._value is not None:
                 self._value.add(rest)
 
@@ -322,6 +324,9 @@ class MarkupReader(MarkupBlock):
         """In a value."""
         value = self._value
         assert value is not None
+        if self._drops_line_break and isinstance(token, str):
+            token = token.removeprefix("\r").removeprefix("\n")
+            self._drops_line_break = False
         ending = value.feed(token, self._buffer, self._finish_reason)
         if ending is NEED_MORE or ending is None:
             return ending
