@@ -176,6 +176,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def control_tokens(self) -> tuple[str, ...]:
+        """Other tokens of its calls, results and messages, which no text holds: alone they call nothing."""
+        ...
+
+    @property
     def tokens_before_text(self) -> tuple[str, ...]:
         """Tokens of its heads that a program or a name follows: where none is a call, they are a part of the text."""
         ...
@@ -217,6 +222,7 @@ class MarkerDeclarations(TypedDict, total=False):
     answer_tags: Mapping[str, str]
     result_openers: tuple[str, ...]
     end_tokens: tuple[str, ...]
+    control_tokens: tuple[str, ...]
     tokens_before_text: tuple[str, ...]
     rescues: bool
 
@@ -240,6 +246,7 @@ class Textual:
     answer_tags: Mapping[str, str] = {}
     result_openers: tuple[str, ...] = ()
     end_tokens: tuple[str, ...] = ()
+    control_tokens: tuple[str, ...] = ()
     tokens_before_text: tuple[str, ...] = ()
     rescues: bool = False
 

@@ -80,6 +80,7 @@ COMMON_KEYS: Final[dict[str, TableKey]] = {
     "answer_tags": OPTIONAL_TAGS.means("tags around an answer; the closing tag may be empty"),
     "result_openers": LITERALS.means("how a result begins, or the turn that has it: after a call it is made up"),
     "end_tokens": LITERALS.means("tokens that end a turn"),
+    "control_tokens": LITERALS.means("other tokens of its calls, results and messages, which no text holds"),
     "tokens_before_text": LITERALS.means("openers that a program or a name may follow, and are text then"),
     "rescues": FLAG.means("a call that ends the reasoning of an otherwise empty reply was meant"),
     "tool": template("json", "function", "signature", "name").means(

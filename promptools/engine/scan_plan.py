@@ -244,6 +244,7 @@ _PLAIN_TAG = re.compile(r"</?[a-z]+>\Z")
 
 def _sentinels(dialect: Dialect) -> Iterator[str]:
     """Yield the special tokens of a dialect that may stand alone; tags that are plain words are none."""
+    yield from dialect.control_tokens
     openers = [literal for head in dialect.heads if (head.tier or dialect.tier) == "S" for literal in head.literals]
     closers = [closer for closer in dialect.closers if dialect.tier == "S" or (openers and closer.startswith("<|"))]
     yield from (token for token in (*filter(is_only_tokens, openers), *closers) if not _PLAIN_TAG.match(token))

@@ -30,6 +30,12 @@ from promptools.types import Fix
 
 CALLS, CALL, SEP = "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"
 END, ENDS = "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"
+RESULT_TOKENS = (
+    "<｜tool▁outputs▁begin｜>",
+    "<｜tool▁outputs▁end｜>",
+    "<｜tool▁output▁begin｜>",
+    "<｜tool▁output▁end｜>",
+)
 
 _SPELLINGS = (("｜", "▁"), ("｜", "_"), ("｜", " "), ("｜", "\\_"), ("|", "▁"), ("|", " "), ("|", "\\_"))
 """The bars and spaces of markers as they occur: `|` with `_` is Kimi's."""
@@ -135,4 +141,5 @@ def deepseek() -> DeclaredDialect:
     dialect = read_family("deepseek", DeepSeek)
     dialect.heads = HEADS
     dialect.closers = _spelled(ENDS, END, CALLS)
+    dialect.control_tokens = _spelled(CALL, SEP, *RESULT_TOKENS)
     return dialect

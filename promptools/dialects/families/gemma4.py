@@ -128,6 +128,7 @@ class Gemma4(Textual):
     answer_tags: Mapping[str, str] = {"<|channel>thought<channel|>": ""}  # an empty thought, without its line break
     result_openers: tuple[str, ...] = ("<|tool_response>", "<|turn>user", "<|turn>tool")
     end_tokens: tuple[str, ...] = ("<turn|>", "<|tool_response>")
+    control_tokens: tuple[str, ...] = ("<tool_response|>", "<|tool>", "<tool|>", '<|"|>')
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the name, or from the `call` before it."""
@@ -199,3 +200,9 @@ class FunctionGemma(Gemma4):
     closers: tuple[str, ...] = ("<end_function_call>",)
     stop: tuple[str, ...] = ("<start_function_response>",)
     result_openers: tuple[str, ...] = ("<start_function_response>",)
+    control_tokens: tuple[str, ...] = (
+        "<start_function_response>",
+        "<end_function_response>",
+        "<start_function_declaration>",
+        "<end_function_declaration>",
+    )

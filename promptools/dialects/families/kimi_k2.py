@@ -117,6 +117,7 @@ class KimiK2(Textual):
     reasoning_tags: Mapping[str, str] = {"◁think▷": "◁/think▷"}  # Kimi VL
     result_openers = ("<|im_system|>", "<|im_user|>")
     end_tokens = ("[EOS]", "[EOT]")
+    control_tokens = (ARGUMENT,)
     rescues = True  # on third-party servers, K2 Thinking ends its reasoning with the call (qwen-code)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:

@@ -154,6 +154,7 @@ class KimiK3(Textual):
         f"{OPEN} response {SEP}": f"{CLOSE} response {SEP}",
     }
     end_tokens = ("<|end_of_msg|>", f"{CLOSE}message{SEP}")
+    control_tokens = (CLOSE, SEP, END_ARGUMENT, END_JSON)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the first tag, the block's or the call's."""
