@@ -181,6 +181,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def turn_tokens(self) -> tuple[str, ...]:
+        """Tokens of its turns and prompts: no text next to a call and after the end of a turn, elsewhere they may be."""
+        ...
+
+    @property
     def tokens_before_text(self) -> tuple[str, ...]:
         """Tokens of its heads that a program or a name follows: where none is a call, they are a part of the text."""
         ...
@@ -223,6 +228,7 @@ class MarkerDeclarations(TypedDict, total=False):
     result_openers: tuple[str, ...]
     end_tokens: tuple[str, ...]
     control_tokens: tuple[str, ...]
+    turn_tokens: tuple[str, ...]
     tokens_before_text: tuple[str, ...]
     rescues: bool
 
@@ -247,6 +253,7 @@ class Textual:
     result_openers: tuple[str, ...] = ()
     end_tokens: tuple[str, ...] = ()
     control_tokens: tuple[str, ...] = ()
+    turn_tokens: tuple[str, ...] = ()
     tokens_before_text: tuple[str, ...] = ()
     rescues: bool = False
 

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Final
 
 from promptools.dialects import Edition, edition, get, names
-from promptools.dialects.shared_markers import END_TOKENS, REASONING_TAGS, RESULT_OPENERS, TURN_HEADERS
+from promptools.dialects.shared_markers import END_TOKENS, REASONING_TAGS, RESULT_OPENERS, TURN_TOKENS
 from promptools.parsing.special_tokens import SPECIAL_TOKEN
 
 TAG_SUFFIX: Final = r"[\w-]{1,32}"
@@ -24,6 +24,7 @@ MAX_END: Final = 256
 """Characters at the end of a text in which tokens that end a turn are searched for."""
 _HOLE: Final = "{suffix}>"
 _PLAIN_TAG = re.compile(r"</?[a-z]+>\Z")
+_READABLE_TAG = re.compile(r"<[A-Za-z_:]+>\Z")
 
 
 class ReplyMarkers:
@@ -55,8 +56,14 @@ class ReplyMarkers:
         self.result_tags = tuple(opener for opener in self.result_openers if opener.startswith("<"))
         self.end_tokens = tuple(dict.fromkeys(chain(END_TOKENS, *(dialect.end_tokens for dialect in dialects))))
         """Tokens that end a turn. At the end of a reply and next to a call they are no text."""
-        self.turn_headers = TURN_HEADERS
-        """How the model's own turn begins. Next to a call, and after the end of a turn, they are no text."""
+        turn_tokens = chain.from_iterable(dialect.turn_tokens for dialect in dialects)
+        self.turn_tokens = tuple(dict.fromkeys(chain(TURN_TOKENS, turn_tokens)))
+        """How the model's own turn begins, and other tokens of prompts. Next to a call, and after the end of a turn, they
+        are no text."""
+        self.result_closers = tuple(
+            f"</{opener[1:]}" for opener in self.result_openers if _READABLE_TAG.match(opener)
+        )
+        """The closing tags of results that are readable tags: behind a call they are no text."""
         self.tokens_before_text = frozenset(chain.from_iterable(dialect.tokens_before_text for dialect in dialects))
         """Tokens that a program or a name follows: one stands alone only if nothing does."""
         self.rescuing_dialects = frozenset(dialect.name for dialect in dialects if dialect.rescues)

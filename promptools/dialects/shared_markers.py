@@ -32,7 +32,7 @@ END_TOKENS: Final = (
     "<|end_of_turn|>",  # OpenChat, Starling
     "<|end_of_sentence|>",  # ERNIE 4.5
 )
-TURN_HEADERS: Final = (
+TURN_TOKENS: Final = (
     "<|im_start|>assistant",  # ChatML
     "<|start_header_id|>assistant<|end_header_id|>",  # Llama 3
     "<|start_of_role|>assistant<|end_of_role|>",  # Granite
@@ -44,8 +44,12 @@ TURN_HEADERS: Final = (
     "<start_of_turn>model",  # Gemma 2 and 3
     "<|turn>model",  # Gemma 4
     "]~b]ai",  # MiniMax
+    "<role>ASSISTANT</role>",  # Ling
+    "<s>",  # the beginning of a text: Llama 2, Mistral, Apertus, InternLM
+    "<bos>",  # Gemma
+    "[BOS]",  # Kimi K2, EXAONE
 )
-"""How the model's own turn begins: a model that goes on after the end of its turn writes it again."""
+"""How the model's own turn begins, or a text: a model that goes on after the end of its turn writes it again."""
 WRONG_CLOSERS: Final = ("</think>", "</tool_call>", "</tool_response>", "</response>")
 """Closing tags that models of any family write after the JSON of a call in place of its own.
 

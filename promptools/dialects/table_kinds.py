@@ -81,6 +81,7 @@ COMMON_KEYS: Final[dict[str, TableKey]] = {
     "result_openers": LITERALS.means("how a result begins, or the turn that has it: after a call it is made up"),
     "end_tokens": LITERALS.means("tokens that end a turn"),
     "control_tokens": LITERALS.means("other tokens of its calls, results and messages, which no text holds"),
+    "turn_tokens": LITERALS.means("tokens of turns and prompts: no text next to a call and after the end of a turn"),
     "tokens_before_text": LITERALS.means("openers that a program or a name may follow, and are text then"),
     "rescues": FLAG.means("a call that ends the reasoning of an otherwise empty reply was meant"),
     "tool": template("json", "function", "signature", "name").means(

@@ -77,7 +77,8 @@ class ScanPlan:
         self.closers = tuple(dict.fromkeys(closer for dialect in active for closer in dialect.closers))
         """Markers that may stand alone beside a call."""
         sentinels = tuple(dict.fromkeys(token for dialect in active for token in _sentinels(dialect)))
-        self.literal_scanner = MarkerScanner([*_literal_markers(self.markers, self.closers, sentinels), _CONTROL])
+        self._lone_closers = (*self.closers, *self.markers.result_closers)
+        self.literal_scanner = MarkerScanner([*_literal_markers(self.markers, self._lone_closers, sentinels), _CONTROL])
         formats = [(dialect, dialect.channels) for dialect in active if dialect.channels is not None and channels]
         self.header_dialects = {
             group: dialect
@@ -117,12 +118,10 @@ class ScanPlan:
         ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
         return Scanners(
             *(
-                MarkerScanner([*heads, *headers, *_literal_markers(self.markers, lone, sentinels), *more, ticks], rare)
-                for heads, lone, more in (
-                    (signs, self.closers, [_CONTROL]),
-                    (anywhere, self.closers, [_CONTROL]),
-                    (anywhere, openers, []),
+                MarkerScanner(
+                    [*heads, *headers, *_literal_markers(self.markers, lone, sentinels), _CONTROL, ticks], rare
                 )
+                for heads, lone in ((signs, self._lone_closers), (anywhere, self._lone_closers), (anywhere, openers))
             )
         )
 
@@ -164,7 +163,7 @@ class ScanPlan:
 
 
 _CONTROL = Marker("control", ("<|", "<｜"), CONTROL_TOKEN)
-"""Special tokens that nobody declares: beside a call they are no text."""
+"""Special tokens that nobody declares: beside a call, and after the end of a turn, they are no text."""
 
 
 def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> dict[str, tuple[Dialect, Head]]:
@@ -282,7 +281,7 @@ def _literal_markers(known: ReplyMarkers, lone: tuple[str, ...], sentinels: tupl
             "closer": known.lone_closers,
             "end": known.end_tokens,
             "frame": frames,
-            "turn": known.turn_headers,
+            "turn": known.turn_tokens,
         }
     )
     taken = {literal for marker in markers for literal in marker.literals}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal
 from promptools.errors import clip
 from promptools.parsing.parts import SPACE, EarlyArguments, EarlyCallStart, Part, add_fix
 from promptools.parsing.reply_record import ReplyRecord, Zone
-from promptools.parsing.special_tokens import QUOTE_CONTEXT, count_quoted_tokens
+from promptools.parsing.special_tokens import QUOTE_CONTEXT, SPECIAL_TOKEN, count_quoted_tokens, is_quoted_token
 from promptools.types import DiscardWhy, Fix, NewId, Span
 
 if TYPE_CHECKING:
@@ -97,6 +97,10 @@ class Emitter:
             if left <= 0:
                 break
         return "".join(reversed(pieces))
+
+    def last_text_and_tokens(self, size: int) -> str:
+        """Return the same with the tokens that are held after it, which may prove to be text."""
+        return (self.last_text(size) + "".join(part.raw for part in self._tokens))[-size:]
 
     @property
     def is_after_call(self) -> bool:
@@ -289,8 +293,12 @@ class Emitter:
         if any(headers) and (before_call or self._preceded_by == "call"):
             return 0
         kept = count_quoted_tokens(tokens, self.last_text(QUOTE_CONTEXT), following, self._tokens_before_text)
-        if any(headers) and not following:  # one that no end of a turn precedes is no sign of one
-            kept = max(kept, next((at for at, part in enumerate(tokens) if part.kind == "debris"), len(tokens)))
+        if any(headers) and not following:
+            ends = next((at for at, part in enumerate(tokens) if part.kind == "debris"), len(tokens))
+            before = self.last_text(QUOTE_CONTEXT)
+            glued = SPECIAL_TOKEN.fullmatch(tokens[0].raw) is not None and before[-1:] not in ("", *SPACE)
+            if is_quoted_token(before, "", "") or (ends == len(tokens) and not glued):
+                kept = max(kept, ends)  # alone, it is no sign that a turn ended, nor where a sentence is about it
         return kept
 
     def add_discarded(self, raw: str, why: DiscardWhy) -> None:

@@ -8,12 +8,12 @@ from typing import Final
 
 from promptools.parsing.parts import SPACE, Part
 
-RESERVED_TOKEN_PREFIXES: Final = ("<|reserved_", "<|unused_", "<|extra_", "<|dummy_")
+RESERVED_TOKEN_PREFIXES: Final = ("<|reserved_", "<|unused_", "<|extra_", "<|dummy_", "<SPECIAL_")
 RESERVED_TOKEN: Final = (
-    rf"(?:{'|'.join(map(re.escape, RESERVED_TOKEN_PREFIXES))})[a-z_]{{0,24}}+(?:\Z|\d{{1,7}}+(?:\Z|\|(?:\Z|>)))"
+    rf"(?:{'|'.join(map(re.escape, RESERVED_TOKEN_PREFIXES))})[a-z_]{{0,24}}+(?:\Z|\d{{1,7}}+(?:\Z|>|\|(?:\Z|>)))"
 )
-"""A reserved token of a vocabulary, which a model may end with: `<|reserved_special_token_5|>`, or its beginning at the
-end of the text."""
+"""A reserved token of a vocabulary, which a model may end with: `<|reserved_special_token_5|>`, `<SPECIAL_5>`, or its
+beginning at the end of the text."""
 SPECIAL_TOKEN: Final = re.compile(r"<[|｜]([^<>\s]{1,64})[|｜]>")
 """What has the form of a special token, whether a dialect declares it or not; the group is its name."""
 CONTROL_TOKEN: Final = r"<[|｜][^<>\s]{0,64}(?:>|\Z)"

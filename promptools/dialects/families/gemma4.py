@@ -129,6 +129,7 @@ class Gemma4(Textual):
     result_openers: tuple[str, ...] = ("<|tool_response>", "<|turn>user", "<|turn>tool")
     end_tokens: tuple[str, ...] = ("<turn|>", "<|tool_response>")
     control_tokens: tuple[str, ...] = ("<tool_response|>", "<|tool>", "<tool|>", '<|"|>')
+    turn_tokens: tuple[str, ...] = ("<|turn>", "<escape>")
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the name, or from the `call` before it."""

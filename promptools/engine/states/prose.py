@@ -128,7 +128,7 @@ def _is_header_mentioned(state: ParserState, group: str, before: str) -> bool:
     if dialect is None or state.rules.strictness == "lenient":
         return False
     expected = dialect.name == state.rules.expect
-    before = (state.out.last_text(CONTEXT) + before)[-CONTEXT:]
+    before = (state.out.last_text_and_tokens(CONTEXT) + before)[-CONTEXT:]
     token = before.find("<|", before.rfind("\n") + 1)  # of this header, which was not accepted at its first token
     before = before if token < 0 else before[:token]
     return is_mentioned(before, fenced=False, sentinel=True, expected=expected)

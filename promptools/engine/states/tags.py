@@ -15,6 +15,9 @@ from promptools.parsing.parts import Part
 from promptools.parsing.special_tokens import SPECIAL_TOKEN, ends_sentence, is_quoted_token
 from promptools.types import Fix
 
+_GAP = re.compile(r"[ \t]{0,16}")
+_GOES_ON = frozenset(",;:.!?)")
+"""What goes on with a sentence right after one of its words."""
 _READABLE = re.compile(r"<[a-z_]+>\Z|\[[a-z]+\]\Z")
 """A tag that a sentence may contain as a word."""
 
@@ -49,8 +52,26 @@ def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progres
         if following not in ("\n", "\r") and (_READABLE.match(marker) or not following.isalnum()):
             _mention_tag(state, marker)
             return match.end()
+    if group == "closer" and _may_be_word(state, marker):
+        gap = _GAP.match(text, match.end())
+        assert gap is not None
+        if gap.end() == len(text) and not final:
+            return state.hold(start)
+        following = text[gap.end() : gap.end() + 1]
+        if following.islower() if gap[0] else following in _GOES_ON:
+            state.out.add_text(marker)
+            return match.end()
     apply_tag(state, group, marker)
     return start + len(marker)
+
+
+def _may_be_word(state: ParserState, marker: str) -> bool:
+    """Return whether a closing tag of reasoning, without an opening tag, is inside a sentence that may go on after it."""
+    before = state.out.last_text(CONTEXT)
+    line = before[before.rfind("\n") + 1 :]
+    if state.reasoning.closed or state.reasoning.mentioned_tags.get(marker):
+        return False
+    return line[-1:] == " " and line.strip() != "" and not ends_sentence(line.rstrip())
 
 
 def _handle_control_token(state: ParserState, marker: str, start: int, final: bool) -> Progress:
@@ -58,11 +79,10 @@ def _handle_control_token(state: ParserState, marker: str, start: int, final: bo
     unfinished = marker[-1] != ">"
     if unfinished and not final:
         return state.hold(start)
-    if not state.out.is_after_call:
-        state.out.add_text(marker)
-    elif SPECIAL_TOKEN.fullmatch(marker):
-        state.out.add_token(marker, "markup")
-    elif unfinished and len(marker) > 2:
+    if SPECIAL_TOKEN.fullmatch(marker):
+        state.out.add_token(marker, "markup" if state.out.is_after_call else "turn")
+        state.at_line_start = True
+    elif state.out.is_after_call and unfinished and len(marker) > 2:
         state.out.add_discarded(marker, "markup")
     else:
         state.out.add_text(marker)
@@ -162,6 +182,7 @@ def _handle_lone_marker(state: ParserState, group: str, marker: str) -> None:
     """Act on a marker that is beside no call."""
     if group != "lone":
         state.out.add_token(marker, "debris" if group == "end" else "markup")
+        state.at_line_start = True
     elif marker.startswith("</"):
         state.out.add_text(marker)
     else:  # perhaps doubled: the next one may open a call
@@ -170,7 +191,8 @@ def _handle_lone_marker(state: ParserState, group: str, marker: str) -> None:
 
 def _close_call(state: ParserState, marker: str) -> None:
     """Write a marker beside a call: a closing tag shows that a tentative call was meant."""
-    if state.out.has_group and not state.out.group_is_quoted and marker.startswith("</"):
+    closes = marker.startswith("</") and marker not in state.plan.markers.result_closers
+    if state.out.has_group and not state.out.group_is_quoted and closes:
         if not state.out.group_has_opening_tag:
             state.out.add_call_fix(Fix("marker", f"only the closer {marker!r} was there"))
         state.out.accept_group()

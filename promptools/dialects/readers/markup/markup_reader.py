@@ -58,6 +58,8 @@ class MarkupReader(MarkupBlock):
                 self._outside_text = []
             case "cut":
                 self._cut_tag = token.raw
+            case "wrap" if not token.close and self._in_wrapper and self._has_outside_text():
+                self._finish_as_text(self._index, "words follow the opener, and then another one")
             case "wrap" if not token.close:
                 self._record_spelling(token)
                 self._in_wrapper, self._wrapper_name = True, token.name
