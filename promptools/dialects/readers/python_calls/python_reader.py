@@ -242,7 +242,8 @@ class PythonCallReader(UnclosedCallStates):
             else:
                 return self._without_bracket(text, at, final)
             return self._consume(text, at, at + 1)
-        if self._layout.one_per_line and (text[at] in ",;" or "\n" in "".join(self._pending_text)):
+        on_next_line = text[at] != "<" and "\n" in "".join(self._pending_text)
+        if self._layout.one_per_line and (text[at] in ",;" or on_next_line):
             self._state = self._in_callee
             return self._consume(text, at, at + 1) if text[at] in ",;" else at
         self._state = self._after_calls
