@@ -191,8 +191,10 @@ def _handle_lone_marker(state: ParserState, group: str, marker: str) -> None:
 
 def _close_call(state: ParserState, marker: str) -> None:
     """Write a marker beside a call: a closing tag shows that a tentative call was meant."""
-    closes = marker.startswith("</") and marker not in state.plan.markers.result_closers
-    if state.out.has_group and not state.out.group_is_quoted and closes:
+    if state.out.has_group and marker in state.plan.markers.result_closers:
+        state.out.add_text(marker)  # a result that may hold what a call looks like
+        return
+    if state.out.has_group and not state.out.group_is_quoted and marker.startswith("</"):
         if not state.out.group_has_opening_tag:
             state.out.add_call_fix(Fix("marker", f"only the closer {marker!r} was there"))
         state.out.accept_group()
