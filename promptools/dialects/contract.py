@@ -182,7 +182,7 @@ class Dialect(Protocol):
 
     @property
     def turn_tokens(self) -> tuple[str, ...]:
-        """Tokens of its turns and prompts: no text next to a call and after the end of a turn, elsewhere they may be."""
+        """Tokens of its turns and prompts: no text next to a call and after the end of a turn, and elsewhere text."""
         ...
 
     @property

@@ -58,11 +58,8 @@ class ReplyMarkers:
         """Tokens that end a turn. At the end of a reply and next to a call they are no text."""
         turn_tokens = chain.from_iterable(dialect.turn_tokens for dialect in dialects)
         self.turn_tokens = tuple(dict.fromkeys(chain(TURN_TOKENS, turn_tokens)))
-        """How the model's own turn begins, and other tokens of prompts. Next to a call, and after the end of a turn, they
-        are no text."""
-        self.result_closers = tuple(
-            f"</{opener[1:]}" for opener in self.result_openers if _READABLE_TAG.match(opener)
-        )
+        """How the model's own turn begins, and other tokens of prompts: no text next to a call or a turn's end."""
+        self.result_closers = tuple(f"</{opener[1:]}" for opener in self.result_openers if _READABLE_TAG.match(opener))
         """The closing tags of results that are readable tags: behind a call they are no text."""
         self.tokens_before_text = frozenset(chain.from_iterable(dialect.tokens_before_text for dialect in dialects))
         """Tokens that a program or a name follows: one stands alone only if nothing does."""

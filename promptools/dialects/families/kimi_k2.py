@@ -4,8 +4,8 @@
     <|tool_call_end|><|tool_calls_section_end|>                                                     (in one line)
 
 The header is the call's id. Models leave out the section, the opening token of the call, the end, the prefix, the
-number, and sometimes the name, which the arguments then have to show. Source: moonshotai/Kimi-K2-Instruct, docs/tool_call_guidance.md (2025-07), and
-Kimi K2 Thinking.
+number, and sometimes the name, which the arguments then have to show. Source: moonshotai/Kimi-K2-Instruct,
+docs/tool_call_guidance.md (2025-07), and Kimi K2 Thinking.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ _RESIDUE = sequence(
 )
 _RESIDUE_FORM = re.compile(r"(?:functions\.)?([^\W\d][\w./-]*)\s*:\s*\d+\s*")
 _UNOPENED = sequence(
-    literal_text("functions."), r"[^\W\d][\w./-]{0,127}+", rf"(?:\s{{0,4}}:\s{{0,4}}\d{{1,4}})?+{_GAP}", literal_text(ARGUMENT)
+    literal_text("functions."),
+    r"[^\W\d][\w./-]{0,127}+",
+    rf"(?:\s{{0,4}}:\s{{0,4}}\d{{1,4}})?+{_GAP}",
+    literal_text(ARGUMENT),
 )
 """A header without the token before it: a server has taken it for another, or the model has left it out."""
 _INDEXED = sequence(r"[^\W\d][\w./-]{0,127}+", ":", r"\d{1,4}", r"[ \t]{0,8}")

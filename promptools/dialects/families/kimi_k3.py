@@ -45,7 +45,10 @@ _TAG: Final = re.compile(
 )
 _PARTIAL_TAG: Final = re.compile(
     any_of(
-        *(sequence(literal_text(f"{OPEN}{word}"), _ATTRIBUTES, literal_text(SEP)) for word in ("call", "argument", "json")),
+        *(
+            sequence(literal_text(f"{OPEN}{word}"), _ATTRIBUTES, literal_text(SEP))
+            for word in ("call", "argument", "json")
+        ),
         *map(literal_text, (TOOLS, f"{OPEN}json{SEP}", END_ARGUMENT, END_CALL, END_JSON, END_TOOLS)),
     )
     + r"\Z"

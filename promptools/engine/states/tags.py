@@ -11,7 +11,7 @@ import re
 
 from promptools.engine.mention import CONTEXT
 from promptools.engine.state import ParserState, Progress
-from promptools.parsing.parts import Part
+from promptools.parsing.parts import NEED_MORE, NeedMore, Part
 from promptools.parsing.special_tokens import SPECIAL_TOKEN, ends_sentence, is_quoted_token
 from promptools.types import Fix
 
@@ -45,28 +45,39 @@ def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progres
         begins = state.out.at_start and not state.out.has_group
         # a space after it shows that it is talked about
         group = "opener" if begins and not text.startswith(" ", start + len(marker)) else "text"
-    if group == "opener" and _is_in_sentence(state, marker):
-        if at_end:
-            return state.hold(start)
-        following = text[match.end() : match.end() + 1]
-        if following not in ("\n", "\r") and (_READABLE.match(marker) or not following.isalnum()):
-            _mention_tag(state, marker)
-            return match.end()
-    if group == "closer" and _may_be_word(state, marker):
-        gap = _GAP.match(text, match.end())
-        assert gap is not None
-        if gap.end() == len(text) and not final:
-            return state.hold(start)
-        following = text[gap.end() : gap.end() + 1]
-        if following.islower() if gap[0] else following in _GOES_ON:
-            state.out.add_text(marker)
-            return match.end()
+    word = _is_word(state, group, marker, match, final)
+    if word is NEED_MORE:
+        return state.hold(start)
+    if word:
+        return match.end()
     apply_tag(state, group, marker)
     return start + len(marker)
 
 
-def _may_be_word(state: ParserState, marker: str) -> bool:
-    """Return whether a closing tag of reasoning, without an opening tag, is inside a sentence that may go on after it."""
+def _is_word(state: ParserState, group: str, marker: str, match: re.Match[str], final: bool) -> bool | NeedMore:
+    """Return whether a tag of reasoning is a word of a sentence; then it is written as one."""
+    text, end = match.string, match.end()
+    if group == "opener" and _is_in_sentence(state, marker):
+        if end == len(text) and not final:
+            return NEED_MORE
+        following = text[end : end + 1]
+        if following not in ("\n", "\r") and (_READABLE.match(marker) or not following.isalnum()):
+            _mention_tag(state, marker)
+            return True
+    if group == "closer" and _may_go_on(state, marker):
+        gap = _GAP.match(text, end)
+        assert gap is not None
+        if gap.end() == len(text) and not final:
+            return NEED_MORE
+        following = text[gap.end() : gap.end() + 1]
+        if following.islower() if gap[0] else following in _GOES_ON:
+            state.out.add_text(marker)
+            return True
+    return False
+
+
+def _may_go_on(state: ParserState, marker: str) -> bool:
+    """Return whether a lone closing tag of reasoning is inside a sentence that may go on after it."""
     before = state.out.last_text(CONTEXT)
     line = before[before.rfind("\n") + 1 :]
     if state.reasoning.closed or state.reasoning.mentioned_tags.get(marker):

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
-from promptools.dialects.contract import NAME_GATE, Head
+from promptools.dialects.contract import NAME_GATE, Head, Tier
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_of, literal_text, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
@@ -207,7 +207,8 @@ class PairDialect(DeclaredDialect):
         tags = self._tags
         key = (tags.key.opener, tags.key_pattern, tags.key_end)
         first = [(tags.separator,), key] if tags.separator else [key]
-        for follows, tier in ((first, None), ([(tags.call.closer,)], "B")):
+        in_prose: Tier = "B"
+        for follows, tier in ((first, None), ([(tags.call.closer,)], in_prose)):
             whole = any_of(*("".join(map(_whole, steps)) for steps in follows))
             cut = any_of(*(sequence(*map(_cut, steps)) for steps in follows))
             yield Head(

@@ -102,9 +102,7 @@ class PairTags:
 
     @cached_property
     def own_tags(self) -> tuple[str, ...]:
-        """The tags that may follow a name, the first of them also without its bracket, and the call's closing tag as
-        it may be cut short.
-        """
+        """The tags that may follow a name, the key's also without its bracket, and the call's closer cut short."""
         pairs = (self.key, self.type, self.value, self.call)
         cut = self.call.closer[:-4] if len(self.call.closer) > 7 else ""
         tags = (*(tag for pair in pairs for tag in pair), self.key.opener[:-1], cut, self.separator, *FOREIGN_TAGS)

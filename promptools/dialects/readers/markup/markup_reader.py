@@ -123,11 +123,7 @@ class MarkupReader(MarkupBlock):
                 if token.empty:
                     self._end_call(self._index + 1)
             case "param" | "element" if token.close and self._reopenable is not None and self._has_outside_text():
-                if self._names.begins_broken_tag("".join(self._outside_text)) or self._parameter_began():
-                    self._call, self._call_start = None, self._segments[-1].end
-                    self._give_up("its first tag cannot be read", token)
-                else:
-                    return self._reopen_value(token)
+                return self._close_late(token)
             case "cut":
                 self._cut_tag = token.raw
             case "wrap" | "end":
@@ -138,6 +134,14 @@ class MarkupReader(MarkupBlock):
 
     def _has_outside_text(self) -> bool:
         return any(not is_blank(text) for text in self._outside_text)
+
+    def _close_late(self, token: Tag) -> NeedMore | None:
+        """After a call, at a parameter's closing tag: it closes the last value, or a call whose beginning is broken."""
+        if not self._names.begins_broken_tag("".join(self._outside_text)) and not self._parameter_began():
+            return self._reopen_value(token)
+        self._call, self._call_start = None, self._segments[-1].end
+        self._give_up("its first tag cannot be read", token)
+        return None
 
     def _parameter_began(self) -> bool:
         """Return whether a parameter has begun since the last call, so that another call follows it."""

@@ -1,9 +1,9 @@
 r"""The names of the tags of one format, and the reading of one tag in any spelling of them.
 
 Most families write `function` or `invoke` around `parameter`, and models mix them: `<function=f>`,
-`<function name="f">`, `<invoke name='f'>`, `<｜DSML｜invoke name="f">`, `<parameter name=k>`, `<parameter=k` and `</parameter` without
-their bracket, `</ parameter >`. So all of these share `SHARED_NAMES`. A format with other names has `TagNames` of its
-own, in as many spellings, and no other tag means anything in it.
+`<function name="f">`, `<invoke name='f'>`, `<｜DSML｜invoke name="f">`, `<parameter name=k>`, `<parameter=k` and
+`</parameter` without their bracket, `</ parameter >`. So all of these share `SHARED_NAMES`. A format with other names
+has `TagNames` of its own, in as many spellings, and no other tag means anything in it.
 """
 
 from __future__ import annotations
