@@ -207,8 +207,8 @@ class PairDialect(DeclaredDialect):
         tags = self._tags
         key = (tags.key.opener, tags.key_pattern, tags.key_end)
         first = [(tags.separator,), key] if tags.separator else [key]
-        in_prose: Tier = "B"
-        for follows, tier in ((first, None), ([(tags.call.closer,)], in_prose)):
+        tiers: tuple[Tier | None, ...] = (None, "B")
+        for follows, tier in zip((first, [(tags.call.closer,)]), tiers, strict=True):
             whole = any_of(*("".join(map(_whole, steps)) for steps in follows))
             cut = any_of(*(sequence(*map(_cut, steps)) for steps in follows))
             yield Head(
