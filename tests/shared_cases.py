@@ -535,7 +535,6 @@ DIFFERENCES: Final[Mapping[str, Mapping[str, tuple[str, Outcome]]]] = {
     },
     "a made up result": {
         "harmony": ("its results are messages", {**WHOLE, "content": "<tool_response>\n5 C\n</tool_response>"}),
-        "llama_python": ("code, with words after it, is an example", TEXT),
     },
     "a tool that nobody offers": {
         "llama_python": ("its token begins any code", {"malformed": ("unknown_tool",)}),

@@ -92,9 +92,10 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
                 state.out.add_text(text[begin : beginning.start])
                 return _start(state, beginning.group, text, beginning.start, beginning.end)
             match = state.plan.literal_scanner.match(text, start)
-        if match is not None and match.lastgroup == "control" and not final:
-            cut = held.hold_from(text, begin)  # of a marker that this token may be a part of
-            if cut <= start:
+        control = match is not None and match.lastgroup == "control"
+        if not final and match is not None and (control or match.end() == len(text)):
+            cut = held.hold_from(text, begin)  # of a marker that this may be a part of, as of `function call<|`
+            if cut < start or (control and cut == start):
                 state.out.add_text(text[begin:cut])
                 return state.hold(cut)
         inert_end = start + 1 if match is None else _skip_inert(state, match, text, first=first)

@@ -36,7 +36,7 @@ def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progres
         group = "end" if group == "numbered" else "closer" if known.suffixed_closer_start(marker) else "opener"
     elif group == "control":
         return _handle_control_token(state, marker, start, final)
-    elif group == "sentinel" and not final and state.plan.literal_scanner.hold_from(text, start) == start:
+    elif group in ("sentinel", "turn") and not final and state.plan.literal_scanner.hold_from(text, start) == start:
         return state.hold(start)
     elif group == "unlabelled":
         if at_end:
