@@ -10,7 +10,7 @@ from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
 from promptools.exchange.downstream.responses.response_store import ResponseStore, owner_of
 from promptools.exchange.upstream.detection import DetectionCache
 from promptools.exchange.upstream.upstream_reply import MAX_REPLY
-from promptools.fallback import Breaker, ContextSizes, Stop, WaitFor
+from promptools.fallback import Breaker, ContextSizes, Refusals, Stop, WaitFor
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -79,6 +79,8 @@ class Context:
     new_id: NewId
     breaker: Breaker = field(default_factory=Breaker)
     context_sizes: ContextSizes = field(default_factory=ContextSizes)
+    refusals: Refusals = field(default_factory=Refusals)
+    """How requests are reworded for servers that refused them otherwise."""
     detection_cache: DetectionCache = field(default_factory=DetectionCache)
     response_store: ResponseStore = field(default_factory=ResponseStore)
     """What clients of the Responses API may continue."""

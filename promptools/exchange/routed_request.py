@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
 from promptools.exchange.downstream.response_writer import encode_json
-from promptools.exchange.retry.adapt import REASONING_KEYS, without_reasoning
+from promptools.exchange.retry.adapt import REASONING_KEYS, find_rewordings, rewords_forwarded, without_reasoning
 from promptools.exchange.upstream.detection import resolve_route
 from promptools.modes.requests.options import Options
 from promptools.modes.requests.tool_request import ToolRequest, involves_tools, parse_request
@@ -20,11 +20,13 @@ from promptools.wire.json_types import as_list, as_object, as_text
 from promptools.wire.lenient_json import TOO_DEEP, parse_body
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from promptools.exchange.context import Route
+    from promptools.exchange.context import Context, Route
     from promptools.exchange.downstream.client_api import ClientApi
     from promptools.exchange.exchange_state import ExchangeState, Steps
+    from promptools.exchange.upstream.failure import Failure
+    from promptools.fallback import Rewording
     from promptools.profiles import Target
 
 
@@ -53,29 +55,47 @@ class RoutedRequest:
 
     def parse(self, state: ExchangeState) -> Steps[ToolRequest]:
         """Parse and validate the body, and add notes on what is left out; raise `UsageError` if it is invalid."""
-        target, context = self.route.target, state.context
-        marks, system_prompt = target.marks or None, target.system_prompt or ""
+        request, notes = yield from state.compute(partial(self._parse, state.context))
+        if not state.client_api.streams_arguments:
+            request = replace(request, options=request.options.override({"arguments": "whole"}))
+        state.notes.extend(notes)
+        return request
+
+    def _parse(self, context: Context) -> tuple[ToolRequest, tuple[str, ...]]:
+        """Return the request, and notes on what is left out."""
+        target = self.route.target
         body = _without_idle_choice(self.body)
-        if len(body) < len(self.body):
-            state.notes.append("tool_choice was left out: no tool is offered")
-        parse = partial(
-            parse_request,
+        request = parse_request(
             body,
             target.profile,
             self.defaults,
-            marks=marks,
-            system_prompt=system_prompt,
+            marks=target.marks or None,
+            system_prompt=target.system_prompt or "",
             vocabulary=context.vocabulary,
             clock=context.wall_clock,
         )
-        request = yield from state.compute(parse)
-        if not state.client_api.streams_arguments:
-            request = replace(request, options=request.options.override({"arguments": "whole"}))
-        state.notes.extend(request.notes)
+        idle = () if len(body) == len(self.body) else ("tool_choice was left out: no tool is offered",)
         reduced = None if target.profile.thinking else without_reasoning(request)
-        if reduced:
-            state.notes.append("the reasoning parameters were left out: the model does not take them")
-        return reduced or request
+        without = ("the reasoning parameters were left out: the model does not take them",) if reduced else ()
+        return reduced or request, (*idle, *request.notes, *without)
+
+    def is_reworded(self, state: ExchangeState) -> bool:
+        """Whether a request that could be forwarded is known to be refused by the server, unless it is reworded."""
+        known = state.context.refusals.get(self.provider_model, state.now)
+        return bool(known) and self._rewords(state.context, lambda _: known)
+
+    def can_reword(self, state: ExchangeState, failure: Failure) -> bool:
+        """Whether what the server refused in a request that was forwarded can be said otherwise."""
+        return self._rewords(state.context, partial(find_rewordings, failure))
+
+    def _rewords(self, context: Context, rewordings: Callable[[ToolRequest], Sequence[Rewording]]) -> bool:
+        if not self.body:
+            return False
+        try:
+            request, _ = self._parse(context)
+        except UsageError:  # the server knows best how to refuse it
+            return False
+        return rewords_forwarded(rewordings(request), request, self.body)
 
 
 def open_request(state: ExchangeState) -> Steps[RoutedRequest]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from promptools.errors import UsageError
@@ -13,7 +14,7 @@ from promptools.exchange.retry.attempt_plan import AttemptPlan
 from promptools.exchange.retry.mode_registry import modes_for
 from promptools.exchange.retry.retry_loop import RetryLoop, is_retried_by_sdk, single_choice
 from promptools.exchange.routed_request import open_request
-from promptools.exchange.upstream.passthrough import RETRIED_KINDS, PassthroughMonitor, forward
+from promptools.exchange.upstream.passthrough import PassthroughMonitor, forward
 from promptools.types import Reply
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _run(state: ExchangeState) -> Steps[list[Reply]]:
         state.url, state.headers = routed.route.url, routed.route.headers
         state.provider_model = routed.provider_model
         state.notes.extend((*routed.route.notes, *routed.notes))
-        if routed.unchanged_body is None:
+        if routed.unchanged_body is None or routed.is_reworded(state):
             return (yield from _serve(state, routed))
         return (yield from _forward(state, routed, routed.unchanged_body))
     except UsageError as error:
@@ -65,18 +66,22 @@ def _run(state: ExchangeState) -> Steps[list[Reply]]:
 
 
 def _forward(state: ExchangeState, routed: RoutedRequest, payload: bytes) -> Steps[list[Reply]]:
-    """Forward a request unchanged; if the server loses the reply before any content was forwarded, retry it."""
+    """Forward a request unchanged; retry it if the server loses the reply before any content was forwarded.
+
+    Or if it refuses something that can be said otherwise.
+    """
     wire = state.client_api.wire
     assert wire is not None, "a request is forwarded only to a server with the client's own API"
     streamed, swallows = routed.body.get("stream") is True, routed.route.target.profile.swallows
-    watch = PassthroughMonitor(streamed=streamed, swallows=swallows, wire=wire)
+    can_reword = partial(routed.can_reword, state)
+    watch = PassthroughMonitor(streamed=streamed, swallows=swallows, wire=wire, can_reword=can_reword)
     failure = yield from forward(state, payload, watch, routed.defaults.heartbeat)
     if failure is None:
         return []
     state.record("native", failure, None)
     if state.head_sent and not streamed and failure.error is not None:
         raise failure.error  # half a JSON body was sent: no error can follow it but the end of the connection
-    if watch.has_content or failure.kind not in RETRIED_KINDS or not routed.body:
+    if watch.has_content or not watch.is_retried(failure) or not routed.body:
         yield from respond_failure(state, failure, "native")
         return []
     return (yield from _serve(state, routed, failure, watch))
@@ -107,7 +112,11 @@ def _serve(
         return []
     if not (request.takes_calls or is_retried_by_sdk(fatal)):
         fatal = loop.lost_to_server or fatal  # as without us: there is no call that a further attempt was made for
-    yield from respond_failure(state, fatal, loop.mode, servers_own=not request.takes_calls)
+    refused = loop.first_refusal
+    if refused and fatal.verdict is None and fatal.kind != "overflow" and not is_retried_by_sdk(fatal):
+        fatal = refused  # as without us: the later errors are about a request that the client did not make
+    servers_own = not request.takes_calls or fatal is refused
+    yield from respond_failure(state, fatal, loop.mode, servers_own=servers_own)
     lost = fatal.verdict.reply if fatal.verdict else fatal.partial_reply or Reply()
     return [*loop.traced_replies(), state.with_trace(lost, loop.mode)]
 

@@ -3,10 +3,12 @@
 from promptools.fallback.breaker import Breaker, BreakerKey, BreakerState
 from promptools.fallback.context_sizes import ContextSizes
 from promptools.fallback.overflow import Overflow, fitting_context, read_overflow
+from promptools.fallback.refusals import Refusals, Rewording
 from promptools.fallback.retry_policy import RetryPolicy, RetryState, Stop, WaitFor
 from promptools.fallback.rules import (
     COUNTED_KINDS,
     LASTING_KINDS,
+    REFUSAL_KINDS,
     REMEDIES,
     RULES,
     Adaptation,
@@ -21,6 +23,7 @@ from promptools.fallback.salvage import Salvage, salvage
 __all__ = [
     "COUNTED_KINDS",
     "LASTING_KINDS",
+    "REFUSAL_KINDS",
     "REMEDIES",
     "RULES",
     "Adaptation",
@@ -30,9 +33,11 @@ __all__ = [
     "ContextSizes",
     "FailureKind",
     "Overflow",
+    "Refusals",
     "Remedy",
     "RetryPolicy",
     "RetryState",
+    "Rewording",
     "Rule",
     "Salvage",
     "Stop",

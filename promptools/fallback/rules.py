@@ -13,6 +13,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from promptools.fallback.refused_parameters import (
+    HARMLESS_PARAMETERS,
+    LIMIT_PARAMETERS,
+    REASONING_PARAMETERS,
+    refusal_of,
+)
+
 FailureKind = Literal[
     # reported by the server
     "server_parser",  # its parser failed on the model's call; the call's text may be inside the error
@@ -26,6 +33,7 @@ FailureKind = Literal[
     "ids",  # it requires another format of tool call ids
     "history",  # it cannot read the tool calls in the conversation so far
     "roles",  # its template requires another order of roles
+    "system_place",  # its template takes no system message after the beginning, or no `developer`
     "template",  # its chat template failed
     "reasoning_param",  # it refuses a reasoning parameter for this model
     "tool_media",  # it refuses an image inside a tool result, or the mode has no place for a part of the conversation
@@ -33,6 +41,9 @@ FailureKind = Literal[
     "content_parts",  # it requires a string where `content` was a list of parts
     "stream_options",  # it does not know `stream_options`
     "parallel",  # it does not know `parallel_tool_calls`
+    "empty_tools",  # it refuses an empty list of tools
+    "unknown_param",  # it does not take a parameter that changes no answer
+    "grammar",  # its grammar, which forces a call, rejected the model's tokens
     "overflow",  # the prompt is longer than its context
     "crashed",  # any other HTTP 500: its parser may have failed on the model's call
     "refused",  # any other error: forwarded unchanged
@@ -64,6 +75,10 @@ Adaptation = Literal[
     "plain_content",  # parts joined to a string
     "no_stream_options",
     "no_parallel",
+    "system_first",  # one system message at the beginning, later ones as the user's
+    "no_empty_tools",
+    "without_params",  # leave out, or rename, the parameters that the server names
+    "no_grammar",  # ask for the call in the prompt, and leave `strict` out
     "fit",  # request a longer context, where the API can
     "format",  # request the answer in its format, without tools: a grammar may then enforce it
 ]
@@ -147,6 +162,17 @@ RULES: tuple[Rule, ...] = (
     Rule("schema", r"cannot unmarshal .{0,80}tools\.function\.parameters", "Ollama: ollama#10328, #14256"),
     Rule("schema", r"array type must have items", "Copilot: Unity-MCP#440"),
     Rule("schema", r"unsupported top-level schema keyword", "Copilot over LM Studio: lmstudio-copilot-provider#2"),
+    Rule(
+        "tool_choice",
+        r"thinking.{0,80}tool_choice|tool_choice.{0,120}thinking",
+        "DeepSeek's API: DeepSeek-V3#1376; Alibaba's and Anthropic's, by their documentation",
+    ),
+    Rule(
+        "empty_tools",
+        r"\btools\b.{0,60}\b(?:empty|at least (?:1|one))\b|too short.{0,20}\btools\b",
+        "vLLM 0.32: open-webui#26655; OpenAI's API and others like it",
+    ),
+    Rule("grammar", r"failed to advance fsm|grammar rejected tokens", "vLLM: vllm#49981, #46149, #37742"),
     Rule("tool_choice", r"invalid tool_choice", "LM Studio: lmstudio-bug-tracker#670; llama.cpp"),
     Rule("tool_choice", r"`?tool_choice`? must (?:either )?be", "vLLM before 0.8: pydantic-ai#224"),
     Rule("tool_choice", r"when using `?tool_choice`?, `?tools`? must be set", "vLLM: vllm#9426"),
@@ -159,6 +185,13 @@ RULES: tuple[Rule, ...] = (
     Rule("history", r"value looks like object, but can't find", "Ollama 0.32 /api/chat: arguments as a string"),
     Rule("history", r"invalid tool call arguments", "Ollama 0.32 /v1: broken or empty arguments in the history"),
     Rule("roles", r"roles must alternate", "Mistral, Gemma templates: autogen#3597"),
+    Rule(
+        "system_place",
+        r"system (?:message|prompt|role)s? .{0,60}\b(?:beginning|start|first)\b",
+        "Qwen3.5 to 3.8's templates: llama.cpp#27367, ollama#17774, vllm#44505, vllm#46976",
+    ),
+    Rule("system_place", r"unexpected message role", "Qwen3.5's template, of a `developer` message: vllm#46976"),
+    Rule("system_place", r"messages\[\d+\]\.role.{0,40}developer", "DeepSeek's API, which knows no `developer`"),
     Rule(
         "roles", r"system role not supported|no user query found", "Gemma; Qwen3 templates: lmstudio-bug-tracker#1586"
     ),
@@ -182,6 +215,9 @@ RULES: tuple[Rule, ...] = (
         r"missing required fields in tool call template|failed to find tool template|no template objects found",
         "Ollama 0.9.0: ollama#11155",
     ),
+    Rule("unknown_param", refusal_of(HARMLESS_PARAMETERS), "OpenAI, Mistral, Groq, Google; vLLM before 0.6 and 0.32"),
+    Rule("unknown_param", refusal_of(LIMIT_PARAMETERS), "OpenAI, of reasoning models; servers before 2024-10"),
+    Rule("reasoning_param", refusal_of(REASONING_PARAMETERS), "OpenAI, Mistral, Groq, Google; vLLM before 0.6"),
     Rule("stream_options", r"stream_options", "servers before 2024-06, such as vLLM: worker-vllm#85"),
     Rule("parallel", r"parallel_tool_calls", "servers before 2024-07, such as vLLM: worker-vllm#85"),
 )
@@ -198,6 +234,7 @@ REMEDIES: dict[FailureKind, tuple[Remedy, ...]] = {
     "ids": ("ids", "next"),
     "history": ("object_history", "next"),
     "roles": ("roles", "next"),
+    "system_place": ("system_first",),
     "template": ("next",),
     "reasoning_param": ("no_reasoning",),
     "tool_media": ("next",),
@@ -205,8 +242,11 @@ REMEDIES: dict[FailureKind, tuple[Remedy, ...]] = {
     "content_parts": ("plain_content",),
     "stream_options": ("no_stream_options",),
     "parallel": ("no_parallel",),
+    "empty_tools": ("no_empty_tools",),
+    "unknown_param": ("without_params",),
+    "grammar": ("no_grammar", "next", "again"),
     "overflow": ("fit",),
-    "crashed": ("next",),
+    "crashed": ("no_grammar", "next"),
     "refused": (),
     "cut": ("next", "again"),
     "swallowed": ("correct", "next", "again"),
@@ -214,7 +254,7 @@ REMEDIES: dict[FailureKind, tuple[Remedy, ...]] = {
     "garbled": ("next", "again"),
     "too_large": (),
     "connect": (),
-    "timeout": (),
+    "timeout": ("no_grammar",),
     "malformed": ("correct", "next"),
     "truncated": ("next",),
     "unknown_tool": ("correct",),
@@ -222,6 +262,12 @@ REMEDIES: dict[FailureKind, tuple[Remedy, ...]] = {
     "format": ("format",),
 }
 """The remedies for a failure, in the order in which they are tried, each once per mode; none: it is forwarded."""
+
+REFUSAL_KINDS: frozenset[FailureKind] = frozenset({
+    "schema", "tool_choice", "tool_type", "ids", "history", "roles", "system_place", "reasoning_param", "null_content",
+    "content_parts", "stream_options", "parallel", "empty_tools", "unknown_param", "grammar",
+})  # fmt: skip
+"""Failures in which the server refuses something of the request that can be said otherwise."""
 
 LASTING_KINDS: frozenset[FailureKind] = frozenset({"no_native_tools"})
 """Failures that hold for as long as the server runs: one is enough to open the breaker."""

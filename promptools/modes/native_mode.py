@@ -15,6 +15,7 @@ from promptools.modes.requests.template_messages import (
     Message,
     fit_template,
     join_system,
+    place_system,
     plain_message,
     split_system,
 )
@@ -42,6 +43,7 @@ class NativeMode:
     def prepare(self, request: ToolRequest) -> PreparedRequest:
         """Encode the request."""
         turns, repairs = parse_history(request.messages)
+        turns, placed = place_system(turns, request.profile)
         foreign = foreign_escaper(request, dialect=None)
         names = [*request.tools.names, *(call.name for turn in turns for call in turn.calls)]
         sent = legal_names(names, request.profile.tool_names)
@@ -53,7 +55,7 @@ class NativeMode:
         )
         body["messages"] = _encode_messages(request, foreign.escape_turns(turns, len(request.feedback)), order, sent)
         own = {other: name for name, other in sent.items()}
-        return PreparedRequest(body, (*notes, *repairs, *foreign.notes), own, restore=foreign.restore)
+        return PreparedRequest(body, (*notes, *repairs, *placed, *foreign.notes), own, restore=foreign.restore)
 
     def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:
         """Return a reader of the server's calls, and of those that it left in the text."""
@@ -79,7 +81,7 @@ def _set_tools(
     if kind == "named" and "named" in supported:
         tools = request.tools
     offered: list[Any] = tools.payloads
-    changed = bool(sent) or request.profile.relax_schema
+    changed = bool(sent) or request.profile.relax_schema or not request.profile.strict_tools
     if changed:
         offered = [_encode_tool(tool, tools, request.profile, sent, notes) for tool in offered]
     if request.other_tools and (kind != "named" or "named" in supported):
@@ -133,6 +135,8 @@ def _encode_tool(
     """Encode one tool, with a name and a schema that the server accepts."""
     name = tool["function"]["name"]
     tool = rename_tool(tool, sent)
+    if not profile.strict_tools and "strict" in tool["function"]:
+        tool = {**tool, "function": {key: value for key, value in tool["function"].items() if key != "strict"}}
     if not profile.relax_schema:
         return tool
     function = tool["function"]
@@ -150,7 +154,8 @@ def _encode_messages(
 ) -> list[Message]:
     """Encode the conversation; images of results follow the last of consecutive results."""
     profile, system = request.profile, ""
-    if instruction or request.system_prompt or profile.alternate_roles or not profile.system_role:
+    joined = profile.alternate_roles or not profile.system_role or profile.system_place == "first"
+    if instruction or request.system_prompt or joined:
         own, turns = split_system(turns)
         system = join_system(request, own, instruction)
     messages: list[Message] = []

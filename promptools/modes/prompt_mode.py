@@ -17,7 +17,14 @@ from promptools.modes.requests.foreign_text import foreign_escaper
 from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
 from promptools.modes.requests.history import Turn, parse_history
 from promptools.modes.requests.response_format import describe_answer_format
-from promptools.modes.requests.template_messages import Message, fit_template, join_system, plain_message, split_system
+from promptools.modes.requests.template_messages import (
+    Message,
+    fit_template,
+    join_system,
+    place_system,
+    plain_message,
+    split_system,
+)
 from promptools.modes.requests.tool_names import harmony_names, rename_tools
 from promptools.modes.requests.tool_request import parse_request
 from promptools.profiles import Profile
@@ -53,6 +60,7 @@ class PromptMode:
         examples: tuple[Call, ...] = ()
         foreign = foreign_escaper(request, dialect=dialect.name)
         turns, repairs = parse_history(request.messages)
+        turns, placed = place_system(turns, request.profile)
         renames = foreign.rename_marked([*request.tools.names, *(call.name for turn in turns for call in turn.calls)])
         sent = renames
         if len(request.offered):
@@ -73,7 +81,7 @@ class PromptMode:
         names = {other: name for name, other in sent.items()}
         asked = dialect.name if len(request.offered) else None
         return PreparedRequest(
-            body, (*notes, *repairs, *foreign.notes), names, asked, restore=foreign.restore, examples=examples
+            body, (*notes, *repairs, *placed, *foreign.notes), names, asked, restore=foreign.restore, examples=examples
         )
 
     def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:

@@ -20,6 +20,8 @@ Sampling = Literal[
     "mirostat_eta",
 ]  # fmt: skip
 Placement = Literal["prepend", "append", "replace"]
+SystemPlace = Literal["anywhere", "first"]
+ThinkingBudget = Literal["thinking_token_budget", "thinking_budget_tokens"]
 NumCtx = Literal["fit", "server"] | int
 
 GENERIC = "openai-compatible"
@@ -70,10 +72,14 @@ class Profile:
     """Where a configured system prompt goes: before the tools block, after it, or in place of the request's own."""
     thinking: bool = True
     """Whether the model takes `reasoning_effort`, `think` and the like; if not, they are not sent."""
+    thinking_budget: ThinkingBudget | None = None
+    """The request key under which the server takes a budget of thinking tokens; None: it has none."""
     tool_choice: frozenset[ToolChoice] = frozenset(("auto", "none", "required", "named"))
     """Values of `tool_choice` that the server honors; the others are never sent, and promptools enforces them."""
     parallel_tool_calls: bool = True
     """Whether the server honors `parallel_tool_calls`; if not, it is not sent, and promptools enforces it."""
+    strict_tools: bool = True
+    """Whether the server takes `strict` in a tool; if not, it is not sent, and promptools enforces it."""
     n: bool = True
     """Whether the server honors `n`; if not, n choices cost n requests."""
     constrained: Constrained | None = None
@@ -99,6 +105,9 @@ class Profile:
     """Whether the template demands strict user/assistant turns. Then adjacent messages of one role are merged."""
     system_role: bool = True
     """Whether the template takes a system message; if not, its text is put into the first user message."""
+    system_place: SystemPlace = "anywhere"
+    """Where the template takes system messages. `first`: one, at the beginning; those that open the conversation are
+    joined, and later ones are sent in their places as the user's, marked."""
     history_arguments: HistoryArguments = "string"
     """Form of a past call's arguments: JSON text as in OpenAI's API, or an object."""
     null_content: bool = True

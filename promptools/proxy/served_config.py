@@ -171,10 +171,11 @@ def _usable_session(session: Session, arguments: ProxyArguments) -> Session:
 
 
 def forget_changed(old: Config, session: Session) -> None:
-    """Forget what the breaker knows, and what was detected, of providers that are not the same any more."""
+    """Forget what failed, was refused or was detected of providers that are not the same any more."""
     for name, provider in old.providers.items():
         if session.config.providers.get(name) != provider:
             session.context.breaker.forget(name)
+            session.context.refusals.forget(name)
             for base_url in (provider.base_url, *provider.replicas):
                 session.context.detection_cache.evict(server_root(split_credentials(base_url or "")[0]))
 

@@ -21,7 +21,7 @@ from promptools.exchange.downstream.responses.response_store import ResponseStor
 from promptools.exchange.exchange_state import api_base
 from promptools.exchange.upstream.detection import probe_server
 from promptools.exchange.upstream.upstream_reply import MAX_REPLY
-from promptools.fallback import Breaker, ContextSizes
+from promptools.fallback import Breaker, ContextSizes, Refusals
 from promptools.harmony import bpe_vocabulary
 from promptools.log import log
 from promptools.masking import KEY_FIELDS
@@ -126,8 +126,8 @@ def new_call_id() -> str:
 class Session:
     """Starts exchanges: calling it with a client's request returns one.
 
-    The copies of a client share its breaker, what was detected of servers, the context sizes that were raised, and the
-    stored responses.
+    The copies of a client share its breaker, what was detected of servers, what those refused, the context sizes that
+    were raised, and the stored responses.
     """
 
     def __init__(
@@ -136,6 +136,7 @@ class Session:
         detections: DetectionCache | None = None,
         context_sizes: ContextSizes | None = None,
         response_store: ResponseStore | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         """Check the settings, find and read the config; raise `UsageError` for anything invalid."""
         _check_names(settings)
@@ -154,6 +155,7 @@ class Session:
             breaker=settings.get("breaker") or Breaker(),
             detection_cache=detections or DetectionCache(),
             context_sizes=context_sizes or ContextSizes(),
+            refusals=refusals or Refusals(),
             response_store=ResponseStore() if response_store is None else response_store,
             options=_default_options(settings, self.own_dialects),
             stop=settings.get("stop"),
@@ -184,6 +186,7 @@ class Session:
             shared.detection_cache,
             shared.context_sizes,
             shared.response_store,
+            shared.refusals,
         )
 
     def __call__(

@@ -1,27 +1,44 @@
-"""Adapt a request to what the server refused: change a fact of its profile, or leave out part of the request."""
+"""Say a request otherwise, as a server's refusal requires: change a fact of its profile, or leave something out.
+
+`find_rewording` reads from a failure what was refused, and `reword` applies it: at once, and for an hour to each
+request to the same server and model (`Refusals`), which then is not refused first.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from promptools.fallback import fitting_context
+from promptools.errors import UsageError
+from promptools.exchange.retry.mode_registry import get_mode
+from promptools.fallback import REMEDIES, Adaptation, Rewording, fitting_context
 from promptools.fallback.overflow import MIN_ANSWER_TOKENS
+from promptools.fallback.refused_parameters import BUDGET_PARAMETERS, LIMIT_PARAMETERS, refused_parameters
+from promptools.fallback.rules import searched_parts
+from promptools.modes.constrained_decoding import constraint_key
 from promptools.modes.requests.response_format import without_tools
+from promptools.modes.requests.template_messages import has_stray_system
+from promptools.types import ModeName
 from promptools.wire.json_types import as_object
 
 if TYPE_CHECKING:
-    from promptools.exchange.upstream.failure import Failure
-    from promptools.fallback import Adaptation, Overflow
-    from promptools.modes.requests.tool_request import ToolRequest
-    from promptools.types import ModeName
+    from collections.abc import Iterable, Mapping
 
-REASONING_KEYS = ("reasoning_effort", "reasoning", "think", "thinking", "include_reasoning")
+    from promptools.exchange.upstream.failure import Failure
+    from promptools.fallback import Overflow
+    from promptools.modes.requests.tool_request import ToolRequest
+
+EFFORT_KEYS = ("reasoning_effort", "reasoning", "think", "thinking", "include_reasoning")
+REASONING_KEYS = (*EFFORT_KEYS, *BUDGET_PARAMETERS)
 _TEMPLATE_KEYS = ("enable_thinking", "thinking", "reasoning_effort")
+_FORCED = ("named", "required")
+_MODES_COMPARED: tuple[ModeName, ...] = ("native", "prompt")
 
 _FactAdaptation: TypeAlias = Literal[
-    "relax_schema", "ids", "object_history", "null_content", "plain_content", "no_stream_options", "no_parallel"
-]
+    "relax_schema", "ids", "object_history", "null_content", "plain_content", "no_stream_options", "no_parallel",
+    "system_first",
+]  # fmt: skip
 REVEALED_FACTS: dict[_FactAdaptation, dict[str, Any]] = {
     "relax_schema": {"relax_schema": True},
     "ids": {"tool_ids": "alnum9"},
@@ -30,31 +47,140 @@ REVEALED_FACTS: dict[_FactAdaptation, dict[str, Any]] = {
     "plain_content": {"content_parts": False, "result_parts": False},
     "no_stream_options": {"stream_usage": False},
     "no_parallel": {"parallel_tool_calls": False},
+    "system_first": {"system_place": "first"},
 }
 """The profile facts that a refusal reveals about the server, by adaptation."""
+_IDLE_KEYS: dict[Adaptation, frozenset[str]] = {
+    "tool_choice": frozenset({"tool_choice", "function_call"}),
+    "no_parallel": frozenset({"parallel_tool_calls"}),
+    "no_empty_tools": frozenset({"tools", "functions"}),
+}
+"""Keys that are about tools, and are left out of a request without tools if it is not forwarded as it is."""
+NOT_REMEMBERED: frozenset[Adaptation] = frozenset({"relax_schema", "functions_only", "format", "fit"})
+"""Adaptations to one request alone: another has other schemas, tools and answers; `fit` has a memory of its own."""
+_REWORDED: frozenset[Adaptation] = frozenset(get_args(Adaptation)) - NOT_REMEMBERED
+ANOTHER_TEMPERATURE = 0.2
+"""The temperature of a second sample where the request asks for 0, at which it would be the first one again."""
 
 
 def adapt_request(adaptation: Adaptation, request: ToolRequest, failure: Failure, mode: ModeName) -> ToolRequest | None:
     """Return the request with one adaptation, as the server's error requires; None if that changes nothing."""
     match adaptation:
-        case "tool_choice":
-            return _weaken_tool_choice(request)
-        case "functions_only":
-            return replace(request, other_tools=()) if request.other_tools else None
         case "format":
             return without_tools(request, failure.verdict.feedback) if failure.verdict is not None else None
-        case "roles":
-            text = failure.text.lower()
-            fold = "system" in text and "not supported" in text
-            return _with_facts(request, alternate_roles=True, system_role=request.profile.system_role and not fold)
-        case "no_reasoning":
-            return without_reasoning(request)
         case "fit":
             if mode in {"harmony", "raw"} and request.profile.raw == "completions":
                 return _limit_answer(request, failure.overflow)
             return _raise_context(request, failure.overflow.prompt, failure.context_limit)
         case _:
+            return reword(find_rewording(adaptation, request, failure), request, mode)
+
+
+def find_rewordings(failure: Failure, request: ToolRequest) -> tuple[Rewording, ...]:
+    """Return what a failure says about all requests to this server and model."""
+    steps = REMEDIES[failure.kind]
+    return tuple(find_rewording(step, request, failure) for step in steps if step in _REWORDED)
+
+
+def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failure) -> Rewording:
+    """Return what a failure says about all requests to this server and model, if the adaptation helps."""
+    text = failure.text.lower()
+    match adaptation:
+        case "tool_choice":
+            if "thinking" in text:  # refused is any forced call, and only while the model thinks
+                return Rewording(adaptation, _FORCED, _reasoning_json(request))
+            return Rewording(adaptation, _next_weaker(request))
+        case "roles":
+            fold = "system" in text and "not supported" in text
+            return Rewording(adaptation, ("system",) if fold else ())
+        case "no_reasoning":
+            return Rewording(adaptation, beside=_reasoning_json(request))
+        case "without_params":
+            refused = refused_parameters(searched_parts(failure.text))
+            return Rewording(adaptation, tuple(name for name in refused if _without_parameters(request, (name,))))
+        case _:
+            return Rewording(adaptation)
+
+
+def reword(rewording: Rewording, request: ToolRequest, mode: ModeName | None = None) -> ToolRequest | None:
+    """Return the request said otherwise; None if it holds nothing of what was refused. None as mode means any."""
+    adaptation, what, beside = rewording
+    if beside and beside != _reasoning_json(request):
+        return None
+    match adaptation:
+        case "tool_choice":
+            left = request.profile.tool_choice - {*what}
+            return _with_facts(request, tool_choice=left) if what else None
+        case "functions_only":
+            return replace(request, other_tools=()) if request.other_tools else None
+        case "roles":
+            return _with_facts(
+                request, alternate_roles=True, system_role=request.profile.system_role and "system" not in what
+            )
+        case "no_reasoning":
+            return without_reasoning(request)
+        case "system_first" if not has_stray_system(request.messages):
+            return None
+        case "no_empty_tools":
+            empty = (key for key in ("tools", "functions") if request.body.get(key) == [])
+            return _without(request, *empty)
+        case "without_params":
+            return _without_parameters(request, what)
+        case "no_grammar":
+            return _without_grammar(request, mode)
+        case "format" | "fit":
+            return None
+        case _:
             return _with_facts(request, **REVEALED_FACTS[adaptation])
+
+
+def reword_known(known: Iterable[Rewording], request: ToolRequest) -> tuple[ToolRequest, tuple[Rewording, ...]]:
+    """Return a request worded as the server is known to require, and the rewordings that changed what is sent."""
+    applied: list[Rewording] = []
+    for rewording in known:
+        reworded = reword(rewording, request)
+        if reworded is not None and changes_request(request, reworded):
+            request = reworded
+            applied.append(rewording)
+    return request, tuple(applied)
+
+
+def changes_request(request: ToolRequest, reworded: ToolRequest) -> bool:
+    """Whether a rewording changes what is sent, not a fact alone that this request has nothing to do with."""
+    if reworded.body != request.body:
+        return True
+    try:
+        return any(
+            get_mode(mode).prepare(request).body != get_mode(mode).prepare(reworded).body for mode in _MODES_COMPARED
+        )
+    except UsageError:
+        return True
+
+
+def rewords_forwarded(rewordings: Iterable[Rewording], request: ToolRequest, sent: Mapping[str, Any]) -> bool:
+    """Whether rewordings change a request without tools that would be forwarded as it is, with the body `sent`."""
+    known = tuple(rewordings)
+    idle = any(not _IDLE_KEYS.get(rewording.adaptation, frozenset()).isdisjoint(sent) for rewording in known)
+    return idle or bool(reword_known(known, request)[1])
+
+
+def another_sample(request: ToolRequest) -> ToolRequest | None:
+    """Return a request whose reply may differ from that of the same request; None if it does anyway.
+
+    At temperature 0, or with a seed, the model would write the same reply again.
+    """
+    options = request.body.get("options")  # of Ollama's API, where they go before the keys of the body
+    own = options if isinstance(options, dict) else {}
+    given = {**request.body, **own}
+    greedy, seed = given.get("temperature") == 0, given.get("seed")
+    if not greedy and seed is None:
+        return None
+    changed: dict[str, Any] = {"seed": seed + 1 if isinstance(seed, int) else 1}
+    changed |= {"temperature": ANOTHER_TEMPERATURE} if greedy else {}
+    inner = {key: changed[key] for key in changed if key in own}
+    outer = {key: changed[key] for key in changed if key not in own}
+    body = {**request.body, **outer, **({"options": {**own, **inner}} if inner else {})}
+    return replace(request, body=body)
 
 
 def _with_facts(request: ToolRequest, **facts: Any) -> ToolRequest | None:
@@ -62,14 +188,11 @@ def _with_facts(request: ToolRequest, **facts: Any) -> ToolRequest | None:
     return None if profile == request.profile else replace(request, profile=profile)
 
 
-def _weaken_tool_choice(request: ToolRequest) -> ToolRequest | None:
-    """Weaken a refused `tool_choice`: a named tool, then any tool, then none sent; we enforce what is not sent."""
+def _next_weaker(request: ToolRequest) -> tuple[str, ...]:
+    """Return the value of `tool_choice` that was refused: the most that was sent. What is not sent is checked here."""
     ladder = {"named": ("named", "required", "auto"), "required": ("required", "auto")}
-    supported = request.profile.tool_choice
-    for kind in ladder.get(request.choice.kind, (request.choice.kind,)):
-        if kind in supported:
-            return _with_facts(request, tool_choice=supported - {kind})
-    return None
+    kinds = ladder.get(request.choice.kind, (request.choice.kind,))
+    return next(((kind,) for kind in kinds if kind in request.profile.tool_choice), ())
 
 
 def _raise_context(request: ToolRequest, prompt: int | None, limit: int | None) -> ToolRequest | None:
@@ -93,6 +216,61 @@ def _limit_answer(request: ToolRequest, overflow: Overflow) -> ToolRequest | Non
 def _without(request: ToolRequest, *keys: str) -> ToolRequest | None:
     body = {key: value for key, value in request.body.items() if key not in keys}
     return replace(request, body=body) if len(body) < len(request.body) else None
+
+
+def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolRequest | None:
+    """Leave out the parameters that the server does not take; the limit of the answer gets its other name."""
+    reworded = request
+    for name in names:
+        other = dict(zip(LIMIT_PARAMETERS, reversed(LIMIT_PARAMETERS), strict=True)).get(name)
+        if other is not None:
+            reworded = _rename(reworded, name, other) or reworded
+        elif name == "strict":
+            reworded = _without_strict(reworded) or reworded
+        elif name == "stream_options":
+            reworded = _with_facts(reworded, stream_usage=False) or reworded
+        elif name == "parallel_tool_calls":
+            reworded = _with_facts(reworded, parallel_tool_calls=False) or reworded
+        else:
+            reworded = _without(reworded, name) or reworded
+    return None if reworded is request else reworded
+
+
+def _rename(request: ToolRequest, name: str, other: str) -> ToolRequest | None:
+    """Send a parameter under its other name, unless the request has that too."""
+    if request.body.get(name) is None:
+        return None
+    body = {other if key == name else key: value for key, value in request.body.items() if key != other}
+    return replace(request, body=body)
+
+
+def _without_strict(request: ToolRequest) -> ToolRequest | None:
+    """Leave `strict` out of tools and of the form of the answer; calls of such a tool must fit all the same."""
+    form = as_object(request.body.get("response_format"))
+    schema = as_object(form.get("json_schema"))
+    if "strict" in schema:
+        plain = {key: value for key, value in schema.items() if key != "strict"}
+        request = replace(request, body={**request.body, "response_format": {**form, "json_schema": plain}})
+        return _with_facts(request, strict_tools=False) or request
+    return _with_facts(request, strict_tools=False)
+
+
+def _without_grammar(request: ToolRequest, mode: ModeName | None) -> ToolRequest | None:
+    """Ask for a required call in the prompt alone; None if the request makes the server use no grammar for calls."""
+    profile = request.profile
+    native = request.choice.forced and not profile.tool_choice.isdisjoint(_FORCED)
+    strict = profile.strict_tools and any(tool.strict for tool in request.tools)
+    in_mode = {"native": native or strict, "prompt": constraint_key(request) is not None}
+    if not (any(in_mode.values()) if mode is None else in_mode.get(mode)):
+        return None
+    return _with_facts(request, tool_choice=profile.tool_choice - {*_FORCED}, strict_tools=False, constrained=None)
+
+
+def _reasoning_json(request: ToolRequest) -> str:
+    """Return the request's reasoning parameters as JSON."""
+    given = {key: request.body[key] for key in REASONING_KEYS if key in request.body}
+    template = as_object(request.body.get("chat_template_kwargs"))
+    return json.dumps([given, {key: template[key] for key in _TEMPLATE_KEYS if key in template}], sort_keys=True)
 
 
 def without_reasoning(request: ToolRequest) -> ToolRequest | None:

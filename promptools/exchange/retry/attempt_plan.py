@@ -5,7 +5,10 @@ After a failure, `plan_next` takes the first remedy in `REMEDIES` that changes a
 the request, feed the error back to the model (`correct`), or send the same again.
 
 Each remedy uses something up, so a plan ends even without a stop policy: a mode, one of the corrections, an adaptation
-(once per mode; `tool_choice` a few times, each with a weaker choice), or the single repetition.
+(once per mode; `tool_choice` and `without_params` a few times, each with something else), or the single repetition.
+
+What a server refused once, and took when it was said otherwise, is said otherwise from the start for an hour
+(`Refusals`).
 
 The breaker is consulted when a mode is chosen. It records every success, and of the failures those in `COUNTED_KINDS`
 that the plan answers with another mode, a repetition or nothing. A crash is recorded once another mode has done better:
@@ -21,9 +24,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from promptools.errors import UsageError
-from promptools.exchange.retry.adapt import adapt_request
+from promptools.exchange.retry.adapt import (
+    NOT_REMEMBERED,
+    adapt_request,
+    another_sample,
+    find_rewording,
+    reword_known,
+)
 from promptools.exchange.retry.mode_registry import get_mode
-from promptools.fallback import COUNTED_KINDS, LASTING_KINDS, REMEDIES, Adaptation, BreakerKey, Remedy
+from promptools.fallback import COUNTED_KINDS, LASTING_KINDS, REMEDIES, Adaptation, BreakerKey, Remedy, Rewording
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,20 +43,34 @@ if TYPE_CHECKING:
     from promptools.types import ModeName
 
 ADAPTATION_NOTES: dict[Adaptation, str] = {
-    "relax_schema": "sent again with relaxed schemas",
-    "tool_choice": "sent again asking for less by `tool_choice`",
-    "functions_only": "sent again without the tools that are not functions",
-    "ids": "sent again with call ids of nine letters and digits",
-    "object_history": "sent again with past arguments as objects",
-    "roles": "sent again with roles that alternate",
-    "no_reasoning": "sent again without the reasoning parameters",
-    "null_content": "sent again with empty strings in place of null",
-    "plain_content": "sent again with content as plain strings",
-    "no_stream_options": "sent again without `stream_options`",
-    "no_parallel": "sent again without `parallel_tool_calls`",
-    "format": "the answer is asked for again in its form, without tools",
-    "fit": "sent again with a context that holds the prompt",
+    "relax_schema": "with relaxed schemas",
+    "tool_choice": "asking for less by `tool_choice`",
+    "functions_only": "without the tools that are not functions",
+    "ids": "with call ids of nine letters and digits",
+    "object_history": "with past arguments as objects",
+    "roles": "with roles that alternate",
+    "no_reasoning": "without the reasoning parameters",
+    "null_content": "with empty strings in place of null",
+    "plain_content": "with content as plain strings",
+    "no_stream_options": "without `stream_options`",
+    "no_parallel": "without `parallel_tool_calls`",
+    "system_first": "with one system message, at the beginning",
+    "no_empty_tools": "without the empty list of tools",
+    "without_params": "without parameters that the server does not take",
+    "no_grammar": "without a grammar: the call is asked for in the prompt",
+    "fit": "with a context that holds the prompt",
 }
+"""How a request is sent again, by adaptation; `format` is another request."""
+FORMAT_NOTE = "the answer is asked for again in its form, without tools"
+_REPEATABLE: frozenset[Adaptation] = frozenset({"tool_choice", "without_params"})
+"""Adaptations that may be applied again to what the server refuses next; each leaves less to refuse."""
+
+
+def describe_adaptation(adaptation: Adaptation, what: Sequence[str] = ()) -> str:
+    """Return how a request is sent, for the trace: the end of "sent again"."""
+    if adaptation == "without_params" and what:
+        return f"without what the server does not take ({', '.join(what)})"
+    return ADAPTATION_NOTES[adaptation]
 
 
 def _allows_harmony_last(request: ToolRequest, modes: Sequence[ModeName]) -> bool:
@@ -75,6 +98,9 @@ class AttemptPlan:
         self._forced = request.options.mode is not None
         self._repeated = False
         self._adaptations_used: set[tuple[ModeName, Adaptation]] = set()
+        self._said_otherwise: list[Rewording] = []
+        self._unproven: list[Rewording] = []
+        """What is said otherwise in this request, and was not taken by the server yet."""
         self._harmony_left = _allows_harmony_last(request, modes) and not self._forced
         self._mode_before: ModeName | None = None
         self._modes_left = list(modes)
@@ -84,6 +110,7 @@ class AttemptPlan:
         """The modes in which the server crashed, to be recorded if another one succeeds."""
         self._known_context: int | None = None
         self._apply_known_context(context.context_sizes.get(provider_model, at))
+        self._apply_known_refusals(context.refusals.get(provider_model, at))
         self._uses_breaker = not self._forced
         self.mode: ModeName = self._pop_mode(at) or self._ignore_breaker(modes)
 
@@ -96,6 +123,15 @@ class AttemptPlan:
         elif self.request.profile.num_ctx == "fit":
             self.request = replace(self.request, num_ctx=size)
             self._known_context = size
+
+    def _apply_known_refusals(self, known: Sequence[Rewording]) -> None:
+        """Word the request as earlier refusals require, with a note for each that concerns it."""
+        if not known:
+            return
+        self.request, applied = reword_known(known, self.request)
+        for rewording in applied:
+            how = describe_adaptation(rewording.adaptation, rewording.what)
+            self.notes.append(f"sent {how}: the server refused it otherwise within the last hour")
 
     def note_known_context(self) -> None:
         """Add a note, once, that the context of an earlier request is requested again."""
@@ -123,6 +159,12 @@ class AttemptPlan:
         plan = deepcopy(self, {**shared, id(self.request): request})
         plan.notes = []
         return plan
+
+    def record_accepted(self, at: float) -> None:
+        """Record that the server took the request, and with it what was said otherwise."""
+        for rewording in self._unproven:
+            self._context.refusals.add(self._provider_model, rewording, at)
+        self._unproven.clear()
 
     def record_success(self, at: float) -> None:
         """Record a good reply in the current mode."""
@@ -190,20 +232,35 @@ class AttemptPlan:
         return "the model is asked to correct it"
 
     def _adapt(self, step: Adaptation, failure: Failure, at: float) -> str | None:
-        # `tool_choice` may be applied repeatedly, each time weaker; `adapt_request` returns None when it cannot
-        if step != "tool_choice" and (self.mode, step) in self._adaptations_used:
+        if step not in _REPEATABLE and (self.mode, step) in self._adaptations_used:
             return None
+        if failure.kind == "timeout" and self._context.attempt_timeout is None:
+            return None  # the client's own time is up, not that of the attempt
+        rewording = None if step in NOT_REMEMBERED else find_rewording(step, self.request, failure)
         adapted = adapt_request(step, self.request, failure, self.mode)
-        if adapted is None:
+        if adapted is None or rewording in self._said_otherwise:
             return None
         if adapted.profile.context != self.request.profile.context and adapted.profile.context is not None:
             self._context.context_sizes.put(self._provider_model, adapted.profile.context, at)
         self._adaptations_used.add((self.mode, step))
+        if rewording is not None:
+            self._note_rewording(rewording, failure)
         self.request = adapted
         if step == "fit" and adapted.num_ctx is None:
             room = f"{adapted.tokens_left} tokens" if adapted.tokens_left is not None else "what is left"
             return f"sent again for an answer of {room}"
-        return f"{ADAPTATION_NOTES[step]} (num_ctx {adapted.num_ctx})" if step == "fit" else ADAPTATION_NOTES[step]
+        if step == "format":
+            return FORMAT_NOTE
+        told = f"sent again {describe_adaptation(step, rewording.what if rewording else ())}"
+        return f"{told} (num_ctx {adapted.num_ctx})" if step == "fit" else told
+
+    def _note_rewording(self, rewording: Rewording, failure: Failure) -> None:
+        """Note what is said otherwise, and keep it until the server has taken it."""
+        self._said_otherwise.append(rewording)
+        if failure.kind != "crashed":  # whose text names nothing: the grammar is one guess of several
+            self._unproven.append(rewording)
+        how = describe_adaptation(rewording.adaptation, rewording.what)
+        self.notes.append(f"sent again {how}: the server refused it otherwise")
 
     def _next_mode(self, failure: Failure, at: float) -> str | None:
         if not self._modes_left or (failure.verdict and not failure.verdict.retry_elsewhere):
@@ -244,14 +301,22 @@ class AttemptPlan:
             return f"{skipped} mode is tried all the same" if skipped else None
         self._repeated = True
         self.mode = self._mode_before
-        return f"{self.mode} mode is tried once more"
+        return f"{self.mode} mode is tried once more{self._vary()}"
 
     def _retry_same(self, failure: Failure, at: float) -> str | None:
         if self._repeated:
             return None
         self._repeated = True
         self.record_failure(failure, at)
-        return "the same is sent once more"
+        return f"the same is sent once more{self._vary()}"
+
+    def _vary(self) -> str:
+        """Make a repetition another sample where it would be the same reply again; return a description."""
+        varied = another_sample(self.request)
+        if varied is None:
+            return ""
+        self.request = varied
+        return ", with another seed and a little temperature"
 
     def _pop_mode(self, at: float) -> ModeName | None:
         """Remove and return the next mode that the breaker admits; the next at all if the breaker is ignored."""

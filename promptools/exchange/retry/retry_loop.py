@@ -25,6 +25,7 @@ from promptools.exchange.retry.attempt import AttemptRunner
 from promptools.exchange.retry.call_recovery import recover_calls, recover_text
 from promptools.exchange.retry.template_rendering import render_prompt
 from promptools.exchange.upstream.failure import Failure, failure_of_live_call, failure_of_verdict
+from promptools.fallback import REFUSAL_KINDS
 from promptools.modes.replies.tool_deltas import NATIVE
 from promptools.wire.chat_decoder import Envelope
 from promptools.wire.chat_encoder import CUT_OFF_REASONS, finish_reason
@@ -57,6 +58,8 @@ class RetryLoop:
         self.mode = ""
         self.lost_to_server: Failure | None = None
         """The first failure in which the server lost a reply and said so, with an error of its own."""
+        self.first_refusal: Failure | None = None
+        """The server's refusal of the request as the client made it, if that was said otherwise."""
         self._last_presentable: dict[int, Failure] = {}
         self._attempt: AttemptRunner | None = None
 
@@ -119,6 +122,8 @@ class RetryLoop:
             return attempt
         self._attempt = attempt
         outcome = yield from attempt.run()
+        if not isinstance(outcome, Failure) or (outcome.status == 200 and outcome.server_error is None):
+            plan.record_accepted(self.now)
         if isinstance(outcome, Failure):
             self._state.record(plan.mode, outcome, attempt.decoder.usage, attempt.written)
             return outcome
@@ -209,6 +214,8 @@ class RetryLoop:
         pause = self._state.policy.next_wait(self._state.now) if remedy else None
         if remedy and isinstance(pause, float):
             self._state.note_remedy(failure, remedy)
+            if failure.kind in REFUSAL_KINDS and failure.server_error and self.first_refusal is None:
+                self.first_refusal = failure
             for index in indices:
                 self._writer.discard_attempt(index)
             yield from self._state.wait(pause)

@@ -1,7 +1,8 @@
 """Forward requests that do not concern tools byte for byte, and watch the reply for failures that a retry can fix.
 
-Such failures are an error in `RETRIED_KINDS`, under any status, a stream that is cut, and a reply that the server
-swallowed (tokens were spent, but nothing was sent). They can be retried only while the client has seen no content, so a
+Such failures are an error in `RETRIED_KINDS`, under any status, or in `REFUSAL_KINDS` if what is refused can be said
+otherwise, a stream that is cut, and a reply that the server swallowed (tokens were spent, but nothing was sent). They
+can be retried only while the client has seen no content, so a
 reply has two phases:
 
     before content   a stream's events are parsed, and forwarded as they come, except those from the first that would
@@ -34,6 +35,7 @@ from promptools.exchange.upstream.failure import (
 )
 from promptools.exchange.upstream.stream_end import StreamEndDetector
 from promptools.exchange.upstream.upstream_reply import ReplyDecoder, get_header, is_stream
+from promptools.fallback import REFUSAL_KINDS
 from promptools.modes.replies.verdict import HARMONY_CALL, MAX_EMPTY_TOKENS
 from promptools.profiles.profile import Wire
 from promptools.wire.json_types import as_int
@@ -41,7 +43,7 @@ from promptools.wire.lenient_json import parse_json
 from promptools.wire.sse import KEEP_ALIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from promptools.exchange.exchange_state import ExchangeState, Steps
     from promptools.fallback import FailureKind
@@ -61,8 +63,16 @@ _ENDS: dict[Wire, tuple[bytes, ...]] = {"chat": (b"\n\n", b"\r\n\r\n", b"\r\r"),
 class PassthroughMonitor:
     """Parses a reply as it is forwarded, until content has been seen; from then on bytes are forwarded unparsed."""
 
-    def __init__(self, *, streamed: bool, swallows: bool, wire: Wire = "chat") -> None:
+    def __init__(
+        self,
+        *,
+        streamed: bool,
+        swallows: bool,
+        wire: Wire = "chat",
+        can_reword: Callable[[Failure], bool] = lambda _: False,
+    ) -> None:
         self.wire: Wire = wire
+        self._can_reword = can_reword
         self.has_content = False
         """Whether content, a call or a refusal has been seen, or more than `MAX_HELD` bytes."""
         self._streamed = streamed
@@ -163,6 +173,10 @@ class PassthroughMonitor:
         self._closed = True
         return b""
 
+    def is_retried(self, failure: Failure) -> bool:
+        """Whether another request may do better: the reply was lost, or what was refused can be said otherwise."""
+        return failure.kind in RETRIED_KINDS or (failure.kind in REFUSAL_KINDS and self._can_reword(failure))
+
     @property
     def held(self) -> bytes:
         """The bytes that are held."""
@@ -175,7 +189,7 @@ class PassthroughMonitor:
         decoder = self._decoder
         if decoder.server_error:
             failure = failure_of_error(decoder.server_error, opened, decoder.body, wire=self.wire)
-            return failure if failure.kind in RETRIED_KINDS else None
+            return failure if self.is_retried(failure) else None
         if not self._closed or decoder.decode_error:
             return None
         if decoder.streamed and not decoder.finish_reasons and not decoder.done:
@@ -246,7 +260,7 @@ def _forward_error(
         return None
     body = yield from state.read_error()
     error = yield from state.compute(partial(failure_of_status, opened, body, monitor.wire), len(body))
-    if error.kind in RETRIED_KINDS:
+    if monitor.is_retried(error):
         return error
     yield from state.emit(error.body, lambda: head_of_error(opened, error))
     return None

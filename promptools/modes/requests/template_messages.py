@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from promptools.modes.requests.history import Turn
 from promptools.schema.documents.json_guards import is_array
 from promptools.wire.chat_decoder import REASONING_FIELDS
 from promptools.wire.json_types import as_text
 from promptools.wire.message_content import split_content
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from promptools.modes.requests.history import Turn
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.profiles import Profile
 
@@ -20,6 +20,45 @@ Message = dict[str, Any]
 BLANK_LINE = "\n\n"
 FIRST_USER_MESSAGE = "(The conversation begins.)"
 """The user message for templates that require one first, where the conversation begins with the assistant."""
+LATER_SYSTEM = "(System message)\n"
+"""What precedes a system message that is sent as the user's."""
+_SYSTEM_ROLES = frozenset(("system", "developer"))
+
+
+def has_stray_system(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a conversation holds another system message than one at its beginning, or one of the `developer`."""
+    return any(
+        message.get("role") == "developer" or (position and message.get("role") == "system")
+        for position, message in enumerate(messages)
+    )
+
+
+def place_system(turns: Sequence[Turn], profile: Profile) -> tuple[list[Turn], tuple[str, ...]]:
+    """Turn system messages after the beginning into the user's, marked, where the template takes none; with a note.
+
+    They stay in their places: in the first message they would change the beginning of the prompt, which the server has
+    in its cache. From here on they are foreign text, so their markup is escaped: in a user's message it would be read
+    as the conversation's own.
+    """
+    placed = list(turns)
+    if profile.system_place == "anywhere":
+        return placed, ()
+    opening = next((position for position, turn in enumerate(placed) if turn.role != "system"), len(placed))
+    later = [position for position, turn in enumerate(placed) if turn.role == "system" and position > opening]
+    for position in later:
+        placed[position] = _as_user(placed[position])
+    note = f"system messages after the beginning were sent as the user's, marked: {len(later)}"
+    return placed, (note,) if later else ()
+
+
+def _as_user(turn: Turn) -> Turn:
+    return Turn({**turn.message, "role": "user", "content": _marked(turn.message.get("content"))})
+
+
+def _marked(content: Any) -> Any:
+    if is_array(content):
+        return [{"type": "text", "text": LATER_SYSTEM}, *content]
+    return LATER_SYSTEM + as_text(content)
 
 
 def plain_message(turn: Turn, profile: Profile) -> Message:
@@ -83,8 +122,7 @@ def fit_template(system: str, messages: Iterable[Message], profile: Profile) -> 
     settled = list(messages)
     if profile.alternate_roles or not profile.system_role:
         settled = [
-            {**message, "role": "user"} if message.get("role") in {"system", "developer"} else message
-            for message in settled
+            {**message, "role": "user"} if message.get("role") in _SYSTEM_ROLES else message for message in settled
         ]
     if system and not profile.system_role:
         settled = _prepend_to_user(system, settled)

@@ -1,0 +1,55 @@
+"""What servers have refused: remembered for an hour, so that the next request is worded in their way at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from promptools.fallback.rules import Adaptation
+
+
+class Rewording(NamedTuple):
+    """One thing of a request that a server refused, and how it is said otherwise."""
+
+    adaptation: Adaptation
+    what: tuple[str, ...] = ()
+    """What was refused, where the adaptation alone does not say it: names of parameters, values of `tool_choice`."""
+    beside: str = ""
+    """What it was refused with: the reasoning parameters, as JSON. Empty: it is refused in every request."""
+
+
+class Refusals:
+    """Keeps, by provider and model, how requests had to be reworded before the server took them.
+
+    After `lifetime` seconds a request is sent as it comes again: the server may have been updated. Times are those of
+    the exchange's clock. Threads may share it: each step is one operation of a dict.
+    """
+
+    def __init__(self, *, lifetime: float = 3600.0, limit: int = 1024) -> None:
+        self.lifetime = lifetime
+        self.limit = limit
+        self._known: dict[tuple[str, str], dict[Rewording, float]] = {}
+
+    def get(self, provider_model: tuple[str, str], at: float) -> tuple[Rewording, ...]:
+        """Return what was refused within the last `lifetime` seconds, in the order in which it was."""
+        known = self._known.get(provider_model)
+        if not known:
+            return ()
+        return tuple(rewording for rewording, since in known.copy().items() if at < since + self.lifetime)
+
+    def add(self, provider_model: tuple[str, str], rewording: Rewording, at: float) -> None:
+        """Record a rewording that the server took."""
+        self._known.setdefault(provider_model, {})[rewording] = at
+        if len(self._known) > self.limit:
+            self._evict()
+
+    def forget(self, provider: str) -> None:
+        """Forget what a provider refused: its server may be another one now."""
+        for key in [key for key in tuple(self._known) if key[0] == provider]:
+            self._known.pop(key, None)
+
+    def _evict(self) -> None:
+        """Evict the servers and models whose last refusal is the longest ago."""
+        entries = sorted(self._known.copy().items(), key=lambda item: max(item[1].copy().values(), default=0.0))
+        for provider_model, _ in entries[: len(entries) - self.limit]:
+            self._known.pop(provider_model, None)
