@@ -18,6 +18,7 @@ from promptools.modes.requests.options import Options
 from promptools.modes.requests.tool_request import ToolRequest, involves_tools, parse_request
 from promptools.wire.json_types import as_list, as_object, as_text
 from promptools.wire.lenient_json import TOO_DEEP, parse_body
+from promptools.wire.parameters import thinking_budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -178,10 +179,12 @@ def _override_description(tool: Any, descriptions: Mapping[str, str]) -> Any:
 def _needs_rewrite(body: dict[str, Any], target: Target, client_api: ClientApi) -> bool:
     """Whether the server cannot take the client's bytes unchanged.
 
-    It speaks another API, the config's defaults (keys of Chat Completions) do not fit the client's API, or the model
-    refuses the reasoning parameters.
+    It speaks another API, the config's defaults (keys of Chat Completions) do not fit the client's API, the server has
+    another key for a thinking budget, or the model refuses the reasoning parameters.
     """
     profile = target.profile
     if profile.wire != client_api.wire or (client_api.wire != "chat" and target.defaults):
+        return True
+    if profile.thinking_budget is not None and thinking_budget(body.get("thinking")) is not None:
         return True
     return not profile.thinking and any(key in body for key in REASONING_KEYS)

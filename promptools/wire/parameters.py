@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from promptools.schema.documents.json_guards import is_object
+from promptools.wire.json_types import as_int, as_object
 
 ParameterHandling = Literal["kept", "option", "shaped", "written", "needless", "dropped"]
 Endpoint: TypeAlias = Literal["ollama", "completions", "llamacpp", "generate"]
@@ -184,6 +185,13 @@ def rule_for(key: str, endpoint: Endpoint) -> ParameterRule:
     """Return the rule for a key on an endpoint."""
     rule: ParameterRule = getattr(PARAMETERS.get(key, UNKNOWN_PARAMETER), endpoint)
     return rule
+
+
+def thinking_budget(thinking: Any) -> int | None:
+    """Return the budget of tokens in a `thinking` parameter, of Anthropic's API; None if it sets none."""
+    data = as_object(thinking)
+    budget = as_int(data.get("budget_tokens")) if data.get("type") == "enabled" else None
+    return budget if budget is not None and budget > 0 else None
 
 
 def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:

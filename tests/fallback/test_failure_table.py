@@ -11,6 +11,7 @@ import pytest
 from promptools.fallback import (
     COUNTED_KINDS,
     LASTING_KINDS,
+    REFUSAL_KINDS,
     REMEDIES,
     RULES,
     classify,
@@ -20,6 +21,7 @@ from promptools.fallback import (
     rules,
     salvage,
 )
+from promptools.fallback.refused_parameters import refused_parameters
 from promptools.fallback.rules import SEARCHED_HEAD, SEARCHED_TAIL, Adaptation, FailureKind, RetryAction
 
 salvaging = importlib.import_module("promptools.fallback.salvage")  # the function has the module's name
@@ -105,6 +107,26 @@ SEEN = [
     ("Value error, When using `tool_choice`, `tools` must be set.", "tool_choice"),
     ("Unsupported param: tool_choice", "tool_choice"),
     ("Only fast tokenizers are supported", "tool_choice"),
+    ("Thinking mode does not support this tool_choice", "tool_choice"),
+    (
+        (
+            "<400> InternalError.Algo.InvalidParameter: The tool_choice parameter does not support being set to"
+            " required or object in thinking mode"
+        ),
+        "tool_choice",
+    ),
+    ("Thinking may not be enabled when tool_choice forces tool use.", "tool_choice"),
+    (
+        "`tools` must not be an empty array. Either provide at least one tool or omit the field entirely.",
+        "empty_tools",
+    ),
+    (
+        "Invalid 'tools': empty array. Expected an array with minimum length 1, but got an empty array instead.",
+        "empty_tools",
+    ),
+    ("[] is too short - 'tools'", "empty_tools"),
+    ("Failed to advance FSM for request chatcmpl-1 for tokens 151657. Please file an issue.", "grammar"),
+    ("Unexpected: grammar rejected tokens [151657] for request chatcmpl-1. Terminating request.", "grammar"),
     ("'type' of tool must be 'function'", "tool_type"),
     ("tool type namespace not supported", "tool_type"),
     ('Failed to parse tools: Unsupported tool type: "a"; tools = [{"description": "jinja"}]', "tool_type"),
@@ -119,6 +141,25 @@ SEEN = [
     ("Value looks like object, but can't find closing '}' symbol", "history"),
     ("Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/...", "roles"),
     ("No user query found in messages.", "roles"),
+    ("System message must be at the beginning.", "system_place"),
+    (
+        (
+            "Unable to generate parser for this template. Automatic parser generation failed: \n------------\nWhile"
+            " executing CallExpression at line 2, column 72 in source:\n... and not loop.first %}{{"
+            " raise_exception('System message must be at the beginnin...\n   ^\nError: Jinja Exception: System message"
+            " must be at the beginning."
+        ),
+        "system_place",
+    ),
+    ('Error rendering prompt with jinja template: "System message must be at the beginning."', "system_place"),
+    ("Unexpected message role.", "system_place"),
+    (
+        (
+            "Failed to deserialize the JSON body into the target type: messages[0].role: unknown variant `developer`,"
+            " expected one of `system`, `user`, `assistant`, `tool` at line 1 column 54"
+        ),
+        "system_place",
+    ),
     ("System role not supported", "roles"),
     ('Error rendering prompt with jinja template: "Unknown test: sequence".', "template"),
     ("Value is not callable: null at row 49, column 79", "template"),
@@ -180,11 +221,58 @@ SEEN = [
         ),
         "parallel",
     ),
+    ('json: unknown field "store"', "unknown_param"),
+    ("Unknown parameter: 'tools[0].function.strict'.", "unknown_param"),
+    ("Unrecognized request argument supplied: metadata", "unknown_param"),
+    ("'messages.0' : property 'metadata' is unsupported", "unknown_param"),
+    (
+        (
+            "[{'type': 'extra_forbidden', 'loc': ('body', 'tools', 0, 'function', 'strict'), 'msg': 'Extra inputs are"
+            " not permitted', 'input': True}]"
+        ),
+        "unknown_param",
+    ),
+    (
+        (
+            "1 validation error for ChatCompletionRequest\nstore\n  Extra inputs are not permitted"
+            " [type=extra_forbidden, input_value=True, input_type=bool]"
+        ),
+        "unknown_param",
+    ),
+    (
+        (
+            "Invalid JSON payload received. Unknown name \"strict\" at 'tools[0].function_declarations[0]': Cannot find"
+            " field."
+        ),
+        "unknown_param",
+    ),
+    (
+        (
+            "thinking_token_budget is set but reasoning_config is not configured. Please set --reasoning-parser and/or"
+            " --reasoning-config to use thinking_token_budget."
+        ),
+        "unknown_param",
+    ),
+    (
+        (
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'"
+            " instead."
+        ),
+        "unknown_param",
+    ),
+    ('json: unknown field "max_completion_tokens"', "unknown_param"),
+    ("max_completion_tokens: extra inputs are not permitted", "unknown_param"),
+    ("Unrecognized request argument supplied: reasoning_effort", "reasoning_param"),
+    ("property 'reasoning_effort' is unsupported", "reasoning_param"),
     *((overflow["text"], "overflow") for overflow in OVERFLOWS),
     ("The model `nope` does not exist.", "refused"),
     ("Internal Server Error", "refused"),
     ('invalid think value: "bogus" (must be "high", "medium", "low", "max", true, or false)', "refused"),
     ("unexpected EOF", "refused"),
+    ('json: unknown field "response_format"', "refused"),
+    ("Unsupported parameter: 'stop' is not supported with this model.", "refused"),
+    ("Unknown parameter: 'tools'.", "refused"),
+    ("Unsupported value: 'temperature' does not support 0 with this model.", "refused"),
     ("", "refused"),
 ]
 
@@ -247,6 +335,10 @@ UNCOUNTED_KINDS = {
     "content_parts": "the request's messages were refused",
     "stream_options": "the request's own parameter was refused",
     "parallel": "the request's own parameter was refused",
+    "system_place": "the request's messages were refused",
+    "empty_tools": "the request's own parameter was refused",
+    "unknown_param": "the request's own parameter was refused",
+    "grammar": "the request's own choice made the server use one",
     "overflow": "the request's prompt is too long",
     "refused": "it may be anything in the request, and is handed on",
     "too_large": "the limit is ours",
@@ -266,6 +358,28 @@ def test_of_every_kind_it_is_said_why_it_is_counted_or_not():
     assert not COUNTED_KINDS.keys() & UNCOUNTED_KINDS.keys()
     assert set(COUNTED_KINDS) >= LASTING_KINDS
     assert all((*COUNTED_KINDS.values(), *UNCOUNTED_KINDS.values()))
+
+
+def test_a_refusal_is_said_otherwise_in_the_same_mode():
+    adaptations = {*get_args(Adaptation)}
+    assert all(REMEDIES[kind][0] in adaptations for kind in REFUSAL_KINDS)
+    assert not REFUSAL_KINDS & COUNTED_KINDS.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('json: unknown field "store"', ("store",)),
+        ("Unrecognized request arguments supplied: metadata, store", ("store", "metadata")),
+        ("Unsupported parameter: 'max_tokens' is not supported with this model.", ("max_tokens",)),
+        ("Unknown parameter: 'tools[0].function.strict'.", ("strict",)),
+        ('json: unknown field "response_format"', ()),
+        ("The value of 'store' must be a boolean.", ()),
+        ("", ()),
+    ],
+)
+def test_which_parameters_a_text_refuses(text, names):
+    assert refused_parameters((text,)) == names
 
 
 def test_classifying_is_case_blind():

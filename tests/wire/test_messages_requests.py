@@ -196,10 +196,16 @@ def test_every_block_of_the_sdk_is_known_or_left_out():
             read(messages=[{"role": role, "content": [block]}])
 
 
-def test_other_roles_are_the_users():
+def test_a_system_message_in_mid_conversation_stays_one():
     body, notes = read(messages=[USER, {"role": "system", "content": "The date has changed."}])
+    assert body["messages"] == [USER, {"role": "system", "content": "The date has changed."}]
+    assert notes == ()
+
+
+def test_other_roles_are_the_users():
+    body, notes = read(messages=[USER, {"role": "critic", "content": "The date has changed."}])
     assert body["messages"] == [USER, {"role": "user", "content": "The date has changed."}]
-    assert notes == ("messages of the roles 'system' were sent as the user's",)
+    assert notes == ("messages of the roles 'critic' were sent as the user's",)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from promptools.exchange.context import Context
     from promptools.exchange.upstream.failure import Failure
+    from promptools.fallback import FailureKind
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.types import ModeName
 
@@ -57,7 +58,7 @@ ADAPTATION_NOTES: dict[Adaptation, str] = {
     "system_first": "with one system message, at the beginning",
     "no_empty_tools": "without the empty list of tools",
     "without_params": "without parameters that the server does not take",
-    "no_grammar": "without a grammar: the call is asked for in the prompt",
+    "no_grammar": "without a grammar, with the call asked for in the prompt",
     "fit": "with a context that holds the prompt",
 }
 """How a request is sent again, by adaptation; `format` is another request."""
@@ -99,8 +100,8 @@ class AttemptPlan:
         self._repeated = False
         self._adaptations_used: set[tuple[ModeName, Adaptation]] = set()
         self._said_otherwise: list[Rewording] = []
-        self._unproven: list[Rewording] = []
-        """What is said otherwise in this request, and was not taken by the server yet."""
+        self._unproven: list[tuple[FailureKind, Rewording]] = []
+        """What is said otherwise in this request since a failure, and was not taken by the server yet."""
         self._harmony_left = _allows_harmony_last(request, modes) and not self._forced
         self._mode_before: ModeName | None = None
         self._modes_left = list(modes)
@@ -131,7 +132,7 @@ class AttemptPlan:
         self.request, applied = reword_known(known, self.request)
         for rewording in applied:
             how = describe_adaptation(rewording.adaptation, rewording.what)
-            self.notes.append(f"sent {how}: the server refused it otherwise within the last hour")
+            self.notes.append(f"sent {how}: the server refused it otherwise less than an hour ago")
 
     def note_known_context(self) -> None:
         """Add a note, once, that the context of an earlier request is requested again."""
@@ -162,7 +163,7 @@ class AttemptPlan:
 
     def record_accepted(self, at: float) -> None:
         """Record that the server took the request, and with it what was said otherwise."""
-        for rewording in self._unproven:
+        for _, rewording in self._unproven:
             self._context.refusals.add(self._provider_model, rewording, at)
         self._unproven.clear()
 
@@ -187,6 +188,7 @@ class AttemptPlan:
     def plan_next(self, failure: Failure, at: float) -> str | None:
         """Choose what to send after a failure, and return a description of it; None if nothing is left to try."""
         steps = REMEDIES[failure.kind]
+        self._unproven = [pair for pair in self._unproven if pair[0] != failure.kind or set(steps) & _REPEATABLE]
         if failure.kind == "harmony" and self._harmony_left:
             self._harmony_left = False
             self._modes_left.append("harmony")
@@ -258,9 +260,9 @@ class AttemptPlan:
         """Note what is said otherwise, and keep it until the server has taken it."""
         self._said_otherwise.append(rewording)
         if failure.kind != "crashed":  # whose text names nothing: the grammar is one guess of several
-            self._unproven.append(rewording)
+            self._unproven.append((failure.kind, rewording))
         how = describe_adaptation(rewording.adaptation, rewording.what)
-        self.notes.append(f"sent again {how}: the server refused it otherwise")
+        self.notes.append(f"{failure.kind}: sent again {how}")
 
     def _next_mode(self, failure: Failure, at: float) -> str | None:
         if not self._modes_left or (failure.verdict and not failure.verdict.retry_elsewhere):

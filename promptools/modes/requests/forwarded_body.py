@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from promptools.wire.json_types import as_object, as_text
+from promptools.wire.parameters import thinking_budget
 
 if TYPE_CHECKING:
     from promptools.modes.requests.tool_request import ToolRequest
@@ -17,6 +18,9 @@ def forwarded_body(request: ToolRequest) -> dict[str, Any]:
     body = {key: value for key, value in request.body.items() if key not in TOOL_KEYS and key != "messages"}
     if not request.profile.n:
         body.pop("n", None)
+    budget = thinking_budget(body.get("thinking"))
+    if budget is not None and request.profile.thinking_budget is not None:
+        body.setdefault(request.profile.thinking_budget, budget)
     if request.stream and request.profile.stream_usage:
         body["stream_options"] = {**as_object(body.get("stream_options")), "include_usage": True}
     elif "stream_options" in body:

@@ -39,9 +39,12 @@ def decode_messages(messages: Sequence[Any], notes: list[str]) -> list[Any]:
         if message.get("role") == _ASSISTANT:
             decoded.append(_decode_assistant(blocks, unsent))
             continue
-        if message.get("role") != "user":
+        if message.get("role") not in {"user", "system"}:
             roles[as_text(message.get("role"))] = None
-        decoded += _decode_user(blocks, unsent)
+        own = _decode_user(blocks, unsent)
+        if message.get("role") == "system":  # Claude Code 2.1 sends them in mid-conversation
+            own = [{**item, "role": "system"} if item["role"] == "user" else item for item in own]
+        decoded += own
     if unsent:
         notes.append(f"not sent: content blocks of type {', '.join(unsent)}; only Anthropic's own servers read them")
     if roles:

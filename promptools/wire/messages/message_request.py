@@ -15,7 +15,7 @@ from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.json_types import as_int, as_list, as_object, as_text
 from promptools.wire.messages import message_body
 from promptools.wire.messages.content_blocks import BLANK_LINE, decode_messages, join_texts
-from promptools.wire.parameters import PARAMETERS
+from promptools.wire.parameters import PARAMETERS, thinking_budget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -174,7 +174,7 @@ def _decode_limit(limit: Any, body: Mapping[str, Any], profile: Profile, notes: 
 def _decode_thinking(
     data: Mapping[str, Any], body: Mapping[str, Any], profile: Profile, notes: list[str]
 ) -> dict[str, Any]:
-    """Decode `thinking` and the effort: to `reasoning_effort`, and to the switch of chat templates."""
+    """Decode `thinking` and the effort: to `reasoning_effort`, a budget of tokens, and the switch of chat templates."""
     thinking = as_object(data.get("thinking"))
     kind = thinking.get("type")
     if kind == "disabled":
@@ -187,9 +187,12 @@ def _decode_thinking(
     decoded: dict[str, Any] = {}
     effort = as_text(as_object(data.get("output_config")).get("effort"))
     if not effort and kind == "enabled":
-        effort = _effort_of(as_int(thinking.get("budget_tokens")))
+        effort = _effort_of(thinking_budget(thinking))
     if effort:
         decoded["reasoning_effort"] = _EFFORTS.get(effort, effort)
+    budget = thinking_budget(thinking)
+    if budget is not None and profile.thinking_budget is not None:
+        decoded[profile.thinking_budget] = budget
     if kind in {"enabled", "adaptive"} and profile.template_kwargs:
         decoded["chat_template_kwargs"] = {**as_object(body.get("chat_template_kwargs")), "enable_thinking": True}
     return decoded
