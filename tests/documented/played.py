@@ -33,6 +33,12 @@ WHEN: dict[str, Callable[[Body], bool]] = {
     "tools": lambda body: "tools" in body,
     "object tool_choice": lambda body: isinstance(body.get("tool_choice"), dict),
     "reasoning_effort": lambda body: "reasoning_effort" in body,
+    "late system": lambda body: any(each["role"] == "system" for each in body["messages"][1:]),
+    "developer": lambda body: bool(_contents(body, "developer")),
+    "forced choice": lambda body: body.get("tool_choice", "auto") not in ("auto", "none"),
+    "strict": lambda body: any("strict" in tool["function"] for tool in body.get("tools", ())),
+    "store": lambda body: "store" in body,
+    "max_tokens": lambda body: "max_tokens" in body,
     "tool role": lambda body: bool(_contents(body, "tool")),
     "parts in a result": lambda body: any(isinstance(each, list) for each in _contents(body, "tool")),
     "neighbours of one role": lambda body: any(

@@ -254,10 +254,7 @@ SEEN = [
         "unknown_param",
     ),
     (
-        (
-            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'"
-            " instead."
-        ),
+        ("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."),
         "unknown_param",
     ),
     ('json: unknown field "max_completion_tokens"', "unknown_param"),
