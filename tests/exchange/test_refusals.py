@@ -6,8 +6,8 @@ With tools and without, by every client API. The errors are the servers' own wor
 import json
 
 import pytest
-from scripted import Answer, Failed, ask, call, error, play, reply, stream, target
 from scripted import WEATHER as TOOL
+from scripted import Answer, Failed, ask, call, error, play, reply, stream, target
 
 from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API
 from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
