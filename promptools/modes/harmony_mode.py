@@ -20,6 +20,7 @@ from promptools.modes.raw.answer_room import answer_tokens, text_tokens
 from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
 from promptools.modes.requests.foreign_text import ForeignEscaper
 from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
+from promptools.modes.requests.repeated_calls import hint_messages
 from promptools.modes.requests.tool_names import short_recipient
 from promptools.wire.json_types import as_object, as_text
 from promptools.wire.raw.raw_request import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
@@ -58,9 +59,10 @@ class HarmonyMode:
         instruction = _call_instruction(request, places)
         if instruction:
             notes.append(f"tool_choice {request.choice.kind} was put into the prompt")
-        converted = _convert(request, template, instruction)
-        prefill = _prefill(request, places)
         sent = {name: recipient for name, place in places.items() if (recipient := short_recipient(place)) != name}
+        messages, repeats = hint_messages(request, self.name, _messages(request, instruction), sent)
+        converted = _convert(request, template, messages)
+        prefill = _prefill(request, places)
         notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
         names = {other: name for name, other in sent.items()}
         body = {
@@ -69,8 +71,17 @@ class HarmonyMode:
         }
         foreign = ForeignEscaper(CONTROL_MARKUP, CONTROL_MARKUP)
         prompt = _render_prompt(request, converted, prefill, foreign)
-        notes += (*converted.notes, *foreign.notes)
-        return PreparedRequest(body, tuple(notes), names, HARMONY, prompt, prefill, restore=foreign.restore)
+        notes += (*converted.notes, *repeats, *foreign.notes)
+        return PreparedRequest(
+            body,
+            tuple(notes),
+            names,
+            HARMONY,
+            prompt,
+            prefill,
+            restore=foreign.restore,
+            repeat_action=request.repeat_action(self.name),
+        )
 
     def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:
         """Return a reader of Harmony that starts after the prefill."""
@@ -87,7 +98,7 @@ def _tool_places(request: ToolRequest) -> dict[str, ToolAddress]:
 # --- the conversation ------------------------------------------------------------------------------------------------
 
 
-def _convert(request: ToolRequest, template: Mapping[str, Any], instruction: str) -> ConvertedRequest:
+def _convert(request: ToolRequest, template: Mapping[str, Any], messages: Sequence[dict[str, Any]]) -> ConvertedRequest:
     options = Options(
         identity=as_text(template.get("model_identity")) or IDENTITY,
         date=request.today,
@@ -98,7 +109,7 @@ def _convert(request: ToolRequest, template: Mapping[str, Any], instruction: str
         order=request.options.order,
     )
     form = as_object(request.body.get("response_format"))
-    return convert(_messages(request, instruction), request.offered, response_format=form, options=options)
+    return convert(messages, request.offered, response_format=form, options=options)
 
 
 def _effort(body: Mapping[str, Any], template: Mapping[str, Any]) -> Any:

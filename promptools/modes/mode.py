@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from promptools.modes.requests.foreign_text import Unescaper
+    from promptools.modes.requests.repeated_calls import RepeatAction
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.parsing.events import Event
     from promptools.types import Call, ModeName, NewId, Reply
@@ -39,6 +40,8 @@ class PreparedRequest:
     """Whether the prompt ends inside reasoning; None: as the profile has it."""
     turn_ends: tuple[str, ...] = ()
     """What ends the model's turn: the text from there on is not part of the reply."""
+    repeat_action: RepeatAction | None = None
+    """What is done about a call that the conversation holds over and over; None if it holds none."""
     examples: tuple[Call, ...] = ()
     """Calls that the prompt shows as examples: a verbatim copy of one, placeholders included, is not a call."""
 

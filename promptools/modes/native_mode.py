@@ -9,6 +9,7 @@ from promptools.modes.replies.reply_reader import ReplyReader
 from promptools.modes.requests.foreign_text import foreign_escaper
 from promptools.modes.requests.forwarded_body import forwarded_body
 from promptools.modes.requests.history import Turn, alnum9_id, parse_history
+from promptools.modes.requests.repeated_calls import hint_turns
 from promptools.modes.requests.response_format import describe_answer_format
 from promptools.modes.requests.template_messages import (
     BLANK_LINE,
@@ -53,9 +54,17 @@ class NativeMode:
         order = BLANK_LINE.join(
             filter(None, (_set_tools(request, body, sent, notes, foreign), _set_response_format(request, body, notes)))
         )
-        body["messages"] = _encode_messages(request, foreign.escape_turns(turns, len(request.feedback)), order, sent)
+        turns = foreign.escape_turns(turns, len(request.feedback))
+        turns, repeats = hint_turns(request, self.name, turns, sent)
+        body["messages"] = _encode_messages(request, turns, order, sent)
         own = {other: name for name, other in sent.items()}
-        return PreparedRequest(body, (*notes, *repairs, *placed, *foreign.notes), own, restore=foreign.restore)
+        return PreparedRequest(
+            body,
+            (*notes, *repairs, *placed, *repeats, *foreign.notes),
+            own,
+            restore=foreign.restore,
+            repeat_action=request.repeat_action(self.name),
+        )
 
     def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:
         """Return a reader of the server's calls, and of those that it left in the text."""

@@ -16,6 +16,7 @@ from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
 from promptools.modes.requests.foreign_text import foreign_escaper
 from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
 from promptools.modes.requests.history import Turn, parse_history
+from promptools.modes.requests.repeated_calls import hint_turns
 from promptools.modes.requests.response_format import describe_answer_format
 from promptools.modes.requests.template_messages import (
     Message,
@@ -77,11 +78,19 @@ class PromptMode:
             notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
         if key:
             apply_constraint(body, key, request)
-        body["messages"] = _encode_messages(request, foreign.escape_turns(turns, len(request.feedback)), dialect, block)
+        turns = foreign.escape_turns(turns, len(request.feedback))
+        turns, repeats = hint_turns(request, self.name, turns, sent)
+        body["messages"] = _encode_messages(request, turns, dialect, block)
         names = {other: name for name, other in sent.items()}
         asked = dialect.name if len(request.offered) else None
         return PreparedRequest(
-            body, (*notes, *repairs, *placed, *foreign.notes), names, asked, restore=foreign.restore, examples=examples
+            body,
+            (*notes, *repairs, *placed, *repeats, *foreign.notes),
+            names,
+            asked,
+            restore=foreign.restore,
+            repeat_action=request.repeat_action(self.name),
+            examples=examples,
         )
 
     def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:

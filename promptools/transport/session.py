@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from promptools.harmony.rendering.convert import CallOrder, ToolPlacement
     from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
     from promptools.modes.requests.options import ArgumentStreaming, Hold, OnMalformed, Prefill, Undeclared
+    from promptools.modes.requests.repeated_calls import OnRepeat
     from promptools.types import ModeName, Reply, ServerInfo, Strictness
 
 ID_ALPHABET = string.ascii_letters + string.digits
@@ -98,6 +99,8 @@ class Settings(TypedDict, total=False):
     trace: bool
     escape: bool
     on_malformed: OnMalformed
+    on_repeat: OnRepeat | None
+    repeats: int
     undeclared: Undeclared
     tools_in: ToolPlacement
     namespaces: dict[str, str]

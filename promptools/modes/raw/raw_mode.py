@@ -86,6 +86,7 @@ class RawMode:
             _raw_prompt(request, rendered, ends, constraint),
             rendered.prefill,
             restore=native.restore,
+            repeat_action=native.repeat_action,
             in_reasoning=_opens_reasoning(rendered.text),
             turn_ends=ends,
         )

@@ -9,6 +9,7 @@ from pydantic_core import to_json
 
 from promptools.errors import UsageError, clip
 from promptools.modes.requests.options import Options
+from promptools.modes.requests.repeated_calls import PROMPTING_MODES, find_repeated
 from promptools.profiles import Profile
 from promptools.schema import Tools
 from promptools.schema.documents.json_guards import is_array, is_object
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from promptools.harmony.bpe_vocabulary import TokenCodec
     from promptools.modes.mode import PreparedRequest
+    from promptools.modes.requests.repeated_calls import RepeatAction, RepeatedCall
+    from promptools.types import ModeName
     from promptools.wire.raw.chat_template import RenderedPrompt
 
 ToolChoiceKind = Literal["auto", "none", "required", "named"]
@@ -86,6 +89,8 @@ class ToolRequest:
     """Raw mode: the conversation as it was sent to be rendered."""
     rendered: RenderedPrompt | None = None
     """Raw mode: the prompt that the server's template made of it."""
+    repeated: RepeatedCall | None = None
+    """The call that the history holds over and over, if there is one and the options do not switch that off."""
     feedback: tuple[dict[str, Any], ...] = ()
     """Messages added by corrections, in the client's format, after the request's own."""
 
@@ -122,6 +127,18 @@ class ToolRequest:
         own = as_int(as_object(self.body.get("options")).get("num_predict"))  # takes precedence, as in Ollama
         limits = (as_int(self.body.get(key)) for key in ("max_completion_tokens", "max_tokens"))
         return next((limit for limit in (own, *limits) if limit), None)
+
+    def repeat_action(self, mode: ModeName) -> RepeatAction | None:
+        """Return what a mode does about a repeated call; None if there is none."""
+        if self.repeated is None:
+            return None
+        match self.options.on_repeat:
+            case "answer":
+                return "none" if self.choice.forced else "answer"
+            case "hint":
+                return "hint"
+            case _:
+                return "hint" if mode in PROMPTING_MODES else "none"
 
     @property
     def request_count(self) -> int:
@@ -175,6 +192,12 @@ def parse_request(
     choice, allowed, choice_notes = _read_tool_choice(own, tools, given.others, profile)
     _validate_messages(own.get("messages"))
     legacy = bool(own.get("functions") and not own.get("tools"))
+    options = (options or Options()).override(body.get("promptools"))
+    repeated = None
+    if options.on_repeat != "off" and choice.kind != "none" and (tools or given.others):
+        repeated = find_repeated(as_list(own["messages"]), options.repeats)
+    if repeated is not None and options.on_repeat == "answer" and not choice.forced:
+        choice, allowed = ToolChoice("none"), frozenset()
     return ToolRequest(
         body=own,
         tools=tools,
@@ -187,9 +210,10 @@ def parse_request(
         include_usage=as_object(own.get("stream_options")).get("include_usage") is True,
         n=_parse_n(own),
         profile=profile,
-        options=(options or Options()).override(body.get("promptools")),
+        options=options,
         json_answer=as_object(own.get("response_format")).get("type") in {"json_object", "json_schema"},
         legacy=legacy,
+        repeated=repeated,
         system_prompt=system_prompt,
         vocabulary=vocabulary,
         clock=clock,
