@@ -21,6 +21,7 @@ Sampling = Literal[
 ]  # fmt: skip
 Placement = Literal["prepend", "append", "replace"]
 SystemPlace = Literal["anywhere", "first"]
+OnRepeat = Literal["hint", "answer", "off"]
 ThinkingBudget = Literal["thinking_token_budget", "thinking_budget_tokens"]
 NumCtx = Literal["fit", "server"] | int
 
@@ -116,6 +117,9 @@ class Profile:
     """Whether content may be a list of parts; if not, text parts are joined into one string."""
     result_parts: bool = True
     """Whether a tool message's content may be a list of parts; if not, it is joined into one string."""
+    on_repeat: OnRepeat | None = None
+    """What is done about a call that the history holds over and over, where the options do not say. None: `hint` in
+    the modes whose prompt we write."""
     reasoning_field: ReasoningField = "reasoning_content"
     """Key under which past reasoning is sent back. In replies every known key is read."""
     strip_billing_header: bool = True

@@ -64,6 +64,7 @@ def log_fields(summary: ExchangeSummary) -> dict[str, Any]:
         "output_tokens": output_tokens,
         "calls": len(summary.calls),
         "malformed": len(summary.malformed),
+        "repeated": summary.repeat_action or "",
         "notes": len({note for reply in summary.end.replies for note in reply.trace.notes}),
         "fixes": sorted({fix.kind for _, fix in summary.fixes}),
     }

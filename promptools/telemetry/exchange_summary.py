@@ -22,6 +22,7 @@ from promptools.wire.json_types import as_count
 if TYPE_CHECKING:
     from promptools.exchange import ExchangeEnd, ObservedExchange, SentRequest
     from promptools.exchange.observer import Received
+    from promptools.modes.requests.repeated_calls import RepeatAction
     from promptools.types import Attempt, Call, Fix, Malformed
 
 HEAD_BYTES = 1024
@@ -177,6 +178,12 @@ class ExchangeSummary:
     def fallbacks(self) -> Iterator[tuple[Attempt, str]]:
         """Yield each attempt that was followed by another, with the mode of that one."""
         return ((failed, following.mode) for failed, following in pairwise(self.attempts) if failed.outcome != ANSWERED)
+
+    @property
+    def repeat_action(self) -> RepeatAction | None:
+        """What was done last about a call that the request's history holds over and over; None if it holds none."""
+        actions = [send.sent.prepared.repeat_action for send in self.sends if send.sent.prepared]
+        return next((action for action in reversed(actions) if action), None)
 
     @property
     def calls(self) -> tuple[Call, ...]:

@@ -73,6 +73,9 @@ class Metrics(ExchangeFollower):
         self._calls = counter("calls", "Tool calls that clients got.", "provider", "model", "dialect")
         self._fixes = counter("fixes", "Repairs of tool calls.", "provider", "dialect", "kind")
         self._malformed = counter("malformed", "Malformed tool calls.", "provider", "dialect", "reason")
+        self._repeated = counter(
+            "repeated", "Requests whose history repeats a call and its result.", "provider", "model", "action"
+        )
         self._tokens = counter("tokens", "Tokens by the servers' own count.", "provider", "model", "type")
         self._refused = counter("refused", "Requests that the proxy refused.", "route", "status", "reason")
         self._passed = counter("passed", "Requests that passed unread.", "route", "status", "outcome")
@@ -110,6 +113,8 @@ class Metrics(ExchangeFollower):
         for kind, tokens in zip(("input", "output"), summary.tokens, strict=True):
             if tokens:
                 self._child(self._tokens, provider, model, kind).inc(tokens)
+        if summary.repeat_action:
+            self._child(self._repeated, provider, model, summary.repeat_action).inc()
         if summary.end.replies or summary.end.attempts:
             self._count_calls(summary, provider, model)
 

@@ -150,6 +150,7 @@ def exchange_attributes(summary: ExchangeSummary) -> dict[str, Any]:
             "promptools.attempts": len(summary.attempts) or len(summary.sends),
             "promptools.stream": summary.end.streamed,
             "promptools.first_byte_seconds": first_byte,
+            "promptools.repeated": summary.repeat_action,
         }
     )
 

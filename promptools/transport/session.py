@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from promptools.harmony.rendering.convert import CallOrder, ToolPlacement
     from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
     from promptools.modes.requests.options import ArgumentStreaming, Hold, OnMalformed, Prefill, Undeclared
-    from promptools.modes.requests.repeated_calls import OnRepeat
+    from promptools.profiles.profile import OnRepeat
     from promptools.types import ModeName, Reply, ServerInfo, Strictness
 
 ID_ALPHABET = string.ascii_letters + string.digits

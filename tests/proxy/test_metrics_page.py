@@ -21,6 +21,11 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
 DASHBOARD = json.loads((ROOT / "deploy/grafana/promptools.json").read_text(encoding="utf-8"))
 CRASHED = Answer(500, (b'{"error": {"message": "error parsing tool call: raw"}}',))
+CALL = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Reykjavik"}'}}
+TURN = [
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c", "content": "rain"},
+]
 BROKEN = '```json\n{"tool": "get_weather", "arguments": {"city": ["Reykjavik"]}}\n```'
 
 
@@ -40,6 +45,8 @@ def seen():
         assert ask(client, WEATHER).status_code == 200
         server.play(sse(chunk({"content": "Sunny."}), chunk({}, finish="stop")))
         assert ask(client, {**WEATHER, "stream": True}).status_code == 200
+        server.play(completion("It rains."))
+        assert ask(client, {**WEATHER, "messages": [*WEATHER["messages"], *TURN, *TURN]}).status_code == 200
         server.play(Answer(404, (b"{}",)))
         assert ask(client).status_code == 404
         assert client.get("/v1/models").status_code == 404
@@ -71,6 +78,13 @@ def metrics_of(families):
         for family in own
         if not family.name.endswith("_created")
     }
+
+
+def test_a_repeated_call_is_counted(seen):
+    (family,) = [family for family in seen.families if family.name == "promptools_repeated"]
+    counted = {sample.labels["action"]: sample.value for sample in family.samples if sample.name.endswith("_total")}
+    assert counted == {"none": 1.0}  # native mode: it is noted alone
+    assert [line["repeated"] for line in seen.lines if line.get("repeated")] == ["none"]
 
 
 def test_every_metric_is_on_the_page(seen):

@@ -277,6 +277,7 @@ def test_one_line_for_an_exchange_without_payloads(server, lines):
         "output_tokens": 2,
         "calls": 1,
         "malformed": 0,
+        "repeated": "",
         "notes": 0,
         "fixes": ["json"],
     }

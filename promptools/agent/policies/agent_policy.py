@@ -64,7 +64,7 @@ DEFAULT_POLICY = AgentPolicy()
 PAPER_POLICY = AgentPolicy(
     checks="paper",
     wait=_two_seconds,
-    options={"mode": "harmony", "tools_in": "auto", "thoughts": "keep", "corrections": 0},
+    options={"mode": "harmony", "tools_in": "auto", "thoughts": "keep", "corrections": 0, "on_repeat": "off"},
 )
 """HarmonyAgent's, except that the model sees its errors: `replace(PAPER_POLICY, show_errors=False)` is the paper's."""
 UNCHECKED_POLICY = AgentPolicy(checks="none")

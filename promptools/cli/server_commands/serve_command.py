@@ -29,6 +29,7 @@ from promptools.cli.shared_arguments import (
 from promptools.cli.terminal_output import print_progress
 from promptools.errors import UsageError
 from promptools.modes.requests.options import Hold
+from promptools.profiles.profile import OnRepeat
 from promptools.types import ModeName, Strictness
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ NAME = "serve"
 _BACKLOG = 2048
 _OPTIONS = (
     *("base_url", "provider", "mode", "dialect", "accept", "strictness", "hold", "deadline", "detect"),
+    *("on_repeat", "repeats"),
     *("escape", "allow_provider", "max_body", "max_reply", "max_tools", "heartbeat"),
 )
 
@@ -72,6 +74,18 @@ def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strictness", choices=get_args(Strictness))
     parser.add_argument(
         "--hold", choices=get_args(Hold), help="all: stream nothing before the reply is known to be good"
+    )
+    parser.add_argument(
+        "--on-repeat",
+        choices=get_args(OnRepeat),
+        help="what is done about a call that a history holds over and over: hint tells the model, answer lets it answer"
+        " without tools (default: hint in prompt and harmony mode)",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=at_least(0, "calls"),
+        metavar="N",
+        help="how often a history must hold a call with its result for --on-repeat (default: 2; 0: never)",
     )
     parser.add_argument(
         "--max-tools",

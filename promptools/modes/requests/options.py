@@ -11,7 +11,7 @@ from promptools import dialects
 from promptools.errors import UsageError, clip, did_you_mean, suggest
 from promptools.harmony.rendering.convert import CallOrder, ToolPlacement
 from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
-from promptools.modes.requests.repeated_calls import OnRepeat
+from promptools.profiles.profile import OnRepeat
 from promptools.schema.documents.json_guards import is_object
 from promptools.types import ModeName, Strictness
 
@@ -56,7 +56,7 @@ class Options(BaseModel):
     """Escape markup in text that the app did not write itself."""
     on_repeat: OnRepeat | None = None
     """What is done about a call that the history holds `repeats` times with the same result: `hint` tells the model,
-    `answer` lets it answer without tools (None: `hint` in the modes whose prompt we write)."""
+    `answer` lets it answer without tools (None: the profile's, else `hint` in the modes whose prompt we write)."""
     repeats: Count = 2
     """How often the history must hold a call with its result for `on_repeat`; 0: never."""
     undeclared: Undeclared = "auto"

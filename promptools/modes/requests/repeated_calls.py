@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.types import ModeName
 
-OnRepeat = Literal["hint", "answer", "off"]
 RepeatAction = Literal["hint", "answer", "none"]
 """What was done about a repeated call; `none`: it is noted alone, since the server's template writes the prompt."""
 PROMPTING_MODES: frozenset[ModeName] = frozenset({"prompt", "harmony"})

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from promptools.harmony.bpe_vocabulary import TokenCodec
     from promptools.modes.mode import PreparedRequest
     from promptools.modes.requests.repeated_calls import RepeatAction, RepeatedCall
+    from promptools.profiles.profile import OnRepeat
     from promptools.types import ModeName
     from promptools.wire.raw.chat_template import RenderedPrompt
 
@@ -128,11 +129,16 @@ class ToolRequest:
         limits = (as_int(self.body.get(key)) for key in ("max_completion_tokens", "max_tokens"))
         return next((limit for limit in (own, *limits) if limit), None)
 
+    @property
+    def on_repeat(self) -> OnRepeat | None:
+        """What is done about a repeated call, by the options or the profile; None leaves it to the mode."""
+        return self.options.on_repeat or self.profile.on_repeat
+
     def repeat_action(self, mode: ModeName) -> RepeatAction | None:
         """Return what a mode does about a repeated call; None if there is none."""
         if self.repeated is None:
             return None
-        match self.options.on_repeat:
+        match self.on_repeat:
             case "answer":
                 return "none" if self.choice.forced else "answer"
             case "hint":
@@ -193,10 +199,11 @@ def parse_request(
     _validate_messages(own.get("messages"))
     legacy = bool(own.get("functions") and not own.get("tools"))
     options = (options or Options()).override(body.get("promptools"))
+    on_repeat = options.on_repeat or profile.on_repeat
     repeated = None
-    if options.on_repeat != "off" and choice.kind != "none" and (tools or given.others):
+    if on_repeat != "off" and choice.kind != "none" and (tools or given.others):
         repeated = find_repeated(as_list(own["messages"]), options.repeats)
-    if repeated is not None and options.on_repeat == "answer" and not choice.forced:
+    if repeated is not None and on_repeat == "answer" and not choice.forced:
         choice, allowed = ToolChoice("none"), frozenset()
     return ToolRequest(
         body=own,

@@ -55,6 +55,7 @@ def view_summary(kept: KeptExchange) -> dict[str, Any]:
         "calls": [call.name for call in calls],
         "fixes": sum(len(call.fixes) for call in calls) + sum(len(reply.fixes) for reply in replies),
         "malformed": sum(len(reply.malformed) for reply in replies),
+        "repeated": _repeated(kept),
         "question": _question(kept),
         "error": kept.error,
     }
@@ -97,6 +98,11 @@ def _question(kept: KeptExchange) -> str:
     if "question" not in kept.computed:
         kept.computed["question"] = clip(last_question(kept.body.data), MAX_PREVIEW)
     return kept.computed["question"]
+
+
+def _repeated(kept: KeptExchange) -> bool:
+    """Whether the request's history holds a call and its result over and over."""
+    return any(send.sent.prepared is not None and send.sent.prepared.repeat_action for send in kept.sends)
 
 
 def _state(kept: KeptExchange) -> str:

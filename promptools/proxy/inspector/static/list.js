@@ -64,11 +64,12 @@ export class ExchangeList {
   }
 
   row(summary) {
-    const { id, state, question, calls, fixes, attempts, malformed } = summary;
+    const { id, state, question, calls, fixes, attempts, malformed, repeated } = summary;
     const marks = [
       attempts > 1 ? plural(attempts, "attempt") : null,
       fixes ? plural(fixes, "fix", "fixes") : null,
       malformed ? `${malformed} malformed` : null,
+      repeated ? "repeated call" : null,
     ].filter(Boolean).join(", ");
     return h("li", { role: "option", id: `x-${id}`, "data-id": id, "aria-selected": String(id === this.selected) },
       h("span", { class: `badge ${state}` }, STATES[state]),
