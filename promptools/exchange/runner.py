@@ -112,8 +112,8 @@ def _serve(
         return []
     if not (request.takes_calls or is_retried_by_sdk(fatal)):
         fatal = loop.lost_to_server or fatal  # as without us: there is no call that a further attempt was made for
-    refused = loop.first_refusal
-    if refused and fatal.verdict is None and fatal.kind != "overflow" and not is_retried_by_sdk(fatal):
+    refused, is_late = loop.first_refusal, state.policy.seconds_left(state.now) == 0
+    if refused and fatal.verdict is None and fatal.kind != "overflow" and (is_late or not is_retried_by_sdk(fatal)):
         fatal = refused  # as without us: the later errors are about a request that the client did not make
     servers_own = not request.takes_calls or fatal is refused
     yield from respond_failure(state, fatal, loop.mode, servers_own=servers_own)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 REASONING_PARAMETERS = ("reasoning_effort", "reasoning", "include_reasoning", "enable_thinking", "chat_template_kwargs")
 BUDGET_PARAMETERS = ("thinking_token_budget", "thinking_budget_tokens")
 """A budget of thinking tokens, in vLLM's and in llama.cpp's name."""
+MESSAGE_PARAMETERS = ("reasoning_content", "refusal", "annotations")
+"""Keys of an assistant's message that come back from a reply: servers that do not know them refuse the history."""
 HARMLESS_PARAMETERS = (
     "strict",
     "store",
@@ -25,6 +27,7 @@ HARMLESS_PARAMETERS = (
     "prompt_cache_retention",
     "service_tier",
     *BUDGET_PARAMETERS,
+    *MESSAGE_PARAMETERS,
 )
 LIMIT_PARAMETERS = ("max_completion_tokens", "max_tokens")
 """Two names for one thing."""

@@ -182,14 +182,17 @@ class Session:
         self._targets: dict[tuple[str | None, str | None, str | None, ServerInfo | None], Target] = {}
 
     def with_settings(self, settings: Mapping[str, Any]) -> Session:
-        """Return a copy with some settings replaced; the breaker stays shared unless another is passed."""
+        """Return a copy with some settings replaced; the breaker stays shared unless another is passed.
+
+        With another breaker the copy has no memory of what servers refused, either.
+        """
         shared = self.context
         return Session(
             {**self.settings, **settings},
             shared.detection_cache,
             shared.context_sizes,
             shared.response_store,
-            shared.refusals,
+            None if "breaker" in settings else shared.refusals,
         )
 
     def __call__(

@@ -41,7 +41,8 @@ class Newcomers:
             client = self.before(server)
             number = self._asked[server.url] = self._asked.get(server.url, 0) + 1
             options["provider"] = f"p{number}"
-        return asking.ask(client, server.name, messages, form, extra_body={"promptools": options}, **keys)
+        extra = {"promptools": options, **keys.pop("extra_body", {})}
+        return asking.ask(client, server.name, messages, form, extra_body=extra, **keys)
 
     def inside(self, server: Server) -> OpenAI:
         """Return the client with our transport."""

@@ -208,13 +208,22 @@ class TestHermes:
         ("keys", "said"),
         [
             ({"tool_choice": "auto"}, "When using `tool_choice`, `tools` must be set."),
-            ({"tools": []}, ""),
+            ({"tools": []}, "`tools` must not be an empty array. Either provide at least one tool or omit the field"),
         ],
     )
     def test_a_request_that_makes_no_sense(self, http, server, keys, said):
         reply = post(http, server, QUESTION, **keys)
         assert reply.status_code == 400
         assert said in reply.text
+
+    def test_a_budget_for_thoughts_needs_a_reasoning_parser(self, http, server):
+        status, told, _ = error(post(http, server, "Say little", thinking_token_budget=5))
+        assert status == 400
+        assert told.startswith("thinking_token_budget is set but reasoning_config is not configured")
+
+    def test_a_streamed_request_is_refused_under_200(self, http, server):
+        told = events(post(http, server, "Say little", thinking_token_budget=5, stream=True))
+        assert told[0]["error"]["message"].startswith("thinking_token_budget is set but reasoning_config")
 
 
 @asks("vllm-harmony")

@@ -16,6 +16,7 @@ from rigs import RIGS
 from scenes import ANSWER, QUESTION, RESULT, WEATHER
 
 from promptools.client import OpenAI
+from promptools.fallback import Breaker
 
 pytestmark = pytest.mark.vllm
 
@@ -70,6 +71,26 @@ def test_a_whole_conversation_in_each_mode(put, kind, mode):
     result = {"role": "tool", "tool_call_id": first.ids[0], "content": RESULT}
     second = put(kind, QUESTION, first.message(), result, options={"mode": mode})
     assert (second.calls, second.finish_reason, second.content) == ([], "stop", ANSWER)
+
+
+@pytest.mark.parametrize("kind", ["vllm-hermes"])
+def test_a_budget_that_is_refused_is_left_out(put, kind):
+    extra = {"thinking": {"type": "enabled", "budget_tokens": 5}}
+    got = put(kind, QUESTION, options={"mode": "native"}, extra_body=extra)
+    assert (got.calls, got.attempts) == ([CALL], [("native", "unknown_param"), ("native", "answered")])
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["vllm-hermes"])
+def test_an_empty_list_of_tools_is_left_out(servers, newcomers, way, kind):
+    """Without a trace the request is forwarded as it is, and then worded as the server takes it."""
+    server = servers[kind]
+    client = newcomers.inside(server).with_options(breaker=Breaker()) if way == "client" else newcomers.before(server)
+    talk = [{"role": "user", "content": "Say little"}]
+    for attempts in ("2", "1"):
+        raw = client.chat.completions.with_raw_response.create(model=server.name, messages=talk, tools=[])
+        assert raw.parse().choices[0].message.content == TALK
+        assert raw.headers["x-promptools-attempts"] == attempts
 
 
 @pytest.mark.parametrize("kind", TAKES_TOOLS)

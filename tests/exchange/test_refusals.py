@@ -42,6 +42,10 @@ SENT = [
 ]
 
 
+class Late(Exception):
+    """The driver's own exception."""
+
+
 def request(api, *, tools, streamed, talk=TALK):
     """Make a request of one client API; the Messages API has the first system texts in a parameter."""
     function = {key: TOOL["function"][key] for key in ("name", "description", "parameters")}
@@ -115,6 +119,12 @@ def test_if_that_is_refused_too_the_error_is_the_servers_own(api, tools):
 def test_the_first_refusal_is_the_error_whatever_comes_after_it(later):
     """A later error is about a request that the client did not make."""
     seen = play(ask(messages=TALK), [error(LATE, 400), *later])
+    assert (seen.head.status, seen.body) == (400, error(LATE, 400).body)
+
+
+def test_a_deadline_that_passes_leaves_the_first_refusal():
+    late = Answer(0, broken=Failed("timeout", "the time for this request is up", 0.0, Late()), takes=20.0)
+    seen = play(ask(messages=TALK), [error(LATE, 400), late], deadline=10.0)
     assert (seen.head.status, seen.body) == (400, error(LATE, 400).body)
 
 
@@ -232,6 +242,20 @@ def test_a_parameter_that_a_server_does_not_know_is_left_out(given, text, kept, 
     assert play(body, [answer], refusals=refusals).bodies[0] == expected
 
 
+def test_keys_of_a_history_that_a_server_does_not_know():
+    """Groq refuses what other servers' replies hold, and clients send back."""
+    said = {"role": "assistant", "content": "Hi.", "reasoning_content": "Hm.", "refusal": "", "annotations": []}
+    body = ask(messages=[*TALK[2:3], said, *TALK[5:]])
+    refused = [
+        error(
+            f"'messages.1' : for 'role:assistant' the following must be satisfied: property '{key}' is unsupported", 400
+        )
+        for key in ("reasoning_content", "refusal", "annotations")
+    ]
+    seen = play(body, [*refused, reply("ok")])
+    assert seen.bodies[-1]["messages"] == [TALK[2], {"role": "assistant", "content": "Hi."}, TALK[5]]
+
+
 def test_parameters_that_are_refused_one_after_the_other():
     refused = [error(f'json: unknown field "{name}"', 400) for name in ("store", "metadata", "service_tier")]
     body = ask(store=True, metadata={}, service_tier="auto")
@@ -300,10 +324,6 @@ def test_without_a_forced_call_there_is_no_grammar_to_leave_out():
     assert seen.headers["x-promptools-mode"] == "prompt"
 
 
-class Late(Exception):
-    """The driver's own exception."""
-
-
 HANGS = Answer(0, broken=Failed("timeout", "the time for this request is up", 0.0, Late()))
 
 
@@ -357,14 +377,20 @@ def test_without_a_budget_nothing_is_sent(thinking):
     assert "thinking_token_budget" not in seen.bodies[0]
 
 
-def test_a_budget_that_is_refused_is_left_out_and_the_effort_stays():
+@pytest.mark.parametrize("tools", [False, True], ids=["plain", "tools"])
+@pytest.mark.parametrize("api", ["chat", "messages"])
+def test_a_budget_that_is_refused_is_left_out_and_the_effort_stays(api, tools):
     text = "thinking_token_budget is set but reasoning_config is not configured. Please set --reasoning-parser"
-    body, how = request("messages", tools=True, streamed=False, talk=TALK[2:3])
+    refusals = Refusals()
+    body, how = request(api, tools=tools, streamed=False, talk=TALK[2:3])
     body["thinking"] = {"type": "enabled", "budget_tokens": 2000}
-    where = target(thinking_budget="thinking_token_budget")
-    seen = play(body, [error(text, 400), reply("ok")], target=where, **how)
+    how |= {"target": target(thinking_budget="thinking_token_budget"), "refusals": refusals}
+    seen = play(body, [error(text, 400), reply("ok")], **how)
+    assert seen.bodies[0]["thinking_token_budget"] == 2000
     assert "thinking_token_budget" not in seen.bodies[1]
-    assert seen.bodies[1]["reasoning_effort"] == "low"
+    if api == "messages":
+        assert seen.bodies[1]["reasoning_effort"] == "low"
+    assert "thinking_token_budget" not in play(body, [reply("ok")], **how).bodies[0]
 
 
 # -- the same request once more

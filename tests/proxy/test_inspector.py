@@ -257,6 +257,20 @@ def test_an_exchange_that_was_healed(server, page):
     assert json.loads(detail["response"]["text"])["choices"][0]["message"]["tool_calls"]
 
 
+def test_a_call_that_is_made_over_and_over(server, page):
+    call = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+    turn = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "rain"},
+    ]
+    for turns in (1, 2):
+        server.play(completion("It rains."))
+        page.ask({**ASK, "messages": [*ASK["messages"], *turn * turns]})
+    first, second = page.list()["exchanges"]
+    assert (first["repeated"], second["repeated"]) == (False, True)
+    assert any("was called 2 times with the same arguments" in note for note in page.detail()["notes"])
+
+
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", CHAT])
 @pytest.mark.parametrize("streamed", [False, True])
 def test_every_api_and_streams(server, page, path, streamed):

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from promptools.errors import UsageError
-from promptools.exchange.retry.mode_registry import get_mode
 from promptools.fallback import REMEDIES, Adaptation, Rewording, fitting_context
 from promptools.fallback.overflow import MIN_ANSWER_TOKENS
-from promptools.fallback.refused_parameters import BUDGET_PARAMETERS, LIMIT_PARAMETERS, refused_parameters
+from promptools.fallback.refused_parameters import (
+    BUDGET_PARAMETERS,
+    LIMIT_PARAMETERS,
+    MESSAGE_PARAMETERS,
+    refused_parameters,
+)
 from promptools.fallback.rules import searched_parts
 from promptools.modes.constrained_decoding import constraint_key
 from promptools.modes.requests.response_format import without_tools
 from promptools.modes.requests.template_messages import has_stray_system
-from promptools.types import ModeName
-from promptools.wire.json_types import as_object
+from promptools.schema.documents.json_guards import is_array
+from promptools.wire.chat_decoder import REASONING_FIELDS
+from promptools.wire.json_types import as_list, as_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,12 +33,12 @@ if TYPE_CHECKING:
     from promptools.exchange.upstream.failure import Failure
     from promptools.fallback import Overflow
     from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.types import ModeName
 
 EFFORT_KEYS = ("reasoning_effort", "reasoning", "think", "thinking", "include_reasoning")
 REASONING_KEYS = (*EFFORT_KEYS, *BUDGET_PARAMETERS)
 _TEMPLATE_KEYS = ("enable_thinking", "thinking", "reasoning_effort")
 _FORCED = ("named", "required")
-_MODES_COMPARED: tuple[ModeName, ...] = ("native", "prompt")
 
 _FactAdaptation: TypeAlias = Literal[
     "relax_schema", "ids", "object_history", "null_content", "plain_content", "no_stream_options", "no_parallel",
@@ -135,26 +140,14 @@ def reword(rewording: Rewording, request: ToolRequest, mode: ModeName | None = N
 
 
 def reword_known(known: Iterable[Rewording], request: ToolRequest) -> tuple[ToolRequest, tuple[Rewording, ...]]:
-    """Return a request worded as the server is known to require, and the rewordings that changed what is sent."""
+    """Return a request worded as the server is known to require, and the rewordings that concern it."""
     applied: list[Rewording] = []
     for rewording in known:
-        reworded = reword(rewording, request)
-        if reworded is not None and changes_request(request, reworded):
+        reworded = reword(rewording, request) if _concerns(rewording, request) else None
+        if reworded is not None:
             request = reworded
             applied.append(rewording)
     return request, tuple(applied)
-
-
-def changes_request(request: ToolRequest, reworded: ToolRequest) -> bool:
-    """Whether a rewording changes what is sent, not a fact alone that this request has nothing to do with."""
-    if reworded.body != request.body:
-        return True
-    try:
-        return any(
-            get_mode(mode).prepare(request).body != get_mode(mode).prepare(reworded).body for mode in _MODES_COMPARED
-        )
-    except UsageError:
-        return True
 
 
 def rewords_forwarded(rewordings: Iterable[Rewording], request: ToolRequest, sent: Mapping[str, Any]) -> bool:
@@ -162,6 +155,32 @@ def rewords_forwarded(rewordings: Iterable[Rewording], request: ToolRequest, sen
     known = tuple(rewordings)
     idle = any(not _IDLE_KEYS.get(rewording.adaptation, frozenset()).isdisjoint(sent) for rewording in known)
     return idle or bool(reword_known(known, request)[1])
+
+
+def _concerns(rewording: Rewording, request: ToolRequest) -> bool:
+    """Whether the request holds what was refused, where `reword` alone does not tell: facts may be set for nothing."""
+    messages, body = request.messages, request.body
+    match rewording.adaptation:
+        case "ids" | "object_history":
+            return any(message.get("tool_calls") for message in messages)
+        case "null_content":
+            return any("content" in message and message["content"] is None for message in messages)
+        case "plain_content":
+            return any(is_array(message.get("content")) for message in messages)
+        case "roles":
+            roles = [message.get("role") for message in messages]
+            return (
+                "system" in roles or roles[:1] == ["assistant"] or any(one == other for one, other in pairwise(roles))
+            )
+        case "no_stream_options":
+            return request.stream or "stream_options" in body
+        case "no_parallel":
+            return "parallel_tool_calls" in body
+        case "tool_choice":
+            given = "auto" if body.get("tool_choice") == "auto" else request.choice.kind
+            return given in rewording.what
+        case _:
+            return True
 
 
 def another_sample(request: ToolRequest) -> ToolRequest | None:
@@ -225,6 +244,8 @@ def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolReque
         other = dict(zip(LIMIT_PARAMETERS, reversed(LIMIT_PARAMETERS), strict=True)).get(name)
         if other is not None:
             reworded = _rename(reworded, name, other) or reworded
+        elif name in MESSAGE_PARAMETERS:
+            reworded = _without_in_messages(reworded, name) or reworded
         elif name == "strict":
             reworded = _without_strict(reworded) or reworded
         elif name == "stream_options":
@@ -232,6 +253,8 @@ def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolReque
         elif name == "parallel_tool_calls":
             reworded = _with_facts(reworded, parallel_tool_calls=False) or reworded
         else:
+            if name in BUDGET_PARAMETERS:  # which is sent although the client has it under another name
+                reworded = _with_facts(reworded, thinking_budget=None) or reworded
             reworded = _without(reworded, name) or reworded
     return None if reworded is request else reworded
 
@@ -242,6 +265,14 @@ def _rename(request: ToolRequest, name: str, other: str) -> ToolRequest | None:
         return None
     body = {other if key == name else key: value for key, value in request.body.items() if key != other}
     return replace(request, body=body)
+
+
+def _without_in_messages(request: ToolRequest, name: str) -> ToolRequest | None:
+    """Leave a key out of all messages; the thoughts of earlier turns under any of their names."""
+    names = {name, *(REASONING_FIELDS if name in REASONING_FIELDS else ())}
+    messages: list[Any] = as_list(request.body.get("messages"))
+    kept = [{key: value for key, value in as_object(item).items() if key not in names} for item in messages]
+    return None if kept == messages else replace(request, body={**request.body, "messages": kept})
 
 
 def _without_strict(request: ToolRequest) -> ToolRequest | None:
