@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from promptools.fallback.rules import Adaptation
 
 
+MAX_REWORDINGS = 64
+"""Rewordings of one model on one server: what they depend on comes from requests, in any number of values."""
+
+
 class Rewording(NamedTuple):
     """One thing of a request that a server refused, and how it is said otherwise."""
 
@@ -15,7 +19,7 @@ class Rewording(NamedTuple):
     what: tuple[str, ...] = ()
     """What was refused, where the adaptation alone does not say it: names of parameters, values of `tool_choice`."""
     beside: str = ""
-    """What it was refused with: the reasoning parameters, as JSON. Empty: it is refused in every request."""
+    """What it was refused with: a digest of the reasoning parameters. Empty: it is refused in every request."""
 
 
 class Refusals:
@@ -38,8 +42,12 @@ class Refusals:
         return tuple(rewording for rewording, since in known.copy().items() if at < since + self.lifetime)
 
     def add(self, provider_model: tuple[str, str], rewording: Rewording, at: float) -> None:
-        """Record a rewording that the server took."""
-        self._known.setdefault(provider_model, {})[rewording] = at
+        """Record a rewording that the server took; of one model the latest `MAX_REWORDINGS` are kept."""
+        known = self._known.setdefault(provider_model, {})
+        known.pop(rewording, None)
+        known[rewording] = at
+        for oldest in tuple(known)[:-MAX_REWORDINGS]:
+            known.pop(oldest, None)
         if len(self._known) > self.limit:
             self._evict()
 

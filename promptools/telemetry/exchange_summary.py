@@ -182,8 +182,10 @@ class ExchangeSummary:
     @property
     def repeat_action(self) -> RepeatAction | None:
         """What was done last about a call that the request's history holds over and over; None if it holds none."""
-        actions = [send.sent.prepared.repeat_action for send in self.sends if send.sent.prepared]
-        return next((action for action in reversed(actions) if action), None)
+        for send in reversed(self.sends):
+            if send.sent.prepared is not None and send.sent.prepared.repeat_action is not None:
+                return send.sent.prepared.repeat_action
+        return None
 
     @property
     def calls(self) -> tuple[Call, ...]:

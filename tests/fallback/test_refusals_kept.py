@@ -3,6 +3,7 @@
 from threading import Thread
 
 from promptools.fallback import Refusals, Rewording
+from promptools.fallback.refusals import MAX_REWORDINGS
 
 PLACE = ("local", "m")
 FIRST = Rewording("system_first")
@@ -38,6 +39,14 @@ def test_the_oldest_are_evicted():
     for number in range(5):
         refusals.add(("local", str(number)), FIRST, float(number))
     assert [bool(refusals.get(("local", str(number)), 5.0)) for number in range(5)] == [False, False, False, True, True]
+
+
+def test_of_one_model_the_latest_are_kept():
+    refusals = Refusals()
+    made = [Rewording("no_reasoning", beside=str(number)) for number in range(MAX_REWORDINGS + 10)]
+    for rewording in made:
+        refusals.add(PLACE, rewording, 0.0)
+    assert refusals.get(PLACE, 1.0) == tuple(made[10:])
 
 
 def test_threads_share_it():

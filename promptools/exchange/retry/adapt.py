@@ -6,6 +6,7 @@ request to the same server and model (`Refusals`), which then is not refused fir
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from itertools import pairwise
@@ -93,13 +94,13 @@ def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failur
     match adaptation:
         case "tool_choice":
             if "thinking" in text:  # refused is any forced call, and only while the model thinks
-                return Rewording(adaptation, _FORCED, _reasoning_json(request))
+                return Rewording(adaptation, _FORCED, _reasoning_digest(request))
             return Rewording(adaptation, _next_weaker(request))
         case "roles":
             fold = "system" in text and "not supported" in text
             return Rewording(adaptation, ("system",) if fold else ())
         case "no_reasoning":
-            return Rewording(adaptation, beside=_reasoning_json(request))
+            return Rewording(adaptation, beside=_reasoning_digest(request))
         case "without_params":
             refused = refused_parameters(searched_parts(failure.text))
             return Rewording(adaptation, tuple(name for name in refused if _without_parameters(request, (name,))))
@@ -110,7 +111,7 @@ def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failur
 def reword(rewording: Rewording, request: ToolRequest, mode: ModeName | None = None) -> ToolRequest | None:
     """Return the request said otherwise; None if it holds nothing of what was refused. None as mode means any."""
     adaptation, what, beside = rewording
-    if beside and beside != _reasoning_json(request):
+    if beside and beside != _reasoning_digest(request):
         return None
     match adaptation:
         case "tool_choice":
@@ -188,8 +189,7 @@ def another_sample(request: ToolRequest) -> ToolRequest | None:
 
     At temperature 0, or with a seed, the model would write the same reply again.
     """
-    options = request.body.get("options")  # of Ollama's API, where they go before the keys of the body
-    own = options if isinstance(options, dict) else {}
+    own = as_object(request.body.get("options"))  # of Ollama's API, where they go before the keys of the body
     given = {**request.body, **own}
     greedy, seed = given.get("temperature") == 0, given.get("seed")
     if not greedy and seed is None:
@@ -241,9 +241,9 @@ def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolReque
     """Leave out the parameters that the server does not take; the limit of the answer gets its other name."""
     reworded = request
     for name in names:
-        other = dict(zip(LIMIT_PARAMETERS, reversed(LIMIT_PARAMETERS), strict=True)).get(name)
-        if other is not None:
-            reworded = _rename(reworded, name, other) or reworded
+        if name in LIMIT_PARAMETERS:
+            one, other = LIMIT_PARAMETERS
+            reworded = _rename(reworded, name, other if name == one else one) or reworded
         elif name in MESSAGE_PARAMETERS:
             reworded = _without_in_messages(reworded, name) or reworded
         elif name == "strict":
@@ -297,11 +297,12 @@ def _without_grammar(request: ToolRequest, mode: ModeName | None) -> ToolRequest
     return _with_facts(request, tool_choice=profile.tool_choice - {*_FORCED}, strict_tools=False, constrained=None)
 
 
-def _reasoning_json(request: ToolRequest) -> str:
-    """Return the request's reasoning parameters as JSON."""
+def _reasoning_digest(request: ToolRequest) -> str:
+    """Return a digest of the request's reasoning parameters."""
     given = {key: request.body[key] for key in REASONING_KEYS if key in request.body}
     template = as_object(request.body.get("chat_template_kwargs"))
-    return json.dumps([given, {key: template[key] for key in _TEMPLATE_KEYS if key in template}], sort_keys=True)
+    text = json.dumps([given, {key: template[key] for key in _TEMPLATE_KEYS if key in template}], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def without_reasoning(request: ToolRequest) -> ToolRequest | None:

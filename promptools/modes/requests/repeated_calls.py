@@ -70,15 +70,14 @@ def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> Repeated
         return None
     try:
         latest = Counter(_answered_calls(messages[starts[-1] :]))
-        results = _results(messages[starts[-1] :]) if latest else set()
+        results = _results(messages[starts[-1] :])
         for start, end in pairwise(starts if latest else ()):
             turn = messages[start:end]
             if not results.isdisjoint(_results(turn)):  # most are told apart by that, and need not be read
                 latest.update(answered for answered in _answered_calls(turn) if answered in latest)
     except UsageError:  # arguments that are nested too deeply to be compared
         return None
-    (answered, times), *_ = latest.most_common(1) or [(_Answered("", "", ""), 0)]
-    return RepeatedCall(answered.name, times) if times >= least else None
+    return next((RepeatedCall(made.name, times) for made, times in latest.most_common(1) if times >= least), None)
 
 
 def hint_turns(

@@ -204,7 +204,7 @@ def parse_request(
     if on_repeat != "off" and choice.kind != "none" and (tools or given.others):
         repeated = find_repeated(as_list(own["messages"]), options.repeats)
     if repeated is not None and on_repeat == "answer" and not choice.forced:
-        choice, allowed = ToolChoice("none"), frozenset()
+        choice, allowed = ToolChoice("none"), frozenset[str]()
     return ToolRequest(
         body=own,
         tools=tools,
