@@ -4,6 +4,7 @@ With tools and without, by every client API. The errors are the servers' own wor
 """
 
 import json
+from typing import get_args
 
 import pytest
 from scripted import WEATHER as TOOL
@@ -12,8 +13,9 @@ from scripted import Answer, Failed, ask, call, error, play, reply, stream, targ
 from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API
 from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
 from promptools.exchange.messages_requests import serve_message
+from promptools.exchange.retry.adapt import NOT_REMEMBERED
 from promptools.exchange.runner import run
-from promptools.fallback import Refusals
+from promptools.fallback import Adaptation, Refusals, Rewording
 
 LATE = "System message must be at the beginning."
 EMPTY = "`tools` must not be an empty array. Either provide at least one tool or omit the field entirely."
@@ -143,6 +145,15 @@ def test_a_refusal_that_names_nothing_in_the_request_passes_as_it_comes():
 def test_other_requests_of_the_server_pass_byte_for_byte():
     refusals = Refusals()
     play(ask(messages=TALK), [error(LATE, 400), reply("ok")], refusals=refusals)
+    everything = [
+        *(Rewording(step) for step in get_args(Adaptation) if step not in NOT_REMEMBERED),
+        Rewording(
+            "without_params", ("strict", "store", "stream_options", "thinking_token_budget", "reasoning_content")
+        ),
+        Rewording("tool_choice", ("named", "required", "auto")),
+    ]
+    for rewording in everything:
+        refusals.add(("local", "m"), rewording, 100.0)
     body = b'{"model":"m", "messages":[{"role":"user","content":"hi"}],  "odd": 1.0}'
     seen = play(body, [reply("ok")], refusals=refusals)
     assert seen.sent[0].body == body
@@ -402,6 +413,8 @@ def test_a_budget_that_is_refused_is_left_out_and_the_effort_stays(api, tools):
         ({"temperature": 0}, {"temperature": 0.2, "seed": 1}),
         ({"temperature": 0.0, "seed": 7}, {"temperature": 0.2, "seed": 8}),
         ({"temperature": 0.7, "seed": 7}, {"temperature": 0.7, "seed": 8}),
+        ({"temperature": 0, "seed": 2**31 - 1}, {"temperature": 0.2, "seed": 0}),
+        ({"temperature": 0.7, "seed": -1}, {"temperature": 0.7, "seed": -1}),
         ({"temperature": 0.7}, {"temperature": 0.7}),
         ({}, {}),
     ],

@@ -81,6 +81,13 @@ def test_results_of_parts_are_compared_as_a_whole():
     assert find_repeated(talk(turn(result=image), turn(result=other)), 2) is None
 
 
+def test_arguments_that_are_nested_deeply_are_not_compared():
+    deep = '{"a": ' + "[" * 900 + "]" * 900 + "}"
+    assert find_repeated(talk(turn(deep), turn(deep)), 2) in (None, RepeatedCall("get_weather", 2))
+    far = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    assert find_repeated(talk(turn(far), turn(far)), 2) in (None, RepeatedCall("get_weather", 2))
+
+
 def test_a_long_history_is_read_in_linear_time(monkeypatch):
     from promptools.modes.requests import repeated_calls
 

@@ -26,7 +26,8 @@ from promptools.modes.requests.response_format import without_tools
 from promptools.modes.requests.template_messages import has_stray_system
 from promptools.schema.documents.json_guards import is_array
 from promptools.wire.chat_decoder import REASONING_FIELDS
-from promptools.wire.json_types import as_list, as_object
+from promptools.wire.json_types import as_count, as_list, as_object
+from promptools.wire.parameters import thinking_budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.types import ModeName
 
-EFFORT_KEYS = ("reasoning_effort", "reasoning", "think", "thinking", "include_reasoning")
-REASONING_KEYS = (*EFFORT_KEYS, *BUDGET_PARAMETERS)
+REASONING_KEYS = ("reasoning_effort", "reasoning", "think", "thinking", "include_reasoning", *BUDGET_PARAMETERS)
 _TEMPLATE_KEYS = ("enable_thinking", "thinking", "reasoning_effort")
 _FORCED = ("named", "required")
 
@@ -65,6 +65,8 @@ _IDLE_KEYS: dict[Adaptation, frozenset[str]] = {
 NOT_REMEMBERED: frozenset[Adaptation] = frozenset({"relax_schema", "functions_only", "format", "fit"})
 """Adaptations to one request alone: another has other schemas, tools and answers; `fit` has a memory of its own."""
 _REWORDED: frozenset[Adaptation] = frozenset(get_args(Adaptation)) - NOT_REMEMBERED
+_SEEDS = 2**31
+"""The number of seeds that every server takes."""
 ANOTHER_TEMPERATURE = 0.2
 """The temperature of a second sample where the request asks for 0, at which it would be the first one again."""
 
@@ -178,8 +180,7 @@ def _concerns(rewording: Rewording, request: ToolRequest) -> bool:
         case "no_parallel":
             return "parallel_tool_calls" in body
         case "tool_choice":
-            given = "auto" if body.get("tool_choice") == "auto" else request.choice.kind
-            return given in rewording.what
+            return not _IDLE_KEYS["tool_choice"].isdisjoint(body) and request.choice.kind in rewording.what
         case _:
             return True
 
@@ -191,10 +192,10 @@ def another_sample(request: ToolRequest) -> ToolRequest | None:
     """
     own = as_object(request.body.get("options"))  # of Ollama's API, where they go before the keys of the body
     given = {**request.body, **own}
-    greedy, seed = given.get("temperature") == 0, given.get("seed")
+    greedy, seed = given.get("temperature") == 0, as_count(given.get("seed"))  # -1 is any seed, of llama.cpp
     if not greedy and seed is None:
         return None
-    changed: dict[str, Any] = {"seed": seed + 1 if isinstance(seed, int) else 1}
+    changed: dict[str, Any] = {"seed": 1 if seed is None else (seed + 1) % _SEEDS}
     changed |= {"temperature": ANOTHER_TEMPERATURE} if greedy else {}
     inner = {key: changed[key] for key in changed if key in own}
     outer = {key: changed[key] for key in changed if key not in own}
@@ -249,12 +250,10 @@ def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolReque
         elif name == "strict":
             reworded = _without_strict(reworded) or reworded
         elif name == "stream_options":
-            reworded = _with_facts(reworded, stream_usage=False) or reworded
-        elif name == "parallel_tool_calls":
-            reworded = _with_facts(reworded, parallel_tool_calls=False) or reworded
+            reworded = (_with_facts(reworded, stream_usage=False) if request.stream else None) or reworded
+        elif name in BUDGET_PARAMETERS and thinking_budget(request.body.get("thinking")) is not None:
+            reworded = _with_facts(reworded, thinking_budget=None) or reworded
         else:
-            if name in BUDGET_PARAMETERS:  # which is sent although the client has it under another name
-                reworded = _with_facts(reworded, thinking_budget=None) or reworded
             reworded = _without(reworded, name) or reworded
     return None if reworded is request else reworded
 
@@ -282,8 +281,9 @@ def _without_strict(request: ToolRequest) -> ToolRequest | None:
     if "strict" in schema:
         plain = {key: value for key, value in schema.items() if key != "strict"}
         request = replace(request, body={**request.body, "response_format": {**form, "json_schema": plain}})
-        return _with_facts(request, strict_tools=False) or request
-    return _with_facts(request, strict_tools=False)
+        return _without_strict(request) or request
+    offered = any("strict" in tool["function"] for tool in request.tools.payloads)
+    return _with_facts(request, strict_tools=False) if offered else None
 
 
 def _without_grammar(request: ToolRequest, mode: ModeName | None) -> ToolRequest | None:

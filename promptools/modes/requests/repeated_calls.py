@@ -75,7 +75,7 @@ def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> Repeated
             turn = messages[start:end]
             if not results.isdisjoint(_results(turn)):  # most are told apart by that, and need not be read
                 latest.update(answered for answered in _answered_calls(turn) if answered in latest)
-    except UsageError:  # arguments that are nested too deeply to be compared
+    except (UsageError, RecursionError):  # arguments that are nested too deeply to be compared
         return None
     return next((RepeatedCall(made.name, times) for made, times in latest.most_common(1) if times >= least), None)
 
