@@ -27,7 +27,7 @@ from promptools.parsing.special_tokens import QUOTE_CONTEXT, SPECIAL_TOKEN, coun
 from promptools.types import DiscardWhy, Fix, NewId, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Set
+    from collections.abc import Iterable, Set
 
 
 MAX_HELD_SPACE = 4096
@@ -89,18 +89,12 @@ class Emitter:
         """Return up to `size` of the last characters of text outside reasoning; empty next to a call or a tag."""
         if self._group or self._preceded_by or self._zone != "text":
             return ""
-        pieces: list[str] = []
-        left = size
-        for piece in (*self._space[::-1], *self.record.pieces["text"][: -size - 1 : -1]):
-            pieces.append(piece[-left:])
-            left -= len(piece)
-            if left <= 0:
-                break
-        return "".join(reversed(pieces))
+        return _tail((*self._space[::-1], *self.record.pieces["text"][: -size - 1 : -1]), size)
 
     def last_text_and_tokens(self, size: int) -> str:
         """Return the same with the tokens that are held after it, which may prove to be text."""
-        return (self.last_text(size) + "".join(part.raw for part in self._tokens))[-size:]
+        held = _tail((part.raw for part in reversed(self._tokens)), size)
+        return self.last_text(size - len(held)) + held
 
     @property
     def is_after_call(self) -> bool:
@@ -449,3 +443,14 @@ class Emitter:
             self.record.add_discarded(space, "space", span)
         self._separators.clear()
         self.record.end(finish_reason)
+
+
+def _tail(pieces: Iterable[str], size: int) -> str:
+    """Return up to `size` of the last characters of a text whose pieces come from its end on."""
+    last: list[str] = []
+    for piece in pieces:
+        if size <= 0:
+            break
+        last.append(piece[-size:])
+        size -= len(piece)
+    return "".join(reversed(last))
