@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from promptools.dialects.calls.json_body import call_part
+from promptools.dialects.calls.json_body import as_invalid_json, call_part
 from promptools.dialects.calls.named_arguments import read_arguments
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call
@@ -106,7 +106,7 @@ class MessageRouter:
 
     def close(self, finish_reason: str | None) -> None:
         """End the text; `finish_reason` is the server's."""
-        self._route(self._splitter.close(), finish_reason)
+        self._route(self._splitter.close(cut=finish_reason == "length"), finish_reason)
         self._discard_outside_space()
         self._end_prose(finish_reason)
 
@@ -273,7 +273,8 @@ class MessageRouter:
         at = 0
         for result, end in zip(read.calls, read.ends, strict=True):
             outcome = live.reconcile(result) if live is not None and not parts else result
-            parts.append(call_part(outcome, raw[at:end] or opened.raw))
+            part = call_part(outcome, raw[at:end] or opened.raw)
+            parts.append(as_invalid_json(part, self._dialect.name) if done else part)
             at = end
         self._emit(parts, opened)
         if at < len(raw):

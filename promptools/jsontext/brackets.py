@@ -70,6 +70,11 @@ class BracketScanner:
         """Whether the next character is inside a string."""
         return bool(self._quote)
 
+    @property
+    def quote(self) -> str:
+        """The quotes that close the string that is open; empty outside strings."""
+        return self._quote
+
     def feed(self, piece: str, start: int = 0) -> int | None:
         """Scan `piece[start:]`; return the index just past the value's last bracket, None while it is open."""
         at = start

@@ -64,6 +64,6 @@ class MessageSplitter(Protocol):
         """Consume a chunk of text; return the segments that became certain."""
         ...
 
-    def close(self) -> list[Segment]:
-        """End the text; return the remaining segments."""
+    def close(self, *, cut: bool) -> list[Segment]:
+        """End the text; return the remaining segments. `cut`: the server cut it off."""
         ...

@@ -29,9 +29,9 @@ class HarmonySplitter:
         """Read pieces that already tell control tokens from text; return the segments that are certain."""
         return [segment_of(item) for item in self._items.feed_pieces(pieces)]
 
-    def close(self) -> list[Segment]:
-        """Return the remaining segments at the end of the text."""
-        return [segment_of(item) for item in self._items.close()]
+    def close(self, *, cut: bool) -> list[Segment]:
+        """Return the remaining segments at the end of the text; `cut`: the server cut it off."""
+        return [segment_of(item) for item in self._items.close(cut=cut)]
 
 
 def segment_of(item: Item) -> Segment:

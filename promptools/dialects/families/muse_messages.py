@@ -59,8 +59,9 @@ class MuseSplitter:
         """Read a piece of text; return the segments that are certain."""
         return self._split(self._held + text, final=False)
 
-    def close(self) -> list[Segment]:
+    def close(self, *, cut: bool) -> list[Segment]:
         """Return the remaining segments at the end of the text."""
+        del cut
         segments = self._split(self._held, final=True)
         return [*segments, MessageEnd("", complete=False)] if self._open else segments
 

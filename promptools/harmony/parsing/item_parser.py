@@ -52,11 +52,15 @@ class RoleCallDetector:
         <|start|>get_weather<|channel|>commentary<|message|>{"city": "Oslo"}<|call|>
 
     A result has a recipient, `to=assistant`, and ends with `<|end|>`; only the assistant writes `<|call|>`. So a
-    message of an offered tool without a recipient is held back, and becomes a call if it ends like one.
+    message of an offered tool without a recipient is held back, and becomes a call if it ends like one. In a completion
+    the end of the text is such an end, too, unless it is the result of a call before it: Ollama leaves the last
+    `<|call|>` out, and a result is not what a model ends with.
     """
 
-    def __init__(self, known: IsTool | None) -> None:
+    def __init__(self, known: IsTool | None, *, completion: bool) -> None:
         self._known = known
+        self._ends = {"call", "cut"} if completion else {"call"}
+        """The ends of a call."""
         self._held: list[Item] = []
 
     def feed(self, items: Iterable[Item]) -> Iterator[Item]:
@@ -69,6 +73,8 @@ class RoleCallDetector:
             elif isinstance(item, HarmonyStart) and self._may_call(item):
                 self._held.append(item)
             else:
+                if isinstance(item, HarmonyStart) and item.header.is_call:
+                    self._ends.discard("cut")
                 yield item
 
     def close(self) -> Iterator[Item]:
@@ -85,8 +91,9 @@ class RoleCallDetector:
         self._held = []
         assert isinstance(begin, HarmonyStart)
         content = next((item.raw.lstrip() for item in rest if isinstance(item, ContentChunk) and item.raw.strip()), "")
-        if finish.reason == "call" and content.startswith("{"):
+        if finish.reason in self._ends and content.startswith("{"):
             header = begin.header
+            self._ends.discard("cut")
             repair = f"the tool {clip(header.name, 60)!r} in the role's place"
             called = replace(
                 header, role="assistant", name="", recipient=header.name, repairs=(*header.repairs, repair)
@@ -111,7 +118,7 @@ class ItemParser:
         self._tokenizer = HarmonyTokenizer(broken=broken)
         self._stripped = None if strict else StrippedHeaderFinder(known)
         self._machine = MessageMachine(role, strict=strict, known=known)
-        self._role_calls = None if strict else RoleCallDetector(known)
+        self._role_calls = None if strict else RoleCallDetector(known, completion=role is not None)
         self._detokenizer = Detokenizer(decode) if decode is not None else None
 
     def feed(self, text: str) -> list[Item]:
@@ -136,13 +143,13 @@ class ItemParser:
             pieces = (replaced for piece in pieces for replaced in finder.feed(piece))
         return self._certain(self._machine.feed(pieces))
 
-    def close(self) -> list[Item]:
-        """End the text, and return the remaining items."""
+    def close(self, *, cut: bool = False) -> list[Item]:
+        """End the text, and return the remaining items; `cut`: the server cut it off."""
         left = self._detokenizer.close() if self._detokenizer is not None else ()
         items = self.feed_pieces([*left, *self._tokenizer.close()])
         if self._stripped is not None:
             items += self._certain(self._machine.feed(self._stripped.close()))
-        items += self._certain(self._machine.close())
+        items += self._certain(self._machine.close(cut=cut))
         return [*items, *self._role_calls.close()] if self._role_calls is not None else items
 
     def _certain(self, items: Iterable[Item]) -> list[Item]:

@@ -1,20 +1,42 @@
-"""Detection of control tokens that are content: shown as code, or inside a string of a call's arguments."""
+"""Detection of control tokens that are content: shown as code, in a string of a call's arguments, in quotation marks.
+
+Models write files and think about the format itself, so a token is no proof that a message ends. Code that begins with
+a token shows it. Any other token inside quotes is in *doubt*: it is content if the quotes are closed after it, and else
+it counts. What follows the token is held until that is clear; `open_value.py` has the arguments, `open_quotes.py` the
+prose. A token that was generated as such (in token ids) is treated like its text: gpt-oss writes files with either.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import Protocol
+
+from promptools.harmony.parsing.open_quotes import OpenQuotes, Settled
+from promptools.harmony.parsing.open_value import OpenValue
+from promptools.harmony.parsing.tokenizer import HarmonyToken, Piece
 
 _RECENT = 24
-_QUOTES = re.compile(r'"|\\(?:.|\Z)', re.DOTALL)
 _OPENS = re.compile(r"[\s(\[\"']`{1,2}\Z|\n(?P<fence>```)[\w-]{0,12}\r?\n\Z")
 """Inline code or a fence that has just been opened."""
+
+
+class Doubt(Protocol):
+    """Follows the text after a token in quotes until it is clear whether the token is content."""
+
+    def feed(self, piece: Piece) -> Settled | None:
+        """Read a piece; return None while it is not clear."""
+        ...
+
+    def close(self) -> bool:
+        """Whether the token is content, as far as can be told at the end of the text."""
+        ...
 
 
 class QuotedTokens:
     """Tracks the content of one message, with its arguments if it is a call. O(n); cheap unless a token follows."""
 
     def __init__(self, *, call: bool = False) -> None:
-        self._values = ArgumentStrings() if call else None
+        self._open = OpenValue() if call else OpenQuotes()
         self._previous = "\n"
         self._recent = ""
         """The end of the content, if it has a backtick."""
@@ -23,8 +45,7 @@ class QuotedTokens:
 
     def feed(self, text: str) -> None:
         """Feed content of the message."""
-        if self._values is not None:
-            self._values.unread.append(text)
+        self._open.unread.append(text)
         if self._recent or self._code_closers or "`" in text:
             self._track_code(text)
         self._previous = text
@@ -36,35 +57,14 @@ class QuotedTokens:
         self._recent = recent if "`" in recent else ""
 
     def is_content(self, token: str) -> bool:
-        """Whether a token that follows is content; one that ends the whole reply never is."""
+        """Whether a token that follows is in code; one that ends the whole reply never is."""
         if token in {"return", "endoftext"}:
             return False
-        if self._values is not None and self._values.contains(token):
-            return True
         opens = None if self._code_closers else _OPENS.search(self._recent)
         if opens is not None and token in {"start", "channel"}:
             self._code_closers = "`" if opens["fence"] else "`\n"
         return self._code_closers != ""
 
-
-class ArgumentStrings:
-    """Tracks the JSON strings of a call's arguments: a token inside one is part of the value."""
-
-    def __init__(self) -> None:
-        self.unread: list[str] = []
-        self._json: bool | None = None
-        self._inside = False
-        self._last = ""
-        """The last character that is not white space."""
-
-    def contains(self, token: str) -> bool:
-        """Whether a token that follows is in a string; after a bracket, an end is an end even if a quote is open."""
-        text, self.unread = "".join(self.unread), []
-        stripped = text.strip()
-        if stripped:
-            self._last = stripped[-1]
-            self._json = stripped[0] == "{" if self._json is None else self._json
-        if self._json:
-            for quote in _QUOTES.finditer(text):
-                self._inside ^= quote[0] == '"'
-        return self._inside and not (token in {"call", "end"} and self._last in {"}", "]"})
+    def doubt(self, tail: str, token: HarmonyToken) -> Doubt | None:
+        """Return the doubt about a token after the content and `tail`; None: it counts."""
+        return self._open.doubt(tail, token.raw[:1] or "a")  # without tokens, `assistant` begins a header

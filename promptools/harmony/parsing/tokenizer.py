@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
 TOKEN_NAMES = ("start", "channel", "constrain", "message", "end", "return", "call", "endoftext")
@@ -27,31 +28,45 @@ def raw_text(piece: Piece) -> str:
     return piece.raw if isinstance(piece, HarmonyToken) else piece
 
 
+def _is_text(piece: Piece) -> bool:
+    return isinstance(piece, str)
+
+
 class HeldPieces:
     """Pieces that are held back until it is clear what they are; adjacent text is one piece."""
 
     def __init__(self) -> None:
-        self.pieces: list[Piece] = []
+        self._pieces: list[Piece] = []
+        self._merged = True
+        """No adjacent pieces are text."""
         self.size = 0
         """Characters of all pieces."""
         self.start = 0
         """The offset of the first one."""
 
     def add(self, piece: Piece, offset: int) -> None:
-        """Add the piece that begins at `offset`."""
-        if not self.pieces:
+        """Add the piece that begins at `offset`. O(1): the text may come in single characters."""
+        if not self._pieces:
             self.start = offset
-        last = self.pieces[-1] if self.pieces else None
-        if isinstance(last, str) and isinstance(piece, str):
-            self.pieces[-1] = last + piece
-        else:
-            self.pieces.append(piece)
+        self._merged = self._merged and not (self._pieces and _is_text(piece) and _is_text(self._pieces[-1]))
+        self._pieces.append(piece)
         self.size += len(raw_text(piece))
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The pieces that are held."""
+        if not self._merged:
+            groups = groupby(self._pieces, _is_text)
+            self._pieces = [
+                piece for is_text, run in groups for piece in (["".join(map(raw_text, run))] if is_text else run)
+            ]
+            self._merged = True
+        return self._pieces
 
     @property
     def raw(self) -> str:
         """The text of all pieces."""
-        return "".join(map(raw_text, self.pieces))
+        return "".join(map(raw_text, self._pieces))
 
     def cut(self, size: int) -> None:
         """Drop all but the first `size` characters; a token that is cut becomes text."""
@@ -63,11 +78,11 @@ class HeldPieces:
             text = raw_text(piece)
             kept.append(piece if len(text) <= left else text[:left])
             left -= min(left, len(text))
-        self.pieces, self.size = kept, size - left
+        self._pieces, self.size = kept, size - left
 
     def clear(self) -> None:
         """Drop all pieces."""
-        self.pieces, self.size = [], 0
+        self._pieces, self._merged, self.size = [], True, 0
 
 
 _TOKEN = re.compile(rf"<\|({'|'.join(TOKEN_NAMES)})\|>")

@@ -1,0 +1,140 @@
+"""Control tokens inside quotation marks or inline code, in reasoning and in text for the user.
+
+    The user wants the line "A call ends with <|call|>; <|start|>assistant<|channel|>final..." in a file.
+
+Marks nest, since models also quote JSON without escaping its quotes: a mark opens before a word and closes after one.
+Quotation marks end with their paragraph and inline code with its line, so not much is held for one that never closes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from promptools.harmony.parsing.tokenizer import Piece, raw_text
+
+_MARKS = re.compile(r"\\(?:.|\Z)|\n[ \t\r]{0,8}+(?P<blank>\n)?|`+|[\"'“”]", re.DOTALL)
+_BEFORE_OPENING = frozenset(" \t\r\n([{<>:=,;/-—\"'“`*_")
+_BEFORE_ITEM = frozenset("([{<:=,")
+"""After one of these a mark opens, even if it could close another."""
+_AFTER_CLOSING = frozenset(" \t\r\n)]}<>:=,;./-—!?\"'”`*_")
+
+
+class Settled(NamedTuple):
+    """What a token in doubt is."""
+
+    is_content: bool
+    taken: int
+    """Characters of the last piece that were read to find out."""
+
+
+class OpenQuotes:
+    """Tracks the marks that are open at the end of a message's content, as far as a token follows. O(n)."""
+
+    def __init__(self) -> None:
+        self.unread: list[str] = []
+        self._marks = Marks()
+
+    def doubt(self, tail: str, following: str) -> QuoteDoubt | None:
+        """Return the doubt about a token after the content and `tail`, whose first character is `following`.
+
+        None: no mark is open.
+        """
+        text, self.unread = "".join(self.unread), []
+        self._marks.read(text, following="" if tail else following)
+        marks = self._marks.copy()
+        if tail:
+            marks.read(tail, following=following)
+        return QuoteDoubt(marks) if marks.depths else None
+
+
+class Marks:
+    """The marks that are open at the end of a text."""
+
+    def __init__(self) -> None:
+        self.depths: dict[str, int] = {}
+        """How many of each kind are open; a kind is the mark that opens it."""
+        self._before = "\n"
+        self._held = ""
+        """The end of the text, whose meaning depends on what follows."""
+
+    def copy(self) -> Marks:
+        """Return a copy, to read on without changing this one."""
+        marks = Marks()
+        marks.depths, marks._before, marks._held = dict(self.depths), self._before, self._held
+        return marks
+
+    def read(self, text: str, *, following: str = "", waiting: set[str] | None = None) -> Settled | None:
+        """Read text up to the mark that closes the last one of a kind in `waiting`, or until none of these can close.
+
+        `following`: the character after the text, if it is known. Return None if all of the text was read.
+        """
+        offset = -len(self._held)
+        text, self._held = self._held + text, ""
+        end = len(text)
+        for mark in _MARKS.finditer(text):
+            if mark.end() == len(text) and not following and mark["blank"] is None:
+                end = mark.start()
+                self._held = text[end:]
+                break
+            kind = self._apply(mark, text[mark.start() - 1] if mark.start() else self._before, following)
+            if waiting is None:
+                continue
+            taken = max(0, offset + mark.end())
+            if kind in waiting and kind not in self.depths:
+                return Settled(is_content=True, taken=taken)
+            if mark[0][0] == "\n":
+                waiting &= self.depths.keys()
+                if not waiting:
+                    return Settled(is_content=False, taken=taken)
+        self._before = text[end - 1] if end else self._before
+        return None
+
+    def _apply(self, mark: re.Match[str], before: str, following: str) -> str:
+        """Apply a mark, or the end of a line; return its kind if it closed one."""
+        text = mark[0]
+        if text[0] == "\n":
+            self.depths.pop("`", None)
+            if mark["blank"]:
+                self.depths.clear()
+        elif text[0] == "`":
+            if len(text) < 3:  # more of them are a fence, which `QuotedTokens` knows
+                return self._close("`") if "`" in self.depths else self._open("`")
+        elif text in "“”":
+            return self._open("“") if text == "“" else self._close("“")
+        elif text[0] != "\\":
+            after = mark.string[mark.end() : mark.end() + 1] or following
+            closes = text in self.depths and not before.isspace() and after in _AFTER_CLOSING
+            opens = before in _BEFORE_OPENING and before != text and not after.isspace()
+            if closes and not (opens and before in _BEFORE_ITEM):
+                return self._close(text)
+            if opens:
+                return self._open(text)
+        return ""
+
+    def _open(self, kind: str) -> str:
+        self.depths[kind] = self.depths.get(kind, 0) + 1
+        return ""
+
+    def _close(self, kind: str) -> str:
+        left = self.depths.pop(kind, 0) - 1
+        if left > 0:
+            self.depths[kind] = left
+        return kind
+
+
+class QuoteDoubt:
+    """A token inside marks that are open: content if those of one kind are all closed before their paragraph ends."""
+
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
+        self._waiting = set(marks.depths)
+
+    def feed(self, piece: Piece) -> Settled | None:
+        """Read a piece; see `Doubt`."""
+        return self._marks.read(raw_text(piece), waiting=self._waiting)
+
+    def close(self) -> bool:
+        """Whether the last mark was at the end of the text."""
+        settled = self._marks.read("", following=" ", waiting=self._waiting)
+        return settled is not None and settled.is_content
