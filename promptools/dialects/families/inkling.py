@@ -23,8 +23,8 @@ _NAME = r"[\w.:/-]{1,128}+"
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
     """Whether a name and the token after it come first; if the tools are not known, any word may be a name."""
-    known = rules.tools is not None or text.find(INVOKE, start, end) >= 0
-    return (text[end] == "{" if end < len(text) else NEED_MORE) if fresh and known else False
+    del start, rules
+    return (text[end] == "{" if end < len(text) else NEED_MORE) if fresh else False
 
 
 _INVOKE = literal_text(INVOKE)
