@@ -62,10 +62,15 @@ end (`promptools.dialects.readers.json_block.trailing_blocks`), if whole blocks 
 
 
 class Engine:
-    """Parses prose: a reply, or the content of one message of it, which is at offset `at` of the reply."""
+    """Parses prose: a reply, or the content of one message of it, which is at offset `at` of the reply.
 
-    def __init__(self, rules: ParseOptions, plan: ScanPlan, out: Emitter, at: int = 0) -> None:
-        self._state = ParserState(rules, plan, out, parse_standalone, at)
+    `alone`: calls count only if the text holds nothing else.
+    """
+
+    def __init__(
+        self, rules: ParseOptions, plan: ScanPlan, out: Emitter, at: int = 0, *, alone: bool = False
+    ) -> None:
+        self._state = ParserState(rules, plan, out, parse_standalone, at, alone=alone)
 
     @property
     def found_header(self) -> tuple[Dialect, str] | None:

@@ -4,7 +4,8 @@ From the first header on, the dialect's splitter takes all text and yields segme
 `MessageStart`, `Content` and `MessageEnd` for a message, and `Outside` for text outside. `MessageRouter` routes them:
 
     reasoning           to the output, verbatim
-    content             to an engine that parses it as prose, since models put calls of other dialects there
+    content             to an engine that parses it as prose, since models put calls of other dialects there; in the
+                        answer, a call counts only if it is all of the answer
     the text of a call  to the argument streamer, and as a whole to the argument parser at the message's end
     another role        left out; once the assistant has spoken, so is all that follows
 
@@ -41,14 +42,17 @@ COMPLETE_REASONS = frozenset(("stop", "tool_calls", "function_call"))
 
 
 class MessageRouter:
-    """Routes segments to the output, in order. `new_engine` makes the engine that parses the content of one message."""
+    """Routes segments to the output, in order. `new_engine` makes the engine that parses the content of one message.
+
+    Its arguments are the offset of the content, and whether calls count only if they are all of it.
+    """
 
     def __init__(
         self,
         dialect: Dialect,
         rules: ParseOptions,
         out: Emitter,
-        new_engine: Callable[[int], Engine],
+        new_engine: Callable[[int, bool], Engine],
         *,
         in_header: bool,
     ) -> None:
@@ -204,7 +208,7 @@ class MessageRouter:
         match self._open_message.kind:
             case "thoughts":
                 self._out.add_text(raw)
-            case "words" if self._open_message.text_only:
+            case "words" if self._open_message.text_only or (self._open_message.final and self._rules.json_answer):
                 self._out.add_text(raw)
             case "words":
                 self._feed_prose(raw, self._offset)
@@ -333,7 +337,9 @@ class MessageRouter:
     def _feed_prose(self, raw: str, at: int) -> None:
         """Feed text of a message, or outside of messages, that is at offset `at` of the reply."""
         if self._engine is None:
-            self._engine = self._new_engine(at)
+            # gpt-oss writes JSON into its answers, also JSON that looks like a call of an offered tool (vllm#22337)
+            alone = self._open_message is not None and self._open_message.final
+            self._engine = self._new_engine(at, alone)
         self._engine.feed(raw)
 
     def _end_prose(self, finish_reason: str | None) -> None:

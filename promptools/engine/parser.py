@@ -7,7 +7,7 @@ format with channels (Harmony, Muse) is found, `MessageRouter` takes over for th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING
 
 from promptools.dialects import get as get_dialect
@@ -178,9 +178,11 @@ class StreamParser:
     def _new_router(self, dialect: Dialect, *, in_header: bool) -> MessageRouter:
         # the plan of a pinned dialect has no other one, but a message's content may
         plan = content_plan(plan_for(self._rules, None) if in_header else self._plan)
-        return MessageRouter(
-            dialect, self._rules, self._out, partial(Engine, self._rules, plan, self._out), in_header=in_header
-        )
+
+        def new_engine(at: int, alone: bool) -> Engine:
+            return Engine(self._rules, plan, self._out, at, alone=alone)
+
+        return MessageRouter(dialect, self._rules, self._out, new_engine, in_header=in_header)
 
 
 def _with_reasoning(events: list[Event]) -> list[Event]:

@@ -191,6 +191,7 @@ class ParserState:
     """The state of one text: a reply, or the content of one message of it, which is at offset `at` of the reply."""
 
     __slots__ = (
+        "alone",
         "at_line_start",
         "candidate",
         "carry",
@@ -212,10 +213,18 @@ class ParserState:
         "tool_scanners",
         "truncated",
         "unread",
+        "words_before",
     )
 
     def __init__(
-        self, rules: ParseOptions, plan: ScanPlan, out: Emitter, parse_standalone: ParseStandalone, at: int = 0
+        self,
+        rules: ParseOptions,
+        plan: ScanPlan,
+        out: Emitter,
+        parse_standalone: ParseStandalone,
+        at: int = 0,
+        *,
+        alone: bool = False,
     ) -> None:
         self.rules = rules
         self.plan = plan
@@ -235,6 +244,10 @@ class ParserState:
         self.candidate: OpenCandidate | None = None
         self.last_named_end: int | None = None
         """Where the last text ended that began with a tool's name, as a call does; None: there was none."""
+        self.alone = alone
+        """Calls count only if the text holds nothing else: it is a message in which there should be none."""
+        self.words_before = len(out.record.pieces["text"])
+        """Pieces of text in the output before this text."""
         self.follows_text = False
         """The text is part of a larger one: other text precedes it."""
         self.truncated = False
@@ -263,6 +276,11 @@ class ParserState:
     def fence_label(self) -> str | None:
         """The label of the open fence, such as `json`; None outside of fences."""
         return self.code.fence_label if self.in_fence else None
+
+    @property
+    def has_words(self) -> bool:
+        """Whether some of this text was written as text."""
+        return len(self.out.record.pieces["text"]) > self.words_before
 
     def begin(self) -> None:
         """Go to the state in which a text begins."""

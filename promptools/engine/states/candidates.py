@@ -65,6 +65,8 @@ def check_head(
 
 def _begins(state: ParserState, group: str, text: str, start: int, end: int, final: bool, *, first: bool) -> Decision:
     dialect, head = state.plan.heads[group]
+    if state.alone and (state.has_words or not first):
+        return False
     if text[start:end] in state.plan.markers.reasoning_tags and first and not reasoning_is_over(state):
         return False
     if head.fence_labels and state.fence_label not in head.fence_labels:
@@ -147,7 +149,7 @@ def _evidence(
         mentioned = True
     expected = expected and not mentioned
     doubted = quoted or mentioned
-    definite = not (doubted or program) and ((sure and not fenced) or expected or strictness == "lenient")
+    definite = not (doubted or program or state.alone) and ((sure and not fenced) or expected or strictness == "lenient")
     alone = sure and definite and not (state.out.has_text or state.follows_text or strictness == "strict")
     sentinel = sentinel or (state.rules.undeclared and sure and definite)
     first = state.out.at_start and not (state.out.has_group or fenced or doubted or state.follows_text)
@@ -255,6 +257,7 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
         candidate.mentioned or (not reader.definite and not lead and _is_part_of_larger(state, candidate, parts))
     ):
         is_call = False
+    is_call = is_call and not (state.alone and any(map(_is_not_offered, parts)))
     if _is_named(state, candidate):
         state.last_named_end = end - len(reader.unread)
     if is_call and _is_empty_block(parts):
@@ -392,6 +395,11 @@ def _is_unknown(part: Part) -> bool:
     """Return whether this is a call of a tool that was not offered, which is text if text follows."""
     failed = part.malformed
     return failed is not None and failed.reason == "unknown_tool" and failed.call is not None
+
+
+def _is_not_offered(part: Part) -> bool:
+    """Return whether this is a call of a tool that was not offered, readable or not."""
+    return _is_unknown(part) or (part.call is not None and part.call.unknown_tool)
 
 
 def _all_parts(reader: Candidate) -> list[Part]:
