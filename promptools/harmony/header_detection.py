@@ -14,6 +14,12 @@ _NAMED = re.compile(
     r"(?:system|developer|user|assistant|functions\.|analysis|commentary|final|json|code|to=|<\|message\|>)"
 )
 """A token of a header, and right after it what it introduces; a sentence about tokens goes on differently."""
+_SPACED = re.compile(
+    r"(?:<\|start\|> assistant(?: to=[^\s<]{1,128})?)?<\|channel\|> (?:analysis|commentary|final)"
+    r"(?: to=[^\s<]{1,128})?(?: ?<\|constrain\|> \w{1,16}| (?:json|code))?<\|message\|>"
+)
+"""A whole header with a space after each token, and no others: what LLM-jp's tokenizer makes of one. A sentence about
+tokens has spaces before them, too."""
 _UNFINISHED = re.compile(
     r"(?:<\|(?:start|channel|constrain)\|>[^<{\n]{0,120}(?:\n\s{0,3})?)+(?:<(?:\|\w{0,9}\|?)?)?\Z|<(?:\|\w{0,9}\|?)?\Z"
 )
@@ -38,7 +44,7 @@ def harmony_header_begins(text: str, at: int, *, first: bool, final: bool) -> bo
     header = _HEADER.match(window)
     if header is not None:
         junk = (first or ended is not None) and not header[0][header[0].index(">") + 1].isspace()
-        return junk or _NAMED.search(header[0]) is not None
+        return junk or _NAMED.search(header[0]) is not None or _SPACED.match(window) is not None
     if window.startswith("<|message|>"):
         return first
     if ended is not None and not window.startswith("<"):

@@ -9,8 +9,9 @@ classified by what it is rather than by its position, and each deviation is name
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeAlias
 
 from promptools.errors import clip
@@ -63,10 +64,17 @@ def parse_header(
     `glued`: the words that end the recipient may be the next ones of the header, since no token separates them.
     O(n) in characters.
     """
-    reader = _HeaderReader(role, known, glued)
+    pieces = list(pieces)
+    reader = _HeaderReader(role, known, glued, spaced=is_spaced(pieces))
     for piece in pieces:
         reader.feed(piece)
     return reader.build()
+
+
+def is_spaced(pieces: Sequence[Piece]) -> bool:
+    """Whether each token of a header but the last has a space after it: LLM-jp's tokenizer decodes all of them so."""
+    pairs = [(piece, after) for piece, after in pairwise(pieces) if isinstance(piece, HarmonyToken)]
+    return bool(pairs) and all(isinstance(after, str) and after.startswith(" ") for _, after in pairs)
 
 
 @dataclass(slots=True)
@@ -74,6 +82,8 @@ class _HeaderReader:
     default_role: Role | None
     known: IsTool | None
     glued: bool
+    spaced: bool
+    """A space after a token is no mistake."""
     role: Role | None = None
     name: str = ""
     channels: list[str] = field(default_factory=list[str])
@@ -98,7 +108,7 @@ class _HeaderReader:
         if isinstance(piece, HarmonyToken):
             self._token(piece.name)
             return
-        if self.after_token == "constrain" and self.is_first_word and piece[:1].isspace():
+        if self.after_token == "constrain" and self.is_first_word and piece[:1].isspace() and not self.spaced:
             self.repairs.append("a space after <|constrain|>")
         for word in piece.split():
             self._word(word)

@@ -26,7 +26,7 @@ from typing import Literal
 
 from promptools.errors import BadHeader, MissingSentinel, clip
 from promptools.harmony.control_tokens import Role
-from promptools.harmony.parsing.header import IsTool, parse_header
+from promptools.harmony.parsing.header import IsTool, is_spaced, parse_header
 from promptools.harmony.parsing.header_text import (
     ASSISTANT,
     HEADER_DEBRIS,
@@ -74,6 +74,8 @@ class MessageMachine:
         """The suffix of the content that may be the first word of a header."""
         self._is_empty = False
         """The message has no content yet."""
+        self._is_spaced = False
+        """A space before the content belongs to the header, whose tokens all have one after them."""
         self._quoted_tokens = QuotedTokens()
         self._doubt: Doubt | None = None
         """The doubt about the first token of `_held`, in the state `quotes`."""
@@ -107,7 +109,7 @@ class MessageMachine:
 
     def feed_content(self, text: str) -> bool:
         """Feed text without control tokens if it can only be content, as most of a reply is; return whether it was."""
-        if self._state != "content" or self._tail or not text:
+        if self._state != "content" or self._tail or self._is_spaced or not text:
             return False
         if not self._strict and speaker_start(text) < len(text):
             return False
@@ -136,6 +138,11 @@ class MessageMachine:
                 yield from self._check_addressed_header()
 
     def _content(self, text: str) -> Iterator[Item]:
+        if self._is_spaced:
+            self._is_spaced = False
+            if text.startswith(" "):
+                yield Aside("space", " ")
+                text = text[1:]
         content = self._hold_suffix(text)
         if content:
             yield self._emit_content(content)
@@ -412,7 +419,7 @@ class MessageMachine:
         # without tokens its words are misplaced only because these are gone
         repairs = (STRIPPED_TOKENS,) if bare else header.repairs
         header = replace(header, repairs=(*self._repairs, *repairs))
-        self._repairs = []
+        self._repairs, self._is_spaced = [], not self._strict and is_spaced(self._held.pieces)
         self._held.clear()
         self._tail = ""
         self._state, self._is_empty, self._before_first_message, self._turn_over = "content", True, False, False
