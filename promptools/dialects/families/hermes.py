@@ -68,6 +68,21 @@ _ELEMENTS = sequence(
 )
 """The same with an element for the name and one for the arguments."""
 _NAMED = re.compile(r"<tool_call>\s*<(?:tool_)?name>\s*([\w.:/-]+)")
+_HEADED = sequence(
+    literal_text("<tool_call>"),
+    r"\s{0,16}",
+    literal_text("assistant"),
+    r"\s{0,4}",
+    any_of(r"(?=t|\Z)", any_literal_text(("commentary", "analysis"))),
+    r"\s{0,4}",
+    literal_text("to="),
+    r"[^\W\d][\w.-]{0,127}+",
+    r"\s{0,4}",
+    any_of(r"(?=[\s{])", any_literal_text(("json", "code"))),
+    r"\s{0,16}",
+)
+"""The same with the words of a Harmony header before the arguments, as models write that were trained on both."""
+_ADDRESSED = re.compile(r"<tool_call>\s*assistant\s*(?:commentary|analysis)?\s*to=(?:functions\.)?([\w.-]+)")
 _IN_ELEMENTS = Closers(right=("</arguments>", "</parameters>"), wrong=("</tool_call>",), openers=("<tool_call>",))
 
 
@@ -96,6 +111,7 @@ HEADS = (
         rf"<(?:{'|'.join(TAGS)})(?:\Z|(?:[ \n][^<>{{}}]{{0,200}})?(?:\Z|>\s{{0,64}}{_BEFORE}|{_NO_BRACKET}))",
     ),
     Head(("<tool_call>",), _ELEMENTS, body_starts="{"),
+    Head(("<tool_call>",), _HEADED, body_starts="{"),
     Head(
         tuple(f"<{tag}>" for tag in AMBIGUOUS_TAGS),
         any_of(*(sequence(literal_text(f"<{tag}>"), r"\s{0,64}") for tag in AMBIGUOUS_TAGS)),
@@ -124,8 +140,12 @@ class Hermes(MarkedJson):
                 name=named[1],
                 fixes=[Fix("marker", "its name is an element")],
             )
-        fixes = [] if ">" in head else [Fix("marker", f"{head.strip()!r} has no bracket at its end")]
-        return JsonBlockReader(head, closers_of(head), rules, place, definite=definite, fixes=fixes)
+        addressed = _ADDRESSED.match(head)
+        name = addressed[1] if addressed is not None else None
+        fixes = [Fix("marker", "a Harmony header is in its tag")] if addressed is not None else []
+        if ">" not in head:
+            fixes.append(Fix("marker", f"{head.strip()!r} has no bracket at its end"))
+        return JsonBlockReader(head, closers_of(head), rules, place, definite=definite, name=name, fixes=fixes)
 
 
 def hermes() -> DeclaredDialect:
