@@ -419,7 +419,7 @@ class MessageMachine:
         # without tokens its words are misplaced only because these are gone
         repairs = (STRIPPED_TOKENS,) if bare else header.repairs
         header = replace(header, repairs=(*self._repairs, *repairs))
-        self._repairs, self._is_spaced = [], not self._strict and is_spaced(self._held.pieces)
+        self._repairs, self._is_spaced = [], not header.repairs and is_spaced(self._held.pieces)
         self._held.clear()
         self._tail = ""
         self._state, self._is_empty, self._before_first_message, self._turn_over = "content", True, False, False

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from promptools.harmony.parsing.tokenizer import Piece, raw_text
+from promptools.harmony.parsing.tokenizer import HarmonyToken, Piece, raw_text
 
 _MARKS = re.compile(r"\\(?:.|\Z)|\n[ \t\r]{0,8}+(?P<blank>\n)?|`+|[\"'“”]", re.DOTALL)
 _BEFORE_OPENING = frozenset(" \t\r\n([{<>:=,;/-—\"'“`*_")
@@ -35,17 +35,14 @@ class OpenQuotes:
         self.unread: list[str] = []
         self._marks = Marks()
 
-    def doubt(self, tail: str, following: str) -> QuoteDoubt | None:
-        """Return the doubt about a token after the content and `tail`, whose first character is `following`.
-
-        None: no mark is open.
-        """
+    def doubt(self, tail: str, token: HarmonyToken) -> QuoteDoubt | None:
+        """Return the doubt about a token after the content and `tail`; None: no mark is open."""
         text, self.unread = "".join(self.unread), []
-        self._marks.read(text, following="" if tail else following)
+        following = token.raw[:1] or "a"  # without tokens, `assistant` begins a header
+        self._marks.read(text, following=following if not tail else "")
         marks = self._marks.copy()
-        if tail:
-            marks.read(tail, following=following)
-        return QuoteDoubt(marks) if marks.depths else None
+        marks.read(tail, following=following)
+        return QuoteDoubt(marks, token) if marks.depths else None
 
 
 class Marks:
@@ -126,9 +123,10 @@ class Marks:
 class QuoteDoubt:
     """A token inside marks that are open: content if those of one kind are all closed before their paragraph ends."""
 
-    def __init__(self, marks: Marks) -> None:
+    def __init__(self, marks: Marks, token: HarmonyToken) -> None:
         self._marks = marks
         self._waiting = set(marks.depths)
+        marks.read(token.raw)
 
     def feed(self, piece: Piece) -> Settled | None:
         """Read a piece; see `Doubt`."""

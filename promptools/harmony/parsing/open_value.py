@@ -32,12 +32,9 @@ class OpenValue:
         """Follows the JSON; None: it is closed, or the arguments are no JSON."""
         self._begun = False
 
-    def doubt(self, tail: str, following: str) -> StringDoubt | None:
-        """Return the doubt about a token after the arguments so far; None if their JSON is not open.
-
-        `tail`, the beginning of a word, and the character after it open and close nothing.
-        """
-        del tail, following
+    def doubt(self, tail: str, token: HarmonyToken) -> StringDoubt | None:
+        """Return the doubt about a token after the arguments so far; None if their JSON is not open."""
+        del tail, token  # they open and close nothing
         text, self.unread = "".join(self.unread), []
         if not self._begun:
             text = text.lstrip()

@@ -67,4 +67,4 @@ class QuotedTokens:
 
     def doubt(self, tail: str, token: HarmonyToken) -> Doubt | None:
         """Return the doubt about a token after the content and `tail`; None: it counts."""
-        return self._open.doubt(tail, token.raw[:1] or "a")  # without tokens, `assistant` begins a header
+        return self._open.doubt(tail, token)
