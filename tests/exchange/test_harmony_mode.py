@@ -330,7 +330,19 @@ def test_thoughts_alone_are_what_there_is_when_all_is_tried():
     assert len(seen.reply.trace.attempts) == 7
 
 
-@pytest.mark.parametrize("text", [ONLY, HEADER + "{city: }", HEADER.replace("weather", "news") + "{}"])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_call_that_stops_early_is_asked_for_again(streamed):
+    early = said("completions", HEADER + '{"city": "Paris", "days": 2')
+    seen = play(ask(WEATHER, stream=streamed), [early, said("completions")], target=place())
+    assert "Write the arguments as one valid JSON object and call again." in seen.bodies[1]["prompt"]
+    assert [attempt.outcome for attempt in seen.reply.trace.attempts] == ["malformed", "answered"]
+    assert [call.arguments for call in seen.reply.calls] == [{"city": "Paris"}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [ONLY, HEADER + "{city: }", HEADER + '{"city": "Paris", "days": 2', HEADER.replace("weather", "news") + "{}"],
+)
 def test_harmony_react_tries_five_times(text):
     body = ask(WEATHER, promptools={"harmony_react": True})
     seen = play(body, [said("completions", text)] * 5 + [said("completions", FINAL)], target=place())

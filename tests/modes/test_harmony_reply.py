@@ -20,7 +20,7 @@ FINAL = "<|channel|>final<|message|>Sunny.<|return|>"
 class Run:
     """A reply, cut into pieces of a size, read and judged."""
 
-    def __init__(self, text, finish="stop", cut=0, stop_reason=None, feedback=(), **keys):
+    def __init__(self, text, finish="stop", cut=0, stop_reason=None, feedback=(), spent=9, **keys):
         self.ask = asked(**{"tools": [WEATHER], **keys}).with_feedback(feedback)
         mode, count = HarmonyMode(), itertools.count()
         reader = mode.reader(self.ask, mode.prepare(self.ask), lambda: f"made{next(count)}")
@@ -28,7 +28,10 @@ class Run:
         self.events = [e for at in range(0, len(text), step) for e in reader.feed(Delta(content=text[at : at + step]))]
         self.events += reader.close(finish)
         self.reply, self.raw = reader.reply, reader.raw
-        self.verdict = judge_reply(self.ask, self.reply, raw=self.raw, stop_reason=stop_reason, harmony=True)
+        usage = {"completion_tokens": spent}
+        self.verdict = judge_reply(
+            self.ask, self.reply, raw=self.raw, stop_reason=stop_reason, usage=usage, harmony=True
+        )
 
     @property
     def calls(self):
@@ -119,6 +122,31 @@ def test_a_call_that_was_cut_is_none():
     assert (run.verdict.kind, run.verdict.retry_elsewhere, run.calls) == ("truncated", False, [])
     assert run.verdict.reply.finish_reason == "length"
     assert run.verdict.reply.content == '{"city": "Par', "no header goes into the history"
+
+
+EARLY = ['{"city": "Par', '{"city": "Paris", "days": 2', '{"city": "Paris", ', '{"city": ', "{"]
+
+
+@pytest.mark.parametrize("react", [False, True])
+@pytest.mark.parametrize("token", ["", "<|call|>"])
+@pytest.mark.parametrize("text", EARLY)
+def test_a_call_that_the_model_ended_early_is_asked_for_again(text, token, react):
+    run = Run(THOUGHT + HEADER + text + token, options={"harmony_react": react})
+    assert (run.verdict.kind, run.verdict.retry_with_feedback, run.calls) == ("malformed", True, [])
+    assert [failed.reason for failed in run.reply.malformed] == ["invalid_json"]
+    assert run.verdict.reply.finish_reason == "stop"
+    shown = run.verdict.feedback[0]["reasoning"] if react else run.verdict.feedback[0]["tool_calls"][0]
+    assert text in (shown if react else shown["function"]["arguments"])
+
+
+@pytest.mark.parametrize("text", EARLY)
+def test_one_that_the_server_cut_off_is_not(text):
+    run = Run(THOUGHT + HEADER + text, finish="length")
+    assert (run.verdict.kind, run.verdict.retry_with_feedback) == ("truncated", False)
+    run = Run(THOUGHT + HEADER + text, max_tokens=9)  # though the server says that the model was done
+    assert (run.verdict.kind, run.verdict.retry_with_feedback) == ("truncated", False)
+    assert run.verdict.reply.finish_reason == "length"
+    assert Run(THOUGHT + HEADER + "{city: }", max_tokens=9).verdict.kind == "malformed"
 
 
 @pytest.mark.parametrize("finish", ["length", "stop", None])

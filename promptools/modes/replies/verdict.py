@@ -19,8 +19,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from promptools.dialects.calls.resolve import malformed_call
 from promptools.engine.message_router import COMPLETE_REASONS
 from promptools.harmony.control_tokens import TOKEN_IDS
+from promptools.jsontext.brackets import BracketScanner
 from promptools.jsontext.strict import read_members
 from promptools.modes.replies.call_filter import FORBIDDEN_PREFIXES, is_header_part
 from promptools.modes.replies.tool_deltas import NATIVE
@@ -104,7 +106,7 @@ def judge_reply(
     `harmony`: the reply was parsed from Harmony here, so no server can have lost a part of it. No call in the
     verdict's reply is one that was cut off.
     """
-    reply = _restore_length(request, reply, usage)
+    reply = _restore_length(request, reply, usage, harmony=harmony)
     sent = {name: sent_name for sent_name, name in names.items()}
     if request.stream and reply.finish_reason is None:
         return Verdict("cut", _as_content(reply, raw), "the stream ended without a finish reason", retry_elsewhere=True)
@@ -146,14 +148,28 @@ def _answers_without_calls(request: ToolRequest, reply: Reply) -> bool:
     return request.choice.kind == "none" and bool(reply.content.strip())
 
 
-def _restore_length(request: ToolRequest, reply: Reply, usage: Mapping[str, Any] | None) -> Reply:
-    """Set `length` where the server hid it: some report `tool_calls` or `stop` for a reply that hit `max_tokens`."""
-    if not any(failed.reason == "truncated" for failed in reply.malformed):
-        return reply
+def _restore_length(
+    request: ToolRequest, reply: Reply, usage: Mapping[str, Any] | None, *, harmony: bool
+) -> Reply:
+    """Set `length` where the server hid it: some report `tool_calls` or `stop` for a reply that hit `max_tokens`.
+
+    A Harmony call whose JSON stops early was then cut off, though the model seemed to have ended it.
+    """
     limit, spent = request.max_tokens, as_count((usage or {}).get("completion_tokens"))
-    if limit is not None and spent is not None and spent >= limit and reply.finish_reason is not None:
-        return replace(reply, finish_reason="length")
-    return reply
+    if limit is None or spent is None or spent < limit or reply.finish_reason is None:
+        return reply
+    malformed = tuple(map(_as_cut, reply.malformed)) if harmony else reply.malformed
+    if not any(failed.reason == "truncated" for failed in malformed):
+        return reply
+    return replace(reply, malformed=malformed, finish_reason="length")
+
+
+def _as_cut(failed: Malformed) -> Malformed:
+    """Return a call whose JSON stops early as one that was cut off; any other as it is."""
+    if failed.reason != "invalid_json" or not failed.raw.startswith("{") or BracketScanner().feed(failed.raw):
+        return failed
+    cut = malformed_call("truncated", "the text ended inside its arguments", failed.dialect, failed.name)
+    return replace(failed, reason=cut.reason, message=cut.message)
 
 
 def _as_content(reply: Reply, raw: str) -> Reply:
