@@ -89,7 +89,11 @@ class UnaddressedJson:
             found, *rest = self._held
             self._held = []
             yield Outside("debris", found.raw, (_FIX,))
-            yield from (*rest, segment)
+            bare = segment.raw.lstrip()
+            space = segment.raw[: -len(bare)]
+            for held in (*rest, Content(space)) if space else rest:
+                yield Outside("space", held.raw) if isinstance(held, Content) else held
+            yield segment._replace(raw=bare)
         elif isinstance(segment, MessageEnd) or (isinstance(segment, MessageStart) and segment.kind == "words"):
             self._held.append(segment)
         elif not segment.raw.strip() or (isinstance(segment, Outside) and segment.kind != "words"):
