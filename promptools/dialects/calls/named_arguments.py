@@ -13,6 +13,7 @@ from typing import NamedTuple
 from promptools.dialects.calls.envelope import JsonNode, NotACall, UnresolvedCall, read_node, unresolved_calls
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, malformed_call, resolve_call, unknown_tool_message
+from promptools.jsontext.quotes import UNESCAPED_QUOTES
 from promptools.jsontext.read import Unreadable
 from promptools.types import Call, Fix, Malformed, MalformedReason
 
@@ -72,6 +73,8 @@ def read_arguments(
         if count > MAX_CONCATENATED or not (tail or content_follows):
             many = f"more than {MAX_CONCATENATED} objects are in its arguments"
             return with_malformed("invalid_json", many if tail else "text follows the arguments")
+        if '"' in rest and any(fix.detail.startswith(UNESCAPED_QUOTES) for fix in fixes):
+            return with_malformed("invalid_json", "text follows a string whose end is a guess")
         body = rest if rest.startswith("{") else ""
         if rest and not body:
             fixes = (*fixes, _tail_fix(rest) if tail else Fix("marker", "text followed the arguments"))

@@ -9,7 +9,8 @@ The reader is in one of two states:
 - In a body (`_in_body`): `JsonBody` follows the brackets, while `MarkerSearch` searches for markers inside what looks
   like a string. At each of the first `MARKER_ATTEMPTS` markers the text before it is read as if it ended there, and the
   first that is readable wins. If none is, the body ends at its last bracket, at the end of the text, or at the first
-  marker that follows balanced brackets (`_fallback_end`).
+  marker that follows balanced brackets (`_fallback_end`). A closer before which brackets are missing wins only if
+  nothing closes them later (`_open_end`): else it stands in a string whose quotes are not escaped.
 - After a body (`_after_body`): a closer finishes the block; a bracket, or a further name, starts the next body.
   Anything else is foreign text: whether the block is accepted without its closer then depends on how sure its markers
   are, and on the request.
@@ -36,7 +37,12 @@ from promptools.parsing.parts import Part, total_length
 LOOKAHEAD_LIMIT = 64
 """Characters after a value that are looked at together to find the closer."""
 
+MAX_LOOKAHEAD_SPACE = 1024
+"""White space before the next call that is looked at together."""
+
 _SPACE = re.compile(r"\s*+")
+_STRING_END = re.compile(r"[\"']\s*+(?:[}\]]\s*+)++\Z")
+"""The end of a last string and of the brackets around it."""
 _NEXT_BODY = re.compile(r"\{|\[\s{0,64}+(?:\{|\[|\Z)")
 """The beginning of another body of calls. A list needs a bracket inside: `[1]` is a footnote."""
 
@@ -50,6 +56,10 @@ class JsonBlockReader(JsonBlock):
         self._unreadable: list[Part] | None = None
         self._fallback_end: tuple[int, str] | None = None
         """Where the body ends if it cannot be read any further, and the marker there."""
+        self._open_end: tuple[int, str] | None = None
+        """Where the body ends if its brackets are not closed later, and the closer there."""
+        self._after_open_end = ""
+        """The beginning of the text after that closer and white space, as far as it may be an opener."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read more text; see `Candidate`."""
@@ -84,10 +94,14 @@ class JsonBlockReader(JsonBlock):
         """Consume the body up to the next marker in it, or to the end of the piece."""
         if self._list_opener or (piece[at] == "[" and self._name is None and not self._body.has_text):
             return self._in_bracket(piece, at)
+        if self._open_end is not None and self._call_follows(piece[at:]):
+            self._body.extend(piece[at:])
+            self._end_at_open_brackets(*self._open_end)
+            return len(piece)
         stop, mark = self._marker_search.find(piece, at) if self._attempts_left else (len(piece), "")
         if self._unreadable is None:
             end = self._body.feed(piece, at, stop)
-            if self._streamer is not None:
+            if self._streamer is not None and self._open_end is None:
                 self._stream(piece[at : stop if end is None else end], last=end is not None)
             if end is not None:
                 self._marker_search.forget()
@@ -132,7 +146,9 @@ class JsonBlockReader(JsonBlock):
             self._fallback_end = len(inside), marker
         self._attempts_left -= 1
         parts = self._read(inside, close=True, stopped=not opener)
-        if parts is not None and not is_unreadable(parts) and self._accept_before_gap(parts, inside):
+        if not (opener or whole) and parts is not None and not is_unreadable(parts):
+            self._open_end, self._attempts_left = (len(inside), marker), 0
+        elif parts is not None and not is_unreadable(parts) and self._accept_before_gap(parts, inside):
             if opener:
                 self.unread = marker
             self._finish("" if opener else marker, self._marker_fix(marker))
@@ -140,6 +156,33 @@ class JsonBlockReader(JsonBlock):
             lost = self._unreadable[0]
             self._finished_parts.append(Part(lost.kind, inside, malformed=lost.malformed))
             self._finish(marker, None)
+
+    def _call_follows(self, text: str) -> bool:
+        """Return whether an opener follows the closer before which brackets are missing."""
+        look = self._after_open_end
+        if not look or any(opener.startswith(look) for opener in self._closers.openers):
+            look = self._after_open_end = (look + text[:MAX_LOOKAHEAD_SPACE]).lstrip()[:LOOKAHEAD_LIMIT]
+        return look.startswith(self._closers.openers)
+
+    def _stays_open(self, raw: str, finish_reason: str | None) -> bool:
+        """Return whether the text after the closer before which brackets are missing is no more of the body."""
+        if finish_reason == "length":
+            return not self._after_open_end
+        assert self._open_end is not None
+        rest = raw[self._open_end[0] + len(self._open_end[1]) :].rstrip()
+        for closer in self._closers.right:
+            rest = rest.removesuffix(closer).rstrip()
+        return _STRING_END.search(rest, max(0, len(rest) - LOOKAHEAD_LIMIT)) is None
+
+    def _end_at_open_brackets(self, at: int, closer: str) -> None:
+        """End the body before a closer, and supply its brackets."""
+        raw = self._body.raw
+        parts = self._read(raw[:at], close=True, stopped=True)
+        if parts is None or not self._accept_before_gap(parts, raw[:at]):
+            self._give_up("text follows the JSON inside the block")
+            return
+        self.unread = raw[at + len(closer) :]
+        self._finish(closer, self._marker_fix(closer))
 
     def _accept_before_gap(self, parts: list[Part], inside: str) -> bool:
         """Return whether the parts take all of `inside`, except for what may precede a closer; if so, add them."""
@@ -176,6 +219,9 @@ class JsonBlockReader(JsonBlock):
                 self._finish("", self._missing_closer_fix())
             else:
                 self._report_truncated()
+            return
+        if self._open_end is not None and self._stays_open(raw, finish_reason):
+            self._end_at_open_brackets(*self._open_end)
             return
         if finish_reason != "length" and self._end_before_end_of_turn(raw):
             return
