@@ -43,6 +43,13 @@ UNITS = {
     "stops": ".",
     "shown tokens": "`<|start|>` ",
     "fences": "```\n<|channel|>",
+    "quotes that never close": ' "a<|end|>',
+    "messages with such quotes": ' "a<|end|><|start|>assistant<|channel|>final<|message|>',
+    "quotes that close late": ' "a<|end|> b" ',
+    "marks": " \"'`",
+    "calls whose strings never close": '<|start|>assistant to=functions.f<|message|>{"a": "<|call|>',
+    "calls whose brackets never close": '<|start|>assistant to=functions.f<|message|>{"a": "b"<|call|>',
+    "JSON for nobody": '<|channel|>commentary<|message|>{"a": 1}',
 }
 
 
@@ -58,6 +65,10 @@ def answered(text: str, step: int) -> None:
     _feed(StreamParser(TOOLS, dialect="harmony"), f"<|channel|>final<|message|>{text}", step)
 
 
+def called(text: str, step: int) -> None:
+    _feed(StreamParser(TOOLS, dialect="harmony"), f'{HEADER}{{"a": "{text}', step)
+
+
 def strict(text: str, step: int) -> None:
     with suppress(ModelError):
         _feed(harmony.StreamParser(strict=True), f"<|start|>user<|message|>{text}", step)
@@ -69,7 +80,7 @@ def _feed(parser: StreamParser | harmony.StreamParser, text: str, step: int) -> 
     parser.close()
 
 
-@pytest.mark.parametrize("read", [plain, asked, answered, strict])
+@pytest.mark.parametrize("read", [plain, asked, answered, called, strict])
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_functions_called(unit: str, read: Callable[[str, int], None]) -> None:
     for step in (16, LARGE):
@@ -79,7 +90,7 @@ def test_functions_called(unit: str, read: Callable[[str, int], None]) -> None:
 
 
 @pytest.mark.clock
-@pytest.mark.parametrize("read", [plain, asked, answered, strict])
+@pytest.mark.parametrize("read", [plain, asked, answered, called, strict])
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_hostile_text_by_the_clock(unit: str, read: Callable[[str, int], None]) -> None:
     text = unit * (LARGE // len(unit))
