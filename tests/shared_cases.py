@@ -567,7 +567,7 @@ DIFFERENCES: Final[Mapping[str, Mapping[str, tuple[str, Outcome]]]] = {
     },
     "cut in a string, and the server says stop": {
         "harmony": ("its end is a token that servers leave out", {"malformed": ("invalid_json",)}),
-        "tool_name_yaml": ("a tag without its closer is a word in brackets", TEXT)
+        "tool_name_yaml": ("a tag without its closer is a word in brackets", TEXT),
     },
     "cut in a number": {"tool_name_yaml": ("a tag without its closer is a word in brackets", TEXT)},
     "cut in the second of two": {

@@ -67,9 +67,7 @@ class Engine:
     `alone`: calls count only if the text holds nothing else.
     """
 
-    def __init__(
-        self, rules: ParseOptions, plan: ScanPlan, out: Emitter, at: int = 0, *, alone: bool = False
-    ) -> None:
+    def __init__(self, rules: ParseOptions, plan: ScanPlan, out: Emitter, at: int = 0, *, alone: bool = False) -> None:
         self._state = ParserState(rules, plan, out, parse_standalone, at, alone=alone)
 
     @property

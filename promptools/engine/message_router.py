@@ -25,7 +25,6 @@ from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.calls.streaming.argument_streamer import ArgumentStreamer
 from promptools.dialects.contract import trace_entry
 from promptools.engine.states.candidates import QUOTED
-from promptools.engine.unaddressed_json import UnaddressedJson
 from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment
 from promptools.parsing.parts import Part, total_length
 from promptools.types import Fix, ParseAttempt, Span, Tool
@@ -59,8 +58,6 @@ class MessageRouter:
     ) -> None:
         assert dialect.channels is not None
         self._splitter = dialect.channels.make_splitter(rules, in_header)
-        touched = rules.tools is None or bool(rules.tools.names)
-        self._unaddressed = UnaddressedJson(rules) if touched and not rules.json_answer else None
         self._dialect = dialect
         self._rules = rules
         self._out = out
@@ -114,14 +111,11 @@ class MessageRouter:
     def close(self, finish_reason: str | None) -> None:
         """End the text; `finish_reason` is the server's."""
         self._route(self._splitter.close(cut=finish_reason == "length"), finish_reason)
-        if self._unaddressed is not None:
-            unaddressed, self._unaddressed = self._unaddressed, None
-            self._route(unaddressed.close(), finish_reason)
         self._discard_outside_space()
         self._end_prose(finish_reason)
 
-    def _route(self, segments: Iterable[Segment], finish_reason: str | None) -> None:
-        for segment in segments if self._unaddressed is None else self._unaddressed.filter(segments):
+    def _route(self, segments: list[Segment], finish_reason: str | None) -> None:
+        for segment in segments:
             if self._other_role:
                 self._out.add_discarded(segment.raw, "result")
             else:

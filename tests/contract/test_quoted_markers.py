@@ -50,7 +50,7 @@ def page(number: int, family: str) -> str:
     """Return a page about a family's calls."""
     written = Written(dialects.get(family))
     text = dialects.get(family).render_calls([call("get_time", {"zone": "CET"})])
-    opener, closer = (("<|start|>assistant", "<|call|>") if family == "harmony" else (written.opener, written.closer))
+    opener, closer = ("<|start|>assistant", "<|call|>") if family == "harmony" else (written.opener, written.closer)
     said = PAGES[number % len(PAGES)].replace("{opener}", opener).replace("{closer}", closer)
     return said.replace("{call}", text)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from promptools.harmony import transcript as harmony
 from promptools.harmony.parsing.item_parser import ItemParser
 from promptools.harmony.parsing.items import Aside, ContentChunk, HarmonyEnd, HarmonyStart
-from promptools.harmony.parsing.quoted_tokens import QuotedTokens
+from promptools.harmony.parsing.quotes.quoted_tokens import QuotedTokens
 
 
 def summary(text, role="assistant", **options):
@@ -162,3 +162,33 @@ def test_code_is_the_same_however_it_is_cut(text):
     for char in text:
         pieces.feed(char)
     assert whole.is_content("start") is pieces.is_content("start")
+
+
+# --- tokens in quotes
+
+QUOTES = ['"', "'", "`", '\\"', "“", "”", "<|end|>", "<|call|>", "<|start|>assistant", "<|channel|>final<|message|>"]
+WORDS = ["a", " ", "\n", "\n\n", "{", "}", ", ", ": ", '{"a": "b"}', "assistant"]
+
+
+@pytest.mark.parametrize("header", ["<|channel|>analysis<|message|>", '<|channel|>commentary to=f<|message|>{"a": "'])
+@given(words=st.lists(st.sampled_from([*QUOTES, *WORDS]), max_size=24), size=st.integers(1, 5))
+def test_quotes_are_the_same_however_they_are_cut(header, words, size):
+    text = header + "".join(words)
+    whole = items_of([text])
+    assert "".join(item.raw for item in whole) == text
+    assert items_of([text[at : at + size] for at in range(0, len(text), size)]) == whole
+
+
+def items_of(pieces):
+    """Return the items of a text, with adjacent items of one kind joined."""
+    parser = ItemParser("assistant")
+    items = []
+    for item in [*(item for piece in pieces for item in parser.feed(piece)), *parser.close()]:
+        last = items[-1] if items else None
+        if isinstance(item, ContentChunk) and isinstance(last, ContentChunk):
+            items[-1] = ContentChunk(last.raw + item.raw)
+        elif isinstance(item, Aside) and isinstance(last, Aside) and item.kind == last.kind:
+            items[-1] = Aside(item.kind, last.raw + item.raw)
+        else:
+            items.append(item)
+    return items

@@ -34,7 +34,7 @@ class HarmonyDialect(Textual):
     """`<|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>`."""
 
     name = "harmony"
-    models = "gpt-oss, Beam"
+    models = "gpt-oss, LLM-jp 4.1, Beam"
     tier: Tier = "S"
     end_tokens = ("<|end|>", "<|return|>", "<|call|>")  # Phi 3 and 4 and Granite 3 have the first, too
 
@@ -109,7 +109,7 @@ def _make_splitter(rules: ParseOptions, inside: bool) -> MessageSplitter:
     from promptools.dialects.families.harmony_messages import HarmonySplitter
 
     del inside  # it makes no difference to a lenient parser
-    return HarmonySplitter(offered_recipients(rules))
+    return HarmonySplitter(offered_recipients(rules), rules)
 
 
 CHANNELS = MessageFormat(

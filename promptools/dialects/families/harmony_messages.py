@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, assert_never
 
+from promptools.dialects.calls.parse_options import ParseOptions
+from promptools.dialects.families.harmony_unaddressed import UnaddressedJson
 from promptools.errors import clip
 from promptools.harmony.parsing.header import Header, IsTool
 from promptools.harmony.parsing.item_parser import ItemParser
@@ -16,22 +18,29 @@ from promptools.types import Fix
 
 
 class HarmonySplitter:
-    """Splits a reply of the assistant into segments."""
+    """Splits a reply of the assistant into segments. `known` tells whether a recipient is an offered tool."""
 
-    def __init__(self, known: IsTool | None) -> None:
+    def __init__(self, known: IsTool | None, rules: ParseOptions) -> None:
         self._items = ItemParser("assistant", known=known)
+        tools_offered = rules.tools is None or bool(rules.tools.names)
+        self._unaddressed = UnaddressedJson(rules) if tools_offered and not rules.json_answer else None
 
     def feed(self, text: str) -> list[Segment]:
         """Read a piece of text; return the segments that are certain."""
-        return [segment_of(item) for item in self._items.feed(text)]
+        return self._segments(self._items.feed(text))
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
         """Read pieces that already tell control tokens from text; return the segments that are certain."""
-        return [segment_of(item) for item in self._items.feed_pieces(pieces)]
+        return self._segments(self._items.feed_pieces(pieces))
 
     def close(self, *, cut: bool) -> list[Segment]:
         """Return the remaining segments at the end of the text; `cut`: the server cut it off."""
-        return [segment_of(item) for item in self._items.close(cut=cut)]
+        segments = self._segments(self._items.close(cut=cut))
+        return [*segments, *self._unaddressed.close()] if self._unaddressed is not None else segments
+
+    def _segments(self, items: list[Item]) -> list[Segment]:
+        segments = map(segment_of, items)
+        return list(segments if self._unaddressed is None else self._unaddressed.filter(segments))
 
 
 def segment_of(item: Item) -> Segment:

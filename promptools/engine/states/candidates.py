@@ -149,7 +149,8 @@ def _evidence(
         mentioned = True
     expected = expected and not mentioned
     doubted = quoted or mentioned
-    definite = not (doubted or program or state.alone) and ((sure and not fenced) or expected or strictness == "lenient")
+    tentative = doubted or program or state.alone
+    definite = not tentative and ((sure and not fenced) or expected or strictness == "lenient")
     alone = sure and definite and not (state.out.has_text or state.follows_text or strictness == "strict")
     sentinel = sentinel or (state.rules.undeclared and sure and definite)
     first = state.out.at_start and not (state.out.has_group or fenced or doubted or state.follows_text)

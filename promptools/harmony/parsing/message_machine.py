@@ -9,9 +9,9 @@ In strict mode any other transition raises. In lenient mode each has a reading, 
     header    parts are held until `<|message|>`; without that, the header ends before the bracket of
               the arguments, or after its known parts if it is cut off or too long (`MAX_HEADER`)
     content   text is emitted as it comes; a suffix that may be `assistant` is held in `_tail`, since it would be the
-              first word of a header without `<|start|>`. Tokens shown as code are text (`quoted_tokens.py`)
+              first word of a header without `<|start|>`. Tokens shown as code are text (`quotes/quoted_tokens.py`)
     quotes    a token in a string or in quotation marks: it is text if these are closed after it. What follows is held
-              until that is clear
+              in `_quote` until that is clear
     doubt     `<|channel|>` in content: either text, or a header where `<|end|>` and `<|start|>` are missing. What
               follows is held until that is clear
 
@@ -40,15 +40,12 @@ from promptools.harmony.parsing.header_text import (
     speaker_start,
 )
 from promptools.harmony.parsing.items import Aside, ContentChunk, HarmonyEnd, HarmonyStart, Item
-from promptools.harmony.parsing.open_quotes import QuoteDoubt
-from promptools.harmony.parsing.open_value import is_rest_of_reply
-from promptools.harmony.parsing.quoted_tokens import Doubt, QuotedTokens
+from promptools.harmony.parsing.quotes.held_quote import HeldQuote, may_end_content
+from promptools.harmony.parsing.quotes.quoted_tokens import QuotedTokens
 from promptools.harmony.parsing.tokenizer import MESSAGE_ENDS, HarmonyToken, HeldPieces, Piece, raw_text
 
 STRIPPED_TOKENS = "its control tokens were stripped"
 _CHANNEL = "<|channel|>"
-MAX_ENDS = 8
-"""Tokens among broken arguments that are tried as their end, the last ones: each costs a pass over what follows it."""
 MAX_REREAD = 8
 """How often, on average, characters are read again after a token that was in doubt and counts."""
 
@@ -77,10 +74,10 @@ class MessageMachine:
         self._is_spaced = False
         """A space before the content belongs to the header, whose tokens all have one after them."""
         self._quoted_tokens = QuotedTokens()
-        self._doubt: Doubt | None = None
-        """The doubt about the first token of `_held`, in the state `quotes`."""
+        self._quote: HeldQuote | None = None
+        """A token in quotes, and what follows it."""
         self._reread = 0
-        """Characters that were read again."""
+        """Characters that were read again after such a token."""
         self._is_trial = False
         """The rest of a reply is read to see what it would be."""
         self._before_first_message = True
@@ -97,8 +94,8 @@ class MessageMachine:
 
     def close(self, *, cut: bool = False) -> Iterator[Item]:
         """End the text, and yield the remaining items; `cut`: the server cut it off, and so a string may go on."""
-        while self._state == "quotes":
-            yield from self._close_quotes(cut)
+        while self._quote is not None:
+            yield from self._leave_quotes(self._quote.close(self._read_trial, cut=cut or self._is_trial))
         match self._state:
             case "between" | "astray":
                 yield from self._emit_aside()
@@ -189,7 +186,7 @@ class MessageMachine:
             return
         end = addressed_header_end(raw)
         if end is None:
-            yield from self._held_as_content() if self._state == "doubt" else self._emit_aside(astray=True)
+            yield from self._header_as_content() if self._state == "doubt" else self._emit_aside(astray=True)
             return
         if self._state == "doubt":
             yield HarmonyEnd("channel", "")
@@ -221,7 +218,7 @@ class MessageMachine:
         yield self._begin(glued=True)
         yield from self._content(raw[at:])
 
-    def _held_as_content(self) -> Iterator[Item]:
+    def _header_as_content(self) -> Iterator[Item]:
         raw = self._held.raw
         self._held.clear()
         self._state = "content"
@@ -291,12 +288,8 @@ class MessageMachine:
         if token.raw and not (counts or self._strict) and self._quoted_tokens.is_content(token.name):
             tail, self._tail = self._tail, ""
             yield self._emit_content(tail + token.raw)
-        elif not counts and self._is_in_quotes(token):
-            tail, self._tail = self._tail, ""
-            if tail:
-                self._held.add(tail, self._offset - len(tail))
-            self._hold(token)
-            self._state = "quotes"
+        elif not counts and self._enter_quotes(token):
+            return
         elif token.name in MESSAGE_ENDS:
             yield from self._end_content(token.name, token.raw)
         elif token.name == "start":
@@ -331,71 +324,51 @@ class MessageMachine:
         elif token.name in {"channel", "constrain"} and self._held.size <= MAX_HEADER and has_routing(raw):
             self._hold(token)
         else:
-            yield from self._held_as_content()
+            yield from self._header_as_content()
             yield from self._token_in_content(token)
 
     # --- tokens in quotes ----------------------------------------------------------------------------------------
 
-    def _is_in_quotes(self, token: HarmonyToken) -> bool:
-        """Whether a token that would end the content is in quotes that may be closed after it; if so, doubt it."""
-        if self._strict or not _may_end(token) or self._reread > MAX_REREAD * self._offset:
+    def _enter_quotes(self, token: HarmonyToken) -> bool:
+        """Hold a token if it is in quotes that may be closed after it; return whether it is."""
+        if self._strict or not may_end_content(token) or self._reread > MAX_REREAD * self._offset:
             return False
-        self._doubt = self._quoted_tokens.doubt(self._tail, token)
-        return self._doubt is not None
+        doubt = self._quoted_tokens.doubt(self._tail, token)
+        if doubt is None:
+            return False
+        self._quote = HeldQuote(doubt, self._tail, token, self._offset)
+        self._tail, self._state = "", "quotes"
+        return True
 
     def _in_quotes(self, piece: Piece) -> Iterator[Item]:
         """Hold a piece after a token in quotes, until the quotes are closed or can no longer be."""
-        assert self._doubt is not None
-        settled = self._doubt.feed(piece)
+        assert self._quote is not None
+        settled = self._quote.feed(piece, self._offset)
         if settled is None:
-            self._hold(piece)
             return
-        if isinstance(piece, str) and settled.taken:
-            self._hold(piece[: settled.taken])
-        if settled.is_content:
-            yield from self._held_as_content()
-        else:
-            yield from self._end_content_at(self._first_token())
+        yield from self._leave_quotes(None if settled.is_content else self._quote.first_token)
         if isinstance(piece, HarmonyToken):
             yield from self._token(piece)
         elif settled.taken < len(piece):
             yield from self._text(piece[settled.taken :])
 
-    def _first_token(self) -> int:
-        return next(at for at, piece in enumerate(self._held.pieces) if isinstance(piece, HarmonyToken))
-
-    def _end_content_at(self, index: int) -> Iterator[Item]:
-        """End the content before a token among what is held, and read that and the rest again."""
-        pieces, start, size = self._held.pieces, self._held.start, self._held.size
-        self._held.clear()
-        self._state = "content"
-        self._reread += size
-        token, offset = pieces[index], self._offset
-        before = "".join(map(raw_text, pieces[:index]))
+    def _leave_quotes(self, index: int | None) -> Iterator[Item]:
+        """Emit what is held as content, up to the token that counts; read that and the rest again."""
+        assert self._quote is not None
+        held, self._quote, self._state = self._quote.held, None, "content"
+        if index is None:
+            yield self._emit_content(held.raw)
+            return
+        self._reread += held.size
+        before, token = "".join(map(raw_text, held.pieces[:index])), held.pieces[index]
         assert isinstance(token, HarmonyToken)
+        offset, self._offset = self._offset, held.start + len(before)
         if before:
             yield from self._content(before)
-        self._offset = start + len(before)
         yield from self._token_in_content(token, counts=True)
         self._offset += len(token.raw)
-        yield from self.feed(pieces[index + 1 :])
+        yield from self.feed(held.pieces[index + 1 :])
         self._offset = offset
-
-    def _close_quotes(self, cut: bool) -> Iterator[Item]:
-        """Decide at the end of the text whether a token in quotes is content."""
-        assert self._doubt is not None
-        if self._doubt.close() or cut or self._is_trial:
-            yield from self._held_as_content()
-        elif isinstance(self._doubt, QuoteDoubt):
-            yield from self._end_content_at(self._first_token())
-        else:
-            index = self._find_end(self._held.pieces)
-            yield from self._held_as_content() if index is None else self._end_content_at(index)
-
-    def _find_end(self, pieces: Sequence[Piece]) -> int | None:
-        """Return the index of the first token after which nothing but whole messages follow."""
-        tokens = [at for at, piece in enumerate(pieces) if isinstance(piece, HarmonyToken) and _may_end(piece)]
-        return next((at for at in tokens[-MAX_ENDS:] if is_rest_of_reply(self._read_trial(pieces[at:]))), None)
 
     def _read_trial(self, pieces: Sequence[Piece]) -> Iterator[Item]:
         """Yield the items of the rest of the text if its first token ends the content."""
@@ -428,7 +401,7 @@ class MessageMachine:
 
     def _end_content(self, by: str, raw: str) -> Iterator[Item]:
         if self._state == "doubt":
-            yield from self._held_as_content()
+            yield from self._header_as_content()
         if self._tail:
             yield ContentChunk(self._tail)
         self._tail, self._state = "", "between"
@@ -497,10 +470,6 @@ class MessageMachine:
         elif text:
             debris = self._turn_over or (not self._before_first_message and HEADER_DEBRIS.fullmatch(text))
             yield Aside("debris" if debris else "words", text)
-
-
-def _may_end(token: HarmonyToken) -> bool:
-    return token.name not in {"message", "constrain"}
 
 
 def _token_text(token: HarmonyToken) -> str:

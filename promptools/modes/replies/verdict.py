@@ -148,9 +148,7 @@ def _answers_without_calls(request: ToolRequest, reply: Reply) -> bool:
     return request.choice.kind == "none" and bool(reply.content.strip())
 
 
-def _restore_length(
-    request: ToolRequest, reply: Reply, usage: Mapping[str, Any] | None, *, harmony: bool
-) -> Reply:
+def _restore_length(request: ToolRequest, reply: Reply, usage: Mapping[str, Any] | None, *, harmony: bool) -> Reply:
     """Set `length` where the server hid it: some report `tool_calls` or `stop` for a reply that hit `max_tokens`.
 
     A Harmony call whose JSON stops early was then cut off, though the model seemed to have ended it.

@@ -9,27 +9,15 @@ prose. A token that was generated as such (in token ids) is treated like its tex
 from __future__ import annotations
 
 import re
-from typing import Protocol
 
-from promptools.harmony.parsing.open_quotes import OpenQuotes, Settled
-from promptools.harmony.parsing.open_value import OpenValue
-from promptools.harmony.parsing.tokenizer import HarmonyToken, Piece
+from promptools.harmony.parsing.quotes.held_quote import Doubt
+from promptools.harmony.parsing.quotes.open_quotes import OpenQuotes
+from promptools.harmony.parsing.quotes.open_value import OpenValue
+from promptools.harmony.parsing.tokenizer import HarmonyToken
 
 _RECENT = 24
 _OPENS = re.compile(r"[\s(\[\"']`{1,2}\Z|\n(?P<fence>```)[\w-]{0,12}\r?\n\Z")
 """Inline code or a fence that has just been opened."""
-
-
-class Doubt(Protocol):
-    """Follows the text after a token in quotes until it is clear whether the token is content."""
-
-    def feed(self, piece: Piece) -> Settled | None:
-        """Read a piece; return None while it is not clear."""
-        ...
-
-    def close(self) -> bool:
-        """Whether the token is content, as far as can be told at the end of the text."""
-        ...
 
 
 class QuotedTokens:

@@ -51,8 +51,8 @@ class Marks:
     def __init__(self) -> None:
         self.depths: dict[str, int] = {}
         """How many of each kind are open; a kind is the mark that opens it."""
-        self._before = "\n"
-        self._held = ""
+        self._before: str = "\n"
+        self._held: str = ""
         """The end of the text, whose meaning depends on what follows."""
 
     def copy(self) -> Marks:

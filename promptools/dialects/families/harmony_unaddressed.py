@@ -16,7 +16,7 @@ from promptools.dialects.calls.json_body import read_calls
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.jsontext.brackets import BracketScanner
 from promptools.jsontext.strict import read_members
-from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment
+from promptools.parsing.messages import Content, MessageStart, Outside, Segment
 from promptools.types import Fix
 
 _FIX = Fix("marker", "harmony: JSON that addresses no tool was left out before words")
@@ -44,17 +44,13 @@ class UnaddressedJson:
             elif self._may_begin and isinstance(segment, Content):
                 yield from self._first_content(segment)
             else:
-                self._may_begin = self._is_commentary(segment)
+                self._may_begin = _is_commentary(segment)
                 yield segment
 
     def close(self) -> Iterator[Segment]:
         """Yield what is held: no words followed it."""
         held, self._held, self._scanner = self._held, [], None
         yield from held
-
-    @staticmethod
-    def _is_commentary(segment: Segment) -> bool:
-        return isinstance(segment, MessageStart) and segment.kind == "words" and not (segment.final or segment.ambiguous)
 
     def _first_content(self, segment: Content) -> Iterator[Segment]:
         bare = segment.raw.lstrip()
@@ -86,21 +82,23 @@ class UnaddressedJson:
     def _after_json(self, segment: Segment) -> Iterator[Segment]:
         words = isinstance(segment, Content) or (isinstance(segment, Outside) and segment.kind == "words")
         if words and segment.raw.strip() and not segment.raw.lstrip().startswith("{"):
-            found, *rest = self._held
-            self._held = []
-            yield Outside("debris", found.raw, (_FIX,))
-            bare = segment.raw.lstrip()
-            space = segment.raw[: -len(bare)]
-            for held in (*rest, Content(space)) if space else rest:
-                yield Outside("space", held.raw) if isinstance(held, Content) else held
-            yield segment._replace(raw=bare)
-        elif isinstance(segment, MessageEnd) or (isinstance(segment, MessageStart) and segment.kind == "words"):
-            self._held.append(segment)
-        elif not segment.raw.strip() or (isinstance(segment, Outside) and segment.kind != "words"):
-            self._held.append(segment)
-        else:
+            yield from self._leave_out(segment)
+        elif (words and segment.raw.strip()) or (isinstance(segment, MessageStart) and segment.kind != "words"):
             yield from self.close()
             yield segment
+        else:
+            self._held.append(segment)
+
+    def _leave_out(self, words: Segment) -> Iterator[Segment]:
+        """Yield what is held with the JSON left out, and then the words that follow it."""
+        found, *rest = self._held
+        self._held = []
+        yield Outside("debris", found.raw, (_FIX,))
+        bare = words.raw.lstrip()
+        space = words.raw[: -len(bare)]
+        for held in (*rest, Content(space)) if space else rest:
+            yield Outside("space", held.raw) if isinstance(held, Content) else held
+        yield words._replace(raw=bare)
 
     def _names_no_tool(self, text: str) -> bool:
         """Whether a text is an object, and not one that is a whole call itself, with a name."""
@@ -112,3 +110,8 @@ class UnaddressedJson:
         except NotACall:
             return True
         return False
+
+
+def _is_commentary(segment: Segment) -> bool:
+    """Whether a message begins that is for the user, and no answer."""
+    return isinstance(segment, MessageStart) and segment.kind == "words" and not (segment.final or segment.ambiguous)

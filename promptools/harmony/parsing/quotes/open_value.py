@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from promptools.harmony.parsing.header_text import HEADER_WORDS
 from promptools.harmony.parsing.items import Aside, ContentChunk, HarmonyEnd, HarmonyStart, Item
-from promptools.harmony.parsing.open_quotes import Settled
+from promptools.harmony.parsing.quotes.open_quotes import Settled
 from promptools.harmony.parsing.tokenizer import MESSAGE_ENDS, HarmonyToken, Piece
 from promptools.jsontext.brackets import BracketScanner
 

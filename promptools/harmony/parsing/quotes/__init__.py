@@ -1,0 +1,1 @@
+"""Control tokens that are content, because a model quotes them."""
