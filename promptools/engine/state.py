@@ -94,6 +94,8 @@ class ReasoningState:
         self.closed = False
         """A zone has been closed."""
         self.scanner: MarkerScanner | None = None
+        self.mentions_call = False
+        """The open zone has a call that is only mentioned."""
         self.closer_overlap = ""
         """The end of the text that is held, in which the closer may begin."""
         self.held_call: list[str] = []

@@ -18,6 +18,7 @@ the beginning of a group.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Literal
 
 from promptools.errors import clip
@@ -31,6 +32,26 @@ if TYPE_CHECKING:
 
 
 MAX_HELD_SPACE = 4096
+LINE_START = 24
+"""Characters of a line that are examined for the sign of a block quote."""
+_BLOCK_QUOTE = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?>")
+"""A line of Markdown's block quote, perhaps in a list."""
+
+
+class _LastLine:
+    """The beginning of the last line of pieces of text, to which more are added: each is searched once."""
+
+    def __init__(self, pieces: list[str]) -> None:
+        self.pieces = pieces
+        self._count = 0
+        self._start = ""
+
+    def start(self) -> str:
+        """Return the first characters of the line."""
+        for piece in self.pieces[self._count :]:
+            self._start = _line_start(self._start, piece)
+        self._count = len(self.pieces)
+        return self._start
 
 
 class Emitter:
@@ -63,6 +84,8 @@ class Emitter:
         """Whether heads that began no call are recorded too."""
         self.at_start = True
         """Whether only white space, reasoning and markup have been seen since the start."""
+        self._lines: dict[Zone, _LastLine] = {}
+        """By zone, the beginning of its last line, as far as it was searched for."""
 
     def silent(self) -> Emitter:
         """Return an empty output by the same rules that makes no events."""
@@ -85,16 +108,32 @@ class Emitter:
         """Whether a call has been emitted, or is held."""
         return self.record.call_count > 0 or self._group_has_call
 
-    def last_text(self, size: int) -> str:
-        """Return up to `size` of the last characters of text outside reasoning; empty next to a call or a tag."""
-        if self._group or self._preceded_by or self._zone != "text":
+    def last_text(self, size: int, zone: Zone = "text") -> str:
+        """Return up to `size` of the last characters of text of the zone; empty next to a call or a tag, or outside."""
+        if self._group or self._preceded_by or self._zone != zone:
             return ""
-        return _tail((*self._space[::-1], *self.record.pieces["text"][: -size - 1 : -1]), size)
+        return _tail((*self._space[::-1], *self.record.pieces[zone][: -size - 1 : -1]), size)
 
     def last_text_and_tokens(self, size: int) -> str:
         """Return the same with the tokens that are held after it, which may prove to be text."""
         held = _tail((part.raw for part in reversed(self._tokens)), size)
         return self.last_text(size - len(held)) + held
+
+    def in_block_quote(self, following: str = "") -> bool:
+        """Whether the current line begins as Markdown's block quote; `following` is text that was not added yet.
+
+        A call or a tag begins a line here. O(n) for all calls together: text is searched once.
+        """
+        if self._group or self._preceded_by:
+            return begins_block_quote(_line_start("", following))
+        pieces = self.record.pieces[self._zone]
+        known = self._lines.get(self._zone)
+        if known is None or known.pieces is not pieces:
+            known = self._lines[self._zone] = _LastLine(pieces)
+        line_start = known.start()
+        for piece in (*self._space, *(part.raw for part in self._tokens), following):
+            line_start = _line_start(line_start, piece)
+        return begins_block_quote(line_start)
 
     @property
     def is_after_call(self) -> bool:
@@ -454,3 +493,16 @@ def _tail(pieces: Iterable[str], size: int) -> str:
         last.append(piece[-size:])
         size -= len(piece)
     return "".join(reversed(last))
+
+
+def begins_block_quote(line: str) -> bool:
+    """Whether a line, of which `LINE_START` characters are enough, is one of Markdown's block quote."""
+    return _BLOCK_QUOTE.match(line) is not None
+
+
+def _line_start(before: str, text: str) -> str:
+    """Return the beginning of the line that `text` ends in; `before` is the beginning of the one that it begins in."""
+    at = text.rfind("\n") + 1
+    if at:
+        return text[at : at + LINE_START]
+    return before if len(before) >= LINE_START else before + text[: LINE_START - len(before)]

@@ -176,6 +176,73 @@ def test_however_a_mention_is_cut(name: str) -> None:
         assert bare(feed([text[at : at + 3] for at in range(0, len(text), 3)], [TOOL])[1]) == whole, text
 
 
+# --- block quotes ----------------------------------------------------------------------------------------------------
+
+QUOTED, QUOTED_ITEM = before_lines("> "), before_lines("  > ")
+LONG = "words " * 60
+
+BLOCK_QUOTES: dict[str, Callable[[str], str]] = {
+    "the whole reply": QUOTED,
+    "after words": lambda call: f"You wrote:\n\n{QUOTED(call)}",
+    "amid words": lambda call: f"You wrote:\n{QUOTED(call)}\n\nThat is all.",
+    "a sentence before the call": lambda call: f"You wrote:\n\n> It said {QUOTED(call)[2:]}",
+    "a long line": lambda call: f"> {LONG}{QUOTED(call)[2:]}",
+    "a long line after words": lambda call: f"You wrote:\n\n> {LONG}{QUOTED(call)[2:]}\n> and so on.",
+    "no space": lambda call: "You wrote:\n" + before_lines(">")(call),
+    "a quote in a quote": lambda call: "You wrote:\n\n" + before_lines("> > ")(call),
+    "a quote in a list": lambda call: f"- You wrote:\n\n{QUOTED_ITEM(call)}",
+    "a list in a quote": lambda call: f"> - {before_lines('>   ')(call)[4:]}",
+    "a fence in a quote": lambda call: f"You wrote:\n\n> ```\n{QUOTED(call)}\n> ```",
+    "a fence whose quote ends with its first line": lambda call: f"You wrote:\n> ~~~\n{call.strip('~')}\n~~~",
+}
+STRICTNESS: Iterable[dict[str, Any]] = ({}, {"strictness": "strict"}, {"strictness": "lenient"})
+
+
+@pytest.mark.parametrize("name", dialects.names())
+def test_a_call_in_a_block_quote_is_text(name: str) -> None:
+    """Whatever its dialect: a model that quotes writes the special tokens of another one, and its own, as text."""
+    call = sample_text(dialects.get(name))
+    for form in BLOCK_QUOTES.values():
+        for options in (*STRICTNESS, {"expect": name}):
+            is_text(form(call), **options)
+
+
+@pytest.mark.parametrize("name", dialects.names())
+def test_however_a_block_quote_is_cut(name: str) -> None:
+    call = sample_text(dialects.get(name))
+    for form in BLOCK_QUOTES.values():
+        text = form(call)
+        whole = bare(parse(text, [TOOL]))
+        assert bare(feed([text[at : at + 3] for at in range(0, len(text), 3)], [TOOL])[1]) == whole, text
+
+
+@pytest.mark.parametrize("name", dialects.names())
+def test_a_call_after_a_block_quote_is_a_call(name: str) -> None:
+    call = sample_text(dialects.get(name))
+    usual = len(parse(f"You wrote this.\n\n{call}", [TOOL]).calls)
+    for quote in ("> Look it up.", f"> {LONG}", f"> `{call.split(chr(10))[0]}`".replace("```", ""), ">"):
+        assert len(parse(f"{quote}\n\n{call}", [TOOL]).calls) == usual, quote
+
+
+@pytest.mark.parametrize("name", dialects.names())
+def test_half_a_call_in_a_block_quote_is_text(name: str) -> None:
+    call = sample_text(dialects.get(name)).split("\n")[0]
+    for end in range(1, len(call), 5):
+        for quote in (f"> {call[:end]}", f"You wrote:\n> {call[:end]}"):
+            reply = parse(quote, [TOOL], finish_reason="length")
+            assert (reply.calls, reply.malformed) == ((), ()), quote
+
+
+@pytest.mark.parametrize("name", dialects.names())
+def test_a_thought_that_never_ends_calls_nothing_that_it_quotes(name: str) -> None:
+    call = sample_text(dialects.get(name))
+    for form in BLOCK_QUOTES.values():
+        reply = parse(f"<think>{form(call)}", [TOOL])
+        assert reply.calls == (), form(call)
+    for words in ANNOUNCED[::8]:
+        assert parse(f"<think>{words}\n```\n{call}\n```", [TOOL]).calls == (), words
+
+
 LIST = "1. I call it:\n\n    {}"
 
 

@@ -36,8 +36,7 @@ NEAR_CONTEXT = 64
 """Characters before a bare call that are searched for signs that it is part of something larger."""
 _STRUCT = re.compile(r"[^\W\d_a-z]\w*[ ]?\Z")
 """The name of a type, as Rust prints it before the fields of a struct."""
-_QUOTE = re.compile(r"[ ]{0,3}>")
-_FENCE = re.compile(r"\A(?:`{3,}|~{3,})[^\n`]*+\n?")
+_FENCE = re.compile(r"\A(?:`{3,}|~{3,})[ \t]*+[\w.+#-]{0,32}+[ \t]*+\r?\n?")
 _STEM = re.compile(rf"[^])}}<>\n]{{0,{MAX_STEM}}}+")
 """Text after a call's opener, up to anything that may end the call."""
 _EMPTY_LIST = re.compile(r"\S\s*\[\s*\]")
@@ -137,18 +136,17 @@ def _evidence(
     strictness, before = state.rules.strictness, state.out.last_text(CONTEXT)
     tier = head.tier or dialect.tier
     sure, sentinel = tier in ("S", "A"), tier == "S"
-    # inside a line it may be talked about: then it counts no more than one of a dialect that was not asked for
-    quoted = not sentinel and not fenced and _is_quoted(before)
-    # the same holds for a tool's name that is also a tag of reasoning, of an answer or of a result
-    quoted = quoted or (head.gate == TAG_GATE and text[start:end] in state.plan.markers.reserved_tags)
+    # a tool's name that is also a tag of reasoning, of an answer or of a result counts no more than any other element
+    reserved = head.gate == TAG_GATE and text[start:end] in state.plan.markers.reserved_tags
     program = fenced and head.at_start
-    expected = dialect.name == state.rules.expect and not quoted and (sure or fenced or _begins_line(state))
+    expected = dialect.name == state.rules.expect and not reserved and (sure or fenced or _begins_line(state))
     expected = expected and not program
     mentioned = strictness != "lenient" and is_mentioned(before, fenced=fenced, sentinel=sentinel, expected=expected)
     if tier == "A" and _IN_WORD.search(before + text[start : start + 1]):
         mentioned = True
+    mentioned = mentioned or state.out.in_block_quote()
     expected = expected and not mentioned
-    doubted = quoted or mentioned
+    doubted = reserved or mentioned
     tentative = doubted or program or state.alone
     definite = not tentative and ((sure and not fenced) or expected or strictness == "lenient")
     alone = sure and definite and not (state.out.has_text or state.follows_text or strictness == "strict")
@@ -163,12 +161,6 @@ def _evidence(
 def _begins_line(state: ParserState) -> bool:
     """Return whether what comes next is the first thing on its line."""
     return state.out.last_text(NEAR_CONTEXT).rstrip(" \t")[-1:] in ("", "\n", "\r")
-
-
-def _is_quoted(before: str) -> bool:
-    """Return whether what follows `before` is in a Markdown block quote that begins on the same line."""
-    _, begins, line = before.rpartition("\n")
-    return _QUOTE.match(line) is not None and (begins != "" or len(line) < NEAR_CONTEXT)
 
 
 # --- feeding ---------------------------------------------------------------------------------------------------------
@@ -378,9 +370,9 @@ def _is_named(state: ParserState, candidate: OpenCandidate) -> bool:
 
 
 def _is_part_of_larger(state: ParserState, candidate: OpenCandidate, parts: list[Part]) -> bool:
-    """Return whether what looks like a bare call is in a block quote, a larger structure, or a program."""
+    """Return whether what looks like a bare call is in a larger structure, or a program."""
     before = state.out.last_text(NEAR_CONTEXT)
-    if _is_quoted(before) or before.rstrip().endswith(('":', "':", "=", "(")):
+    if before.rstrip().endswith(('":', "':", "=", "(")):
         return True
     if _is_named(state, candidate) and not state.out.has_group:
         since = candidate.start - state.last_named_end if state.last_named_end is not None else None

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from promptools.engine.mention import CONTEXT, may_be_mentioned
 from promptools.jsontext.strict import FEW_KEYS, MAX_HOOKED_LENGTH, exceeds_max_depth, read_strict_value
+from promptools.parsing.emitter import LINE_START, begins_block_quote
 from promptools.parsing.parts import SPACE, Part
 from promptools.types import Call, ParseAttempt, Span
 
@@ -37,7 +38,7 @@ _LONGEST_OPENER = len("<tool_call>\n")
 _LEADING_SPACE = re.compile(f"[{SPACE}]*+")
 _MAX_SPACE = 256
 """Characters of white space that may precede the text."""
-_QUOTING_SUFFIXES = (">", '":', "':", "=", "(")
+_QUOTING_SUFFIXES = ('":', "':", "=", "(")
 """Text before an object that is quoted, or a value in a larger structure."""
 
 
@@ -145,6 +146,9 @@ def _is_first_marker(state: ParserState, text: str, start: int, brace: int, form
         before = text[max(first, start - CONTEXT) : start]
         stripped = before.rstrip(SPACE)
         if not stripped or stripped.endswith(_QUOTING_SUFFIXES) or may_be_mentioned(before):
+            return False
+        line = text.rfind("\n", 0, start) + 1
+        if begins_block_quote(text[line : min(start, line + LINE_START)]):
             return False
         scanner = (sought.full if state.plan.rare_words.occurs_in(text) else sought.common).before_text
         marker = scanner.search(text, first)

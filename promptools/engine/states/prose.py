@@ -82,9 +82,7 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
         scanner = scanner if first else later
         if _begins_head(state, match.lastgroup or ""):
             beginning = _find_head(state, match, scanner, text, final, first=first)
-            if beginning is not None and not _is_header_mentioned(
-                state, beginning.group, text[max(begin, start - CONTEXT) : start]
-            ):
+            if beginning is not None and not _is_mentioned(state, beginning.group, text[begin:start]):
                 if beginning.ready is NEED_MORE:  # a longer marker may begin before it
                     start = min(start, held.hold_from(text, begin))
                     state.out.add_text(text[begin:start])
@@ -123,13 +121,20 @@ def _choose_scanners(state: ParserState, text: str) -> tuple[MarkerScanner, Mark
     return (beside if state.out.is_after_call else later), later
 
 
-def _is_header_mentioned(state: ParserState, group: str, before: str) -> bool:
-    """Return whether the text before a message's header shows that it is talked about; it is not written yet."""
+def _is_mentioned(state: ParserState, group: str, before: str) -> bool:
+    """Return whether the text before a header, or before half a call that ends the reply, shows that it is mentioned.
+
+    `before` is not written yet. Any other candidate is judged when it is opened.
+    """
+    if group in state.plan.heads:
+        return False
+    if state.out.in_block_quote(before):
+        return True
     dialect = state.plan.header_dialects.get(group)
     if dialect is None or state.rules.strictness == "lenient":
         return False
     expected = dialect.name == state.rules.expect
-    before = (state.out.last_text_and_tokens(CONTEXT) + before)[-CONTEXT:]
+    before = (state.out.last_text_and_tokens(CONTEXT) + before[-CONTEXT:])[-CONTEXT:]
     token = before.find("<|", before.rfind("\n") + 1)  # of this header, which was not accepted at its first token
     before = before if token < 0 else before[:token]
     return is_mentioned(before, fenced=False, sentinel=True, expected=expected)

@@ -21,9 +21,11 @@ import re
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from promptools.engine.mention import CONTEXT, is_mentioned
 from promptools.engine.state import Decision, ParserState, Progress
 from promptools.engine.states.candidates import check_head
 from promptools.engine.states.tags import enter_reasoning, leave_reasoning
+from promptools.parsing.emitter import begins_block_quote
 from promptools.parsing.parts import NEED_MORE, SPACE
 from promptools.types import Fix
 
@@ -35,6 +37,9 @@ MAX_STANDALONE_PARSES = 8
 
 One is enough if the text means the same alone as after what precedes it. A frame that is open there may change that.
 """
+
+_FENCE = re.compile(r"(?:`{3,}|~{3,})[\w.+#-]{0,32}[ \t]*\r?\n\s*\Z")
+"""The opening line of a fence, at the end of the text before a call."""
 
 
 class CloserIndex:
@@ -102,7 +107,7 @@ def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
             state.out.add_token(match[0], "debris")
             return match.end()
         closes = match.lastgroup == "closer"
-        ready = _is_closer(state, match, final) if closes else _check_heads(state, match, text, final)
+        ready = _is_closer(state, match, final) if closes else _check_heads(state, match, begin, final)
         if ready is False:
             at = start + 1
             search = state.search.sweep_over(scanner, text).search
@@ -126,14 +131,41 @@ def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decisio
     return NEED_MORE if not final and match.end() == len(match.string) and match[0][-1] != ">" else False
 
 
-def _check_heads(state: ParserState, match: re.Match[str], text: str, final: bool) -> Decision:
-    """Return whether one of the heads at the match begins a call."""
+def _check_heads(state: ParserState, match: re.Match[str], begin: int, final: bool) -> Decision:
+    """Return whether one of the heads at the match begins a call; the text from `begin` to it is not written yet.
+
+    Once a call is mentioned, the rest of the zone is about it: a call after it would have to follow that text.
+    """
     assert state.reasoning.scanner is not None
-    for group, end in state.reasoning.scanner.matches_from(text, match):
-        ready = check_head(state, group, text, match.start(), end, final)
-        if ready is not False:
-            return ready
+    text, start = match.string, match.start()
+    for group, end in () if state.reasoning.mentions_call else state.reasoning.scanner.matches_from(text, match):
+        ready = check_head(state, group, text, start, end, final)
+        if ready is NEED_MORE:
+            return NEED_MORE
+        if ready:
+            state.reasoning.mentions_call = _is_mentioned(state, group, text[begin:start])
+            return not state.reasoning.mentions_call
     return False
+
+
+def _is_mentioned(state: ParserState, group: str, before: str) -> bool:
+    """Return whether a thought only mentions the call, by the text before it; `before` is not written yet."""
+    if state.out.in_block_quote(before):
+        return True
+    before = (state.out.last_text(CONTEXT, "reasoning") + before[-CONTEXT:])[-CONTEXT:]
+    fence = _FENCE.search(before)
+    before = before if fence is None else before[: fence.start()]
+    if begins_block_quote(before[before.rfind("\n") + 1 :]):
+        return True
+    if state.rules.strictness == "lenient":
+        return False
+    dialect, head = state.plan.heads[group]
+    return is_mentioned(
+        before,
+        fenced=fence is not None,
+        sentinel=(head.tier or dialect.tier) == "S",
+        expected=dialect.name == state.rules.expect,
+    )
 
 
 def holding_call(state: ParserState, text: str, at: int, final: bool) -> Progress:

@@ -57,6 +57,9 @@ def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progres
 def _is_word(state: ParserState, group: str, marker: str, match: re.Match[str], final: bool) -> bool | NeedMore:
     """Return whether a tag of reasoning is a word of a sentence; then it is written as one."""
     text, end = match.string, match.end()
+    if group == "opener" and state.out.in_block_quote():
+        _mention_tag(state, marker)
+        return True
     if group == "opener" and _is_in_sentence(state, marker):
         if end == len(text) and not final:
             return NEED_MORE
@@ -130,6 +133,7 @@ def enter_reasoning(state: ParserState, closer: str) -> None:
     """Go on inside a reasoning zone that ends with `closer`."""
     state.out.set_zone("reasoning")
     state.reasoning.closer = closer
+    state.reasoning.mentions_call = False
     state.reasoning.scanner = state.plan.reasoning_scanner(closer)
     state.next = "reasoning"
 
