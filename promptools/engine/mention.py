@@ -31,6 +31,8 @@ _CELL = re.compile(r"[ ]{0,3}\|(?:.*\|)?[ ]+\Z")
 _HTML = re.compile(
     r"<(?:pre|code|samp|kbd|blockquote)(?:\s[^<>\n]{0,64})?>\s{0,8}\Z|<!--\s{0,8}\Z|<!\[CDATA\[\s{0,8}\Z"
 )
+_EMPHASIS = re.compile(r"(?:\A|[\s(\[>|])(?:\*{1,3}|_{1,3})\Z")
+_HEADING = re.compile(r"[ ]{0,3}#{1,6}[ \t]")
 _ROLE = r"[ ]{0,3}(?:\*\*|#{1,6} )?"
 _ANSWERS = re.compile(
     rf"(?:\A|\n){_ROLE}(?:assistant|ai|bot|model|agent)(?:\*\*:|:(?:\*\*)?)\s{{0,8}}\Z", re.IGNORECASE
@@ -153,8 +155,14 @@ def _opens_long_string(line: str) -> bool:
 
 
 def in_block(before: str) -> bool:
-    """Whether the call is in an HTML block, a transcript, or Markdown's indented code (not a list item's indent)."""
-    if _HTML.search(before):
+    """Whether the call is in an HTML block, a transcript, or Markdown's emphasis, heading or indented code.
+
+    What is below a list item is not indented code.
+    """
+    if _HTML.search(before) or _EMPHASIS.search(before):
+        return True
+    line = before.rfind("\n") + 1
+    if (line or len(before) < CONTEXT) and _HEADING.match(before, line):
         return True
     if before.rstrip().endswith((":", "**")) and _ANSWERS.search(before) and _ASKS.search(before):
         return True
