@@ -80,6 +80,10 @@ class Emitter:
         """Whether a call in the group is quoted from the conversation: no closing tag shows that it is meant."""
         self.tokens_are_text = False
         """Whether a special token was text, or began a call that is none: then so are all later ones."""
+        self.shows_calls = False
+        """Whether a bare call of an offered tool that cannot be read was text, such as one with a placeholder."""
+        self.shows_fences = False
+        """Whether a fence with a call was text: later ones in fences are further examples."""
         self.records_refusals = False
         """Whether heads that began no call are recorded too."""
         self.at_start = True
@@ -419,7 +423,12 @@ class Emitter:
         if not self._group:
             return
         begun = self.record.offset + self._space_length
+        self.shows_fences = self.shows_fences or (
+            self._group_has_call and any(part.raw.startswith(("```", "~~~")) for part, _ in self._group)
+        )
         for part, definite in self._take_group():
+            if part.malformed is not None and part.malformed.reason != "unknown_tool":
+                self.shows_calls = True
             if definite:
                 self._retract_tries(begun)
                 self._emit_part(part)

@@ -36,6 +36,7 @@ class Part:
     raw: str
     call: Call | None = None
     malformed: Malformed | None = None
+    """Of text: why a call of an offered tool in it cannot be read."""
 
 
 def total_length(parts: Sequence[Part]) -> int:

@@ -149,6 +149,8 @@ def _evidence(
     doubted = reserved or mentioned
     tentative = doubted or program or state.alone
     definite = not tentative and ((sure and not fenced) or expected or strictness == "lenient")
+    shown = state.out.shows_calls or (state.out.shows_fences and fenced)
+    mentioned = mentioned or (shown and not definite)
     alone = sure and definite and not (state.out.has_text or state.follows_text or strictness == "strict")
     sentinel = sentinel or (state.rules.undeclared and sure and definite)
     first = state.out.at_start and not (state.out.has_group or fenced or doubted or state.follows_text)
@@ -291,6 +293,8 @@ def _write_as_text(state: ParserState, candidate: OpenCandidate, lead: list[Part
         return
     _note_quoted_token(state, candidate)
     markers = state.plan.markers
+    if not candidate.mentioned and any(part.malformed is not None for part in parts):
+        state.out.shows_calls = True
     for part in (*lead, *parts):
         if part.raw in markers.reasoning_tags:
             apply_tag(state, "opener", part.raw)

@@ -68,6 +68,10 @@ class PythonCallParts(CandidateBase):
         self._quote_follows = False
         """A quote follows the last call, whose last string may end there."""
         self._error = ""
+        self._unreadable = ""
+        """Why a value of a call of an offered tool cannot be read."""
+        self._skipped: int = 0
+        """Characters of the pending text, at its end, that come after what cannot be read."""
         self._has_emitted = False
         """The name of a call has been emitted."""
         self._decided = False
@@ -236,14 +240,19 @@ class PythonCallParts(CandidateBase):
         self.tries.append(trace_entry(self._place.dialect, total_length(all_parts), all_parts))
         self._decided = True
 
-    def _give_up(self, why: str) -> None:
-        """Return the block as text, or as a malformed call if the name of a call has been emitted."""
+    def _give_up(self, why: str, *, read_again: int = 0) -> None:
+        """Return the block as text, or as a malformed call if the name of a call has been emitted.
+
+        The last `read_again` characters that were taken are read again.
+        """
         if self._has_emitted:
             self._error = why
             self._add_malformed()
             self._finish()
             return
         raw = "".join((*(part.raw for part in self._finished_parts), *self._pending_text))
+        raw, self.unread = raw[: len(raw) - read_again], raw[len(raw) - read_again :]
         self._decided = True
-        self.parts = [Part("text", self.head + raw)]
+        broken = self._unreadable and malformed_call("invalid_json", why, self._place.dialect, self._call_name)
+        self.parts = [Part("text", self.head + raw, malformed=broken or None)]
         self.tries.append(TriedStrategy(self._place.dialect, "text", why, len(self.head + raw)))

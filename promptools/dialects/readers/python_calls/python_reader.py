@@ -331,7 +331,8 @@ class PythonCallReader(UnclosedCallStates):
 
     def _reject(self, why: str, at: int, *, broken: bool = False) -> int:
         """Skip what cannot be read up to the closer if a call is intended; else give up."""
-        if self._place.at_start and self._bracketed and not self._layout.closers and self._is_unreadable(broken):
+        self._unreadable = why if self._is_unreadable(broken) else ""
+        if self._place.at_start and self._bracketed and not self._layout.closers and self._unreadable:
             self._error, self._state = why, self._skip_unreadable
             return at
         closes = bool(self._layout.closers) and (self._is_intended or (broken and self._names_tool))
@@ -362,7 +363,7 @@ class PythonCallReader(UnclosedCallStates):
         if self._state == self._skip_to_closer:
             self._add_malformed()
         elif self._state == self._skip_unreadable:
-            self._give_up(self._error)
+            self._give_up(self._error, read_again=self._skipped)
         elif self._state == self._after_uncertain:
             self._return_pending()
         elif self._state == self._after_closer:

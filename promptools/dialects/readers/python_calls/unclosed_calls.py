@@ -85,6 +85,7 @@ class UnclosedCallStates(PythonCallParts):
         match = _LIST_ENDS.search(text, at)
         if match is None or (match.end() == len(text) and not final):
             end = self._consume(text, at, match.start() if match is not None else len(text))
+            self._skipped += end - at
             return end if end == len(text) else ~end
         end = self._consume(text, at, match.end(1))
         self._add_malformed()
