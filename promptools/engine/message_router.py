@@ -257,7 +257,8 @@ class MessageRouter:
             self._out.record.add_try(ParseAttempt(self._dialect.name, span, "text", QUOTED, len(raw)))
         else:
             self._calls_are_definite = False
-            self._out.add_parts([Part("markup", opened.raw)], definite=False)
+            if self._call_text:  # without arguments the header itself is the call's text
+                self._out.add_parts([Part("markup", opened.raw)], definite=False)
             self._parse_arguments(opened, done=True)
             self._out.add_parts([Part("markup", ended.raw)], definite=False)
             self._calls_are_definite = True

@@ -39,6 +39,8 @@ class QuotableTexts:
     def contain_call(self, call: str) -> bool:
         """Whether `call`, from its opening to its closing tag, is in one of the texts."""
         key = _normalize(call)
+        if not key:
+            return False
         known = self._known.get(key)
         if known is None:
             if len(self._known) == MAX_SEARCHES:

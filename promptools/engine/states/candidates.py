@@ -241,7 +241,8 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
     reader, sources = candidate.reader, state.rules.sources
     state.candidate = None
     state.unread = reader.unread
-    if sources is not None and _is_quotation(reader, sources):
+    # without a stem its beginning is in no source, and parts of it were emitted
+    if sources is not None and candidate.quote_stem is not None and _is_quotation(reader, sources):
         _write_quoted(state, candidate)
         return
     _emit_early(state, candidate)
