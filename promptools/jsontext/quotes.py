@@ -137,19 +137,24 @@ class QuoteResolver:
         """Return the index at which `text[start:end]` leaves its call, -1 if it does not.
 
         It does at a special token, and at a bracket that closes more than was opened if an object with a key of a call
-        follows. JSON and code inside a string close what they open.
+        follows. JSON and code inside a string close what they open: an object that is open at the end has begun another
+        call, or the end is inside it.
         """
-        depth, left = 0, -1
+        opened: list[tuple[int, str | None]] = []
+        left = -1
         for match in _BRACKET.finditer(text, start, end):
             char = match[0][0]
             if char == "<":
                 return match.start()
-            depth += 1 if char in "[{" else -1
-            if depth < 0 and left < 0:
+            if char in "[{":
+                opened.append((match.start(), match[1]))
+            elif opened:
+                opened.pop()
+            elif left < 0:
                 left = match.start()
             if left >= 0 and (match[1] in CALL_KEYS or match[1] in self.declared_keys):
                 return left
-        return -1
+        return next((at for at, key in opened if key is not None), -1)
 
     def may_end_at(self, text: str, end: int) -> bool:
         """Whether the value may end at `end`: after a guessed string, only if nothing after it can belong to it."""

@@ -72,7 +72,10 @@ class LiteralToken(NamedTuple):
 
 
 class StringOverrun(Exception):
-    """Raised where a string without its closing quote runs into the next call, `overrun` characters earlier."""
+    """Raised where a string without its closing quote runs into the next call, `overrun` characters earlier.
+
+    `overrun` is -1 where the string holds the beginning of that call, and what looks like its end is the end of both.
+    """
 
     def __init__(self, overrun: int) -> None:
         super().__init__(overrun)
@@ -98,8 +101,8 @@ class LiteralLexer:
         """Pieces of the body that were searched for the next call."""
         self._searched_size = 0
         """Characters in them."""
-        self._depth = 0
-        """Brackets that are open at their end; below zero if more were closed than opened."""
+        self._opened: list[str] = []
+        """Brackets that are open at their end, each with the name before it; without one, the empty string."""
         self._first_unmatched = -1
         """Offset of the first closing bracket that closes one before the string."""
 
@@ -179,8 +182,8 @@ class LiteralLexer:
             size = 3 if text.startswith(quote * 3, at) else 1
         self._quote, self._raw, self._uncertain, self._body = quote * size, raw, False, []
         self._is_adjacent, self._string_ended = self._string_ended, False
-        self._searched_pieces = self._searched_size = self._depth = 0
-        self._first_unmatched = -1
+        self._searched_pieces = self._searched_size = 0
+        self._opened, self._first_unmatched = [], -1
         self.at = at + size
         return self._read_string(text, self.at, final=final, position=position)
 
@@ -204,6 +207,8 @@ class LiteralLexer:
             if ends is NEED_MORE:
                 return NEED_MORE
             if ends:
+                if self._uncertain:
+                    self._check_end(text, end)
                 self.at = end + size
                 body = "".join(self._body)
                 token = LiteralToken("string", body, end, self._quote, self._uncertain, self._raw, self._is_adjacent)
@@ -225,11 +230,26 @@ class LiteralLexer:
         for match in _BRACKET.finditer(text):
             if self._first_unmatched >= 0 and match[1] and self._is_tool(match[1]):
                 raise StringOverrun(self._searched_size + len(text) - self._first_unmatched - 1)
-            self._depth += 1 if match[0][-1] in "([{" else -1
-            if self._depth < 0 and self._first_unmatched < 0:
+            if match[0][-1] in "([{":
+                self._opened.append(match[0] if match[1] else "")
+            elif self._opened:
+                self._opened.pop()
+            elif self._first_unmatched < 0:
                 self._first_unmatched = self._searched_size + match.start()
         self._searched_pieces = len(self._body)
         self._searched_size += len(text)
+
+    def _check_end(self, text: str, end: int) -> None:
+        """Raise `StringOverrun` if the string would end inside a call that it opened: `[f(a="x, [f(a="y")]`.
+
+        The bracket after it closes that call. In code of any kind, the string would be half of it: `f(a="g("x")`.
+        """
+        self._look_for_call()
+        closes = text[end + 1 :].lstrip()[:1] == ")"
+        for opened in self._opened:
+            name = opened[:-1].rstrip()
+            if name and (self._is_tool(name) or (closes and len(name) == len(opened) - 1)):
+                raise StringOverrun(-1)
 
     def _closes_triple(self, text: str, end: int, final: bool) -> bool | NeedMore:
         if text.startswith(self._quote, end):

@@ -337,7 +337,12 @@ class PythonCallReader(UnclosedCallStates):
             return at
         closes = bool(self._layout.closers) and (self._is_intended or (broken and self._names_tool))
         if not closes and not self._has_emitted:
-            self._give_up(why)
+            if broken and self.definite and self._names_tool and not self._bracketed:  # after a label
+                self._error = why
+                self._add_malformed()
+                self._finish()
+            else:
+                self._give_up(why)
             return at
         self._error = why
         self._state = self._skip_to_closer
