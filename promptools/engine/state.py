@@ -198,6 +198,7 @@ class ParserState:
         "candidate",
         "carry",
         "code",
+        "comment_follows",
         "fed",
         "follows_text",
         "found_header",
@@ -244,6 +245,8 @@ class ParserState:
         self.found_header: tuple[Dialect, str] | None = None
         """Once a message with a header was found: the dialect that reads it, and the text from the header on."""
         self.candidate: OpenCandidate | None = None
+        self.comment_follows = False
+        """A call in Python's syntax has just ended: if it begins the reply, a comment may follow it."""
         self.last_named_end: int | None = None
         """Where the last text ended that began with a tool's name, as a call does; None: there was none."""
         self.alone = alone

@@ -93,6 +93,11 @@ class CandidateBase:
         self.tries: list[TriedStrategy] = []
         self._emitted: list[Part] = []
 
+    @property
+    def comments_follow(self) -> bool:
+        """Whether a comment of Python may follow on the same line."""
+        return False
+
     def _emit_early(self, parts: Sequence[Part]) -> None:
         """Emit parts before the end: nothing revokes them."""
         self.early += parts

@@ -70,12 +70,15 @@ The functions are:
             list_head(fence_labels=FENCES),
             list_head(fence_labels=PROGRAM_LABELS)._replace(begins=_program_begins, at_start=True),
             quoted_calls.string_list_head(_DATA),
+            *quoted_calls.string_heads(),
         )
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the list, or from its first call."""
-        if head == '"':
+        if head == quoted_calls.LIST_ALIAS:
             return quoted_calls.QuotedCallsReader(rules, place, definite=definite)
+        if head == quoted_calls.STRING_ALIAS:
+            return quoted_calls.QuotedReplyReader(rules, place, definite=definite)
         if not head:
             return PythonCallReader(head, BARE_LIST, rules, place, definite=definite)
         if head.startswith("<tool"):

@@ -262,6 +262,8 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
         definite = reader.definite and not candidate.shown_in_fence and not any(map(_is_unknown, parts))
         state.out.add_parts([*lead, *parts], definite=definite)
         state.next = candidate.on_call
+        # not after text, where a line of code with a comment is an example
+        state.comment_follows = getattr(reader, "comments_follow", False) and state.out.at_start and not definite
     else:
         _write_as_text(state, candidate, lead, parts)
     _record_tries(state, candidate, end, is_call=is_call)

@@ -25,8 +25,10 @@ from promptools.engine.state import Decision, ParserState, Progress, as_decision
 from promptools.engine.states.candidates import check_head, open_candidate
 from promptools.engine.states.code import enter_code, heads_at
 from promptools.engine.states.tags import handle_tag
+from promptools.errors import clip
 from promptools.parsing.parts import NEED_MORE, SPACE, Part
 from promptools.parsing.scanner import MarkerScanner
+from promptools.types import Fix
 
 _INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
 """Inline code, several in a row if only characters that begin no marker are between them."""
@@ -50,6 +52,8 @@ _OPENER = re.compile(
 """
 TRUNCATED = "cut"
 """In place of a head's group: a call of some dialect, truncated before it was clear which."""
+_COMMENT = re.compile(r"[ \t]{0,16}+(#[^\n]{0,256}+(?:\n|\Z))?+")
+"""A comment of Python after a call: `[ping()]  # why`."""
 _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 
 
@@ -269,6 +273,15 @@ def reply_start(state: ParserState, text: str, at: int, final: bool) -> Progress
 
 def after_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
     """After a call: a made-up result, a separator before the next call, or prose."""
+    if state.comment_follows:
+        comment = _COMMENT.match(text, at)
+        if comment is not None and comment.end() == len(text) and not final:
+            return state.hold(at)
+        state.comment_follows = False
+        if comment is not None and comment[1]:
+            state.out.add_call_fix(Fix("marker", f"the comment {clip(comment[1].rstrip(), 40)!r} follows the call"))
+            state.out.add_discarded(comment[0], "markup")
+            return comment.end()
     bare = state.write_space(text, at)
     if bare > at:
         return bare

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from promptools.dialects.readers.literals.python_names import name_pattern
+from promptools.dialects.readers.literals.python_names import CONTINUED_LINE, UNFINISHED_LINE, name_pattern
 from promptools.jsontext.strings import FixLog
 from promptools.parsing.parts import NEED_MORE, NeedMore
 
@@ -20,7 +20,7 @@ LiteralKind = Literal["string", "number", "name", "key", "dict", "mark"]
 TokenPosition = Literal["argument", "value", "item"]
 """Position of the next token: where a key may come, after a key, or anywhere else."""
 
-_SPACE = re.compile(r"[\s\ufeff\u200b]*+")
+_SPACE = re.compile(rf"(?:[\s\ufeff\u200b]|{CONTINUED_LINE})*+")
 _KEYWORD = name_pattern(r"[^\W\d]", r"[\w.-]", 127)
 _KEY = re.compile(rf"({_KEYWORD})\s{{0,64}}+(?:\Z|[=:](?:\Z|(?!=)))")
 _NAME = re.compile(name_pattern(r"[^\W\d]", r"[\w.]", 127))
@@ -118,7 +118,7 @@ class LiteralLexer:
         begin = at
         at = self.at = self._skip_space(text, at)
         self._string_ended = self._string_ended and at == begin
-        if at == len(text):
+        if at == len(text) or (text[at:] in UNFINISHED_LINE and not final):
             return NEED_MORE
         prefix = _PREFIX.match(text, at)
         if text[at] in _QUOTES or prefix is not None:

@@ -8,6 +8,10 @@ PROGRAM_LABELS: Final = ("python", "py", "python3")
 """Labels of a fence around a program, which is calls only if it is the whole reply and holds nothing else."""
 ESCAPE_PATTERN: Final = r"\\(?:[_.-]|\Z)"
 """An escaped character of a name, or the beginning of one at the end of the text."""
+CONTINUED_LINE: Final = r"\\\r?\n"
+"""A backslash at the end of a line: the next line continues it."""
+UNFINISHED_LINE: Final = ("\\", "\\\r")
+"""The beginning of one, at the end of the text."""
 _MAX_ESCAPES = "{0,16}+"
 
 

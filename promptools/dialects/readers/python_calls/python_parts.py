@@ -76,6 +76,11 @@ class PythonCallParts(CandidateBase):
         """The name of a call has been emitted."""
         self._decided = False
 
+    @property
+    def comments_follow(self) -> bool:
+        """Whether a comment may follow on the same line: after a list, as a call with a comment is one of a program."""
+        return self._bracketed
+
     def _consume(self, text: str, at: int, end: int) -> int:
         if end > at:
             self._pending_text.append(text[at:end])

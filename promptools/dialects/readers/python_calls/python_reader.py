@@ -19,14 +19,14 @@ import re
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.readers.literals.python_arguments import UNCERTAIN_END, LiteralError
-from promptools.dialects.readers.literals.python_names import name_pattern
+from promptools.dialects.readers.literals.python_names import CONTINUED_LINE, UNFINISHED_LINE, name_pattern
 from promptools.dialects.readers.python_calls.python_call import PythonCall
 from promptools.dialects.readers.python_calls.python_parts import FENCE, CallLayout
 from promptools.dialects.readers.python_calls.unclosed_calls import CALLEE_PATTERN, TextState, UnclosedCallStates
 from promptools.parsing.parts import NEED_MORE, NeedMore, add_fix
 from promptools.types import Fix
 
-_SPACE = re.compile(r"[\s\ufeff\u200b]*+")
+_SPACE = re.compile(rf"(?:[\s\ufeff\u200b]|{CONTINUED_LINE})*+")
 _CALLEE = re.compile(rf"({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\()")
 _SPACED_CALLEE = re.compile("(" + name_pattern(r"\w", r"[\w.:/ -]", 127) + r")(?:\Z|\()")
 _STATEMENT = re.compile(
@@ -101,7 +101,7 @@ class PythonCallReader(UnclosedCallStates):
             match = _SPACE.match(text, at)
             assert match is not None
             at = self._consume(text, at, match.end())
-            if not self._layout.statements or not text.startswith("#", at):
+            if not (self._layout.statements or self._bracketed) or not text.startswith("#", at):
                 break
             self._comment = True
         return at
@@ -122,6 +122,8 @@ class PythonCallReader(UnclosedCallStates):
         at = self._skip_space(text, at)
         if at == len(text):
             return at
+        if text[at:] in UNFINISHED_LINE and not final:
+            return ~at
         if self._bracketed and text[at] == "]" and (self._finished_parts or self._place.sentinel):
             self._state, self._list_closed = self._after_calls, True
             return self._consume(text, at, at + 1)
@@ -230,6 +232,8 @@ class PythonCallReader(UnclosedCallStates):
         at = self._skip_space(text, at)
         if at == len(text):
             return at
+        if text[at:] in UNFINISHED_LINE and not final:
+            return ~at
         if self._bracketed:
             if text[at] == ",":
                 self._state = self._in_callee

@@ -1,33 +1,46 @@
-"""A list of strings, each of which is a Python call: `["get_weather(city='Oslo')", "ping()"]`."""
+"""Python calls in quotes, as the whole reply: `["get_weather(city='Oslo')", "ping()"]`, or one string: `'ping()'`.
+
+Quotes around calls are lost and added: `['get_weather(city="Oslo")]`. So a call ends at a bracket that an end of the
+list follows, or the next call, and the quotes at both of its ends are only markup, if what is between them is one call.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.contract import Head, trace_entry
 from promptools.dialects.readers.literals.python_names import name_pattern
+from promptools.dialects.readers.python_calls.python_heads import BARE_LIST
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
 from promptools.jsontext.brackets import BracketScanner
-from promptools.parsing.parts import NEED_MORE, CandidateBase, NeedMore, Part, TriedStrategy, add_fix
+from promptools.parsing.parts import NEED_MORE, SPACE, CandidateBase, NeedMore, Part, TriedStrategy, add_fix
 from promptools.schema.fitting.spelling import is_offered_name
 from promptools.types import Fix
 
 STRING_CALLEE: Final = name_pattern("[A-Za-z_]", r"[\w.-]", 63)
 LIST_HEAD: Final = rf"\[\s{{0,64}}+(?:\Z|[\"'](?:\Z|{STRING_CALLEE}(?:\Z|\()))"
-_LAYOUT = CallLayout(brackets=False)
+STRING_HEAD: Final = rf"(?:\Z|(?:\[\s{{0,64}}+)?+(?:\Z|{STRING_CALLEE}(?:\Z|\()))"
+"""What follows the quote at the beginning of a reply that is in quotes."""
+LIST_ALIAS: Final = '"'
+STRING_ALIAS: Final = "'"
+MAX_ENDS: Final = 16
+"""Brackets at which one call may end that are tried."""
+_CALL = CallLayout(brackets=False)
+_CALLS = CallLayout(brackets=False, in_row=True)
+_END = re.compile(rf"\)\s{{0,64}}+[\"']?+(\s{{0,64}}+(?:,\s{{0,64}}+(?:(?=[\"']?{STRING_CALLEE}\()|\Z)|\Z))")
 _STRING = re.compile(r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'", re.DOTALL)
-_GAP = re.compile(r"\s*+(?:,\s*+)?+")
-_NAMED = re.compile(r"\[\s*[\"']([^(]*)\(")
+_NAMED = re.compile(r"(?:\[\s*[\"']|[\"'](?:\[\s*)?)([^(]*)\(")
 _FIX = Fix("unwrap", "the call was in a string")
+_LOST_QUOTE = Fix("marker", "a quote around the call is missing")
 
 
-def begins_string_list(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
-    """Return whether a list of strings begins here whose first one begins as a call of an offered tool."""
+def begins_in_quotes(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    """Return whether the reply begins in a quote with a call of an offered tool."""
     match = _NAMED.fullmatch(text, start, end)
     if match is None:
         return NEED_MORE if rules.tools is not None and fresh else False
@@ -35,81 +48,186 @@ def begins_string_list(text: str, start: int, end: int, *, fresh: bool, rules: P
 
 
 def string_list_head(labels: tuple[str | None, ...]) -> Head:
-    """Return the head of such a list, which must be the whole reply; its marker is a quote."""
+    """Return the head of a list of strings, which must be the whole reply; its marker is a quote."""
     return Head(
         ("[",),
         LIST_HEAD,
         body_starts="",
         gate=LIST_HEAD,
-        begins=begins_string_list,
-        alias='"',
+        begins=begins_in_quotes,
+        alias=LIST_ALIAS,
         at_start=True,
         fence_labels=labels,
     )
 
 
-class QuotedCallsReader(CandidateBase):
-    """Reads a list from its bracket to its end: if all its strings are calls they are taken, else it is text."""
+def string_heads() -> tuple[Head, ...]:
+    """Return the heads of calls in one pair of quotes, which must be the whole reply: one for each kind of quote."""
+    return tuple(
+        Head(
+            (quote,),
+            f"{quote}{STRING_HEAD}",
+            body_starts="",
+            gate=f"{quote}{STRING_HEAD}",
+            begins=begins_in_quotes,
+            alias=STRING_ALIAS,
+            at_start=True,
+        )
+        for quote in "\"'"
+    )
+
+
+class _Element(NamedTuple):
+    """A call of the list, and where it begins and ends, with its quotes."""
+
+    call: Part
+    start: int
+    end: int
+
+
+class _QuotedReader(CandidateBase):
+    """The text of calls in quotes, and what is made of it."""
 
     def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
         self._rules = rules
         self._place = place
-        self._extent = BracketScanner()
         self._pieces: list[str] = []
+
+    def _reject(self, raw: str, *, taken: int) -> None:
+        """Give the text back as text, except for what comes after the first `taken` characters, which is read again."""
+        self.parts = [Part("text", raw[:taken])]
+        self.unread = raw[taken:]
+        self.tries.append(TriedStrategy(self._place.dialect, "text", "what is in the quotes is no call", len(raw)))
+
+    def _accept(self, raw: str, parts: list[Part]) -> None:
+        self.parts = parts
+        self.tries.append(trace_entry(self._place.dialect, len(raw), parts))
+
+    def _read(self, inner: str, layout: CallLayout) -> list[Part]:
+        """Read the calls that a text holds; nothing if it holds anything else."""
+        block = PythonCallReader("", layout, self._rules, self._place, definite=False)
+        end = block.feed(inner, 0)
+        if end is None:
+            block.close(None)
+        left = block.unread + inner[end if end is not None else len(inner) :]
+        failed = [part.malformed for part in block.parts if part.malformed is not None]
+        whole = all(part.kind != "text" for part in block.parts) and all(each.reason != "truncated" for each in failed)
+        return block.parts if whole and not left.strip() else []
+
+    def _call(self, element: str) -> Part | None:
+        """Read the one call in a text that may be in quotes; None if it holds anything else."""
+        quoted = len(element) > 1 and element[0] == element[-1] and element[0] in "\"'"
+        bare = element[element[0] in "\"'" : len(element) - (element[-1] in "\"'")]
+        for inner in (_unquote(element), bare) if quoted and "\\" in element else (bare,):
+            calls = self._read(inner, _CALL)
+            if len(calls) == 1:
+                calls[0].raw = element
+                add_fix(calls, _FIX if quoted else _LOST_QUOTE)
+                return calls[0]
+        return None
+
+    def _elements(self, raw: str, at: int, end: int) -> list[_Element]:
+        """Return the calls in `raw[at:end]`, with commas between them; nothing if there is anything else."""
+        elements: list[_Element] = []
+        begin, tries = at, 0
+        for match in _END.finditer(raw, at, end):
+            call = self._call(raw[begin : match.start(1)])
+            tries += 1
+            if call is not None:
+                elements.append(_Element(call, begin, match.start(1)))
+                begin, tries = match.end(), 0
+            if tries == MAX_ENDS:
+                break
+        begun = {(raw[each.start] in "\"'", raw[each.end - 1] in "\"'") for each in elements}
+        if {(True, False), (False, True)} <= begun:  # one string holds several calls
+            return []
+        return elements if begin == end else []
+
+
+class QuotedCallsReader(_QuotedReader):
+    """Reads a list from its bracket to its end: if all its strings are calls they are taken, else it is text."""
+
+    def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(rules, place, definite=definite)
+        self._extent = BracketScanner()
 
     def feed(self, piece: str, start: int) -> int | None:
         """Consume text up to the list's closing bracket; see `Candidate`."""
         end = self._extent.feed(piece, start)
         self._pieces.append(piece[start:end])
         if end is not None:
-            self._decide("".join(self._pieces))
+            raw = "".join(self._pieces)
+            elements = self._list(raw)
+            if elements:
+                self._take(raw, elements)
+            else:
+                self._reject(raw, taken=len(raw))
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Report a list that never ended as one call that was cut off."""
+        """Decide on a list whose end was not found: a quote is lost, or the list was cut off."""
+        raw = "".join(self._pieces)
+        bare = raw.rstrip(SPACE)
+        elements = self._list(bare) if bare.endswith("]") else []
+        if elements and finish_reason != "length":
+            self._take(bare, elements)
+            self.unread = raw[len(bare) :]
+        elif elements or self._is_cut(raw):
+            malformed = malformed_call("truncated", "the text ended inside it", self._place.dialect, None)
+            self._accept(raw, [Part("malformed", raw, malformed=malformed)])
+        else:
+            self._reject(raw, taken=1)
+
+    def _is_cut(self, raw: str) -> bool:
+        """Return whether a list without its end begins with a call, or ends in its first string."""
+        at = len(raw) - len(raw[1:].lstrip())
+        string, end = _STRING.search(raw), _END.search(raw, at)
+        first = [string[0]] if string is not None else []
+        first += [raw[at : end.start(1)]] if end is not None else []
+        return string is None or any(map(self._call, first))
+
+    def _list(self, raw: str) -> list[_Element]:
+        """Return the calls of a whole list; none if it holds anything else."""
+        return self._elements(raw, len(raw) - len(raw[1:].lstrip()), len(raw) - 1)
+
+    def _take(self, raw: str, elements: list[_Element]) -> None:
+        parts: list[Part] = []
+        done = 0
+        for element in elements:
+            parts += [Part("markup", raw[done : element.start]), element.call]
+            done = element.end
+        self._accept(raw, [*parts, Part("markup", raw[done:])])
+
+
+class QuotedReplyReader(_QuotedReader):
+    """Reads a reply to its end: calls in one pair of quotes are taken, anything else is text."""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Consume text; see `Candidate`."""
+        self._pieces.append(piece[start:])
+        return None
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the reply, whose closing quote shows that it is whole."""
         del finish_reason
         raw = "".join(self._pieces)
-        first = _STRING.search(raw)
-        if first is not None and self._call(first[0]) is None:
-            self._reject(raw)
-            return
-        malformed = malformed_call("truncated", "the text ended inside it", self._place.dialect, None)
-        self.parts = [Part("malformed", raw, malformed=malformed)]
-        self.tries.append(trace_entry(self._place.dialect, len(raw), self.parts))
-
-    def _reject(self, raw: str) -> None:
-        self.parts = [Part("text", raw)]
-        self.tries.append(TriedStrategy(self._place.dialect, "text", "a string of the list is no call", len(raw)))
-
-    def _decide(self, raw: str) -> None:
-        parts: list[Part] = []
-        done, at, last = 0, len(raw) - len(raw[1:].lstrip()), len(raw) - 1
-        while at < last:
-            string = _STRING.match(raw, at)
-            gap = _GAP.match(raw, string.end()) if string is not None else None
-            call = self._call(string[0]) if string is not None else None
-            if string is None or gap is None or call is None or (gap.end() < last and "," not in gap[0]):
-                self._reject(raw)
+        bare = raw.rstrip(SPACE)
+        inner = bare[1:-1]
+        if bare[-1] == bare[0] and len(bare) > 1:
+            if "\\" in inner:
+                call = self._call(bare)
+                calls = [call] if call is not None else []
+            else:
+                calls = self._read(inner, BARE_LIST if inner.lstrip()[:1] == "[" else _CALLS)
+                for call in calls:
+                    add_fix([call], _FIX)
+                calls = [Part("markup", bare[0]), *calls, Part("markup", bare[0])] if calls else []
+            if calls:
+                self._accept(bare, calls)
+                self.unread = raw[len(bare) :]
                 return
-            call.raw = string[0]
-            add_fix([call], _FIX)
-            parts += [Part("markup", raw[done:at]), call]
-            done, at = string.end(), gap.end()
-        self.parts = [*parts, Part("markup", raw[done:])]
-        self.tries.append(trace_entry(self._place.dialect, len(raw), self.parts))
-
-    def _call(self, string: str) -> Part | None:
-        """Read the one call that a string holds; None if it holds anything else."""
-        inner = _unquote(string)
-        block = PythonCallReader("", _LAYOUT, self._rules, self._place, definite=False)
-        end = block.feed(inner, 0)
-        if end is None:
-            block.close(None)
-        left = block.unread + inner[end if end is not None else len(inner) :]
-        part = block.parts[0]
-        whole = part.call is not None or (part.malformed is not None and part.malformed.reason != "truncated")
-        return part if whole and len(block.parts) == 1 and not left.strip() else None
+        self._reject(raw, taken=1)
 
 
 def _unquote(string: str) -> str:
