@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from promptools.dialects.calls.bare_values import read_parameter, read_typed
 from promptools.dialects.calls.envelope import JsonNode, UnresolvedCall
-from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
 from promptools.dialects.calls.resolve import resolve_call
 from promptools.jsontext.read import Unreadable, read_whole_value
 from promptools.jsontext.strict import reject_constant
@@ -50,6 +50,16 @@ class CallBuilder:
         """Return whether the tool has a parameter of this name; True if its schema is unknown."""
         tools = self.rules.tools
         return tools is None or self.tool is None or key in tools.keys(self.tool.name)
+
+    def may_lack_only_its_closer(self, finish_reason: str | None) -> bool:
+        """Return whether nothing but its closing tag is missing at the end of the text, where a whole argument ended.
+
+        So the model was done, or nobody said why the text ends, and it has every parameter that the tool declares.
+        """
+        if finish_reason is not None or self.tool is None or self.rules.tools is None:
+            return finish_reason in COMPLETE_FINISH_REASONS
+        keys = self.rules.tools.keys(self.tool.name)
+        return bool(keys) and keys <= self.arguments.keys()
 
     def lacks(self, key: str) -> bool:
         """Return whether the tool declares this parameter and the call has not given it yet."""

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from promptools.dialects.calls.bare_values import read_parameter
-from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.readers.elements.element_tags import ATTRIBUTE, HTML_ELEMENTS, element_tokenizer
 from promptools.dialects.readers.elements.element_value import (
     ElementArguments,
@@ -130,7 +130,7 @@ class ElementReader(SingleCallReader):
         """Return whether the closing tag may be supplied: the model was done, and nothing but that tag was begun."""
         begun = "".join(self._text_pieces).strip()
         whole = self._tag_state == self._between and (not begun or begun.startswith("</"))
-        return whole and bool(self._values) and finish_reason in COMPLETE_FINISH_REASONS
+        return whole and bool(self._values) and self._call.may_lack_only_its_closer(finish_reason)
 
     @property
     def _is_empty(self) -> bool:

@@ -65,7 +65,8 @@ class PairReader(SingleCallReader):
         """Decide at the end of the text."""
         ending = self._possible_end if self._tag_state == self._in_value else None
         done = finish_reason in COMPLETE_FINISH_REASONS
-        if self._tag_state == self._between and done and not self._text_between():
+        whole = self._tag_state == self._between and not self._text_between()
+        if whole and self._call.may_lack_only_its_closer(finish_reason):
             self._finish(self._index, self._index, self._missing_closer_fix())
         elif ending is not None and finish_reason != "length" and (ending.sure or done):
             self._end_value_at(ending)

@@ -19,7 +19,6 @@ The states, one method each:
 from __future__ import annotations
 
 from promptools.dialects.calls.call_builder import ANY_JSON
-from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS
 from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
 from promptools.dialects.readers.markup.block_parts import CallSegment
 from promptools.dialects.readers.markup.markup_block import MarkupBlock
@@ -300,14 +299,15 @@ class MarkupReader(MarkupBlock):
                 self._value.add(rest)
 
     def _in_nameless_param(self, token: Tag | str) -> None:
-        """After a parameter's opening tag without a name: the name is the text that follows."""
+        """After a parameter's opening tag without a name: the text that follows is the name, if it is declared."""
         if isinstance(token, str):
             self._outside_text.append(token)
             return
         key = "".join(self._outside_text).strip()
         call = self._call
         assert call is not None
-        if token.kind != "param" or not token.close or "\n" in key or not (key and call.declares(key)):
+        declared = call.tool is not None and call.declares(key)
+        if token.kind != "param" or not token.close or not declared:
             self._give_up("a parameter has no name", token)
             return
         self._outside_text = []
@@ -399,7 +399,8 @@ class MarkupReader(MarkupBlock):
     def _end_in_call(self, finish_reason: str | None) -> None:
         call = self._call
         assert call is not None
-        stopped = finish_reason in COMPLETE_FINISH_REASONS
+        assert call.values is call.arguments
+        stopped = call.may_lack_only_its_closer(finish_reason)
         meant = self._in_wrapper or self._place.implies_call
         closing = self._cut_tag.startswith(self._names.closer_start)
         cut = self._cut_tag != "" and not closing
