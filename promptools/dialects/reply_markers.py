@@ -33,6 +33,9 @@ class ReplyMarkers:
     def __init__(self) -> None:
         dialects = [get(name) for name in names()]
         tags = dict(chain(REASONING_TAGS.items(), *(dialect.reasoning_tags.items() for dialect in dialects)))
+        own = chain.from_iterable(dialect.reasoning_tags.values() for dialect in dialects)
+        self.template_closers = tuple(dict.fromkeys(("</think>", *(tag for tag in own if not tag.endswith(_HOLE)))))
+        """What may close reasoning that a template has opened: no tag that prompts teach, as a thought may hold it."""
         self.suffixed_tags = {
             opener.removesuffix(_HOLE): tags.pop(opener).removesuffix(_HOLE)
             for opener in [*tags]
@@ -125,6 +128,17 @@ class ReplyMarkers:
         begin = max(0, len(text) - MAX_END)
         match = self._ends.search(text, begin)
         return match.start() if match is not None else len(text)
+
+    @cached_property
+    def template_closer(self) -> re.Pattern[str]:
+        """The pattern of `template_closers`, and of a closing tag with a suffix."""
+        literals = map(re.escape, sorted(self.template_closers, key=len, reverse=True))
+        return re.compile(f"{'|'.join(literals)}|{self.suffixed_closer.pattern}")
+
+    @cached_property
+    def longest_template_closer(self) -> int:
+        """The length of the longest text that `template_closer` matches."""
+        return max(*map(len, self.template_closers), *(len(start) + 33 for start in self.suffixed_tags.values()), 0)
 
     @cached_property
     def suffixed_closer(self) -> re.Pattern[str]:

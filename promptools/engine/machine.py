@@ -81,7 +81,7 @@ class Engine:
 
     def begin_in_reasoning(self) -> None:
         """Start inside a reasoning zone whose opener the chat template printed."""
-        enter_reasoning(self._state, "</think>")
+        enter_reasoning(self._state, "")
         self._state.next = "reasoning_start"
 
     def feed(self, text: str) -> None:

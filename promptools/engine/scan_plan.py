@@ -142,7 +142,10 @@ class ScanPlan:
         return sought
 
     def reasoning_scanner(self, closer: str) -> MarkerScanner:
-        """Return the scanner for inside a reasoning zone: its closer, and heads that may end it."""
+        """Return the scanner for inside a reasoning zone: its closer, and heads that may end it.
+
+        Without a closer: a template has opened the zone, and it may have any.
+        """
         closer = self.markers.suffixed_closer_start(closer) or closer  # one scanner finds any number of suffixes
         scanner = self._reasoning_scanners.get(closer)
         if scanner is None:
@@ -157,9 +160,13 @@ class ScanPlan:
             for marker in _head_markers(group, head)
         ]
         signs, words = _split_word_markers(heads)
-        pattern = _suffixed_pattern(self.markers) if self.markers.suffixed_closer_start(closer) else ""
-        ends = Marker("end", tuple(token for token in self.markers.end_tokens if token != closer))
-        return MarkerScanner([Marker("closer", (closer,), pattern), *signs, ends], words)
+        known = self.markers
+        pattern = _suffixed_pattern(known) if not closer or known.suffixed_closer_start(closer) else ""
+        literals = (closer,) if closer else (*known.template_closers, *known.suffixed_tags.values())
+        if not closer:
+            pattern = "|".join((*map(re.escape, sorted(known.template_closers, key=len, reverse=True)), pattern))
+        ends = Marker("end", tuple(token for token in known.end_tokens if token not in literals))
+        return MarkerScanner([Marker("closer", literals, pattern), *signs, ends], words)
 
 
 _CONTROL = Marker("control", ("<|", "<｜"), CONTROL_TOKEN)

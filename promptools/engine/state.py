@@ -91,6 +91,7 @@ class ReasoningState:
 
     def __init__(self) -> None:
         self.closer = ""
+        """The closing tag of the open zone; empty in one that the template has opened, until a closing tag comes."""
         self.closed = False
         """A zone has been closed."""
         self.scanner: MarkerScanner | None = None

@@ -24,6 +24,7 @@ from raw_servers import (
 )
 from scripted import WEATHER, Answer, ask, call, play, reply
 
+from promptools.dialects.reply_markers import reply_markers
 from promptools.exchange.downstream.client_api import OLLAMA_API
 from promptools.modes.requests.forwarded_body import TOOL_KEYS
 from promptools.profiles.profile import Raw
@@ -95,6 +96,23 @@ def test_reasoning_that_the_template_opens(kind, as_stream, tmp_path):
     assert seen.reply.reasoning.strip() == "Need it."
     assert [made.arguments for made in seen.reply.calls] == [{"city": "Paris"}]
     assert seen.reply.content.strip() == ""
+
+
+KNOWN = reply_markers()
+OPENED = {opener: closer for opener, closer in KNOWN.reasoning_tags.items() if closer in KNOWN.template_closers}
+"""Tags of reasoning that a template may open: all but those that only prompts teach."""
+
+
+@pytest.mark.parametrize("opener", OPENED)
+def test_reasoning_of_every_family_that_the_template_opens(opener):
+    """A call before its closing tag is a thought; after it, a call."""
+    kind, closer = "llamacpp", OPENED[opener]
+    for said_of, words, calls in ((f"Perhaps {CALL}", "It is cold.", 0), ("Need it.", CALL, 1)):
+        answer = said(kind, f"{said_of}{closer}\n\n{words}")
+        seen = play(ask(WEATHER), [*rendered(kind, PROMPT + opener), answer], target=server(kind))
+        assert len(seen.reply.calls) == calls
+        assert seen.reply.reasoning.strip() == said_of
+        assert seen.reply.content.strip() == ("" if calls else words)
 
 
 def test_reasoning_that_the_model_opens(kind):

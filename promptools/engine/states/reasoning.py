@@ -118,6 +118,7 @@ def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
             return state.hold(start)
         state.out.add_text(text[begin:start])
         if closes:
+            state.reasoning.closer = match[0]
             leave_reasoning(state)
             return match.end()
         state.next = "holding_call"
@@ -126,7 +127,8 @@ def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
 
 def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decision:
     """Return whether this is the closer of the zone, and not one with another suffix."""
-    if match[0] == state.reasoning.closer:
+    closer = state.reasoning.closer
+    if match[0] == closer or (not closer and state.plan.markers.template_closer.fullmatch(match[0])):
         return True
     return NEED_MORE if not final and match.end() == len(match.string) and match[0][-1] != ">" else False
 
@@ -171,16 +173,15 @@ def _is_mentioned(state: ParserState, group: str, before: str) -> bool:
 def holding_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
     """Hold a call inside an open zone: reasoning if the zone closes, a call if it never does."""
     zone = state.reasoning
-    size = len(zone.closer)
-    seam_at = (zone.closer_overlap + text[at : at + size]).find(zone.closer)
-    closer_at = at + seam_at - len(zone.closer_overlap) if seam_at >= 0 else _closer_after(state, text, at)
-    if seam_at < 0 and closer_at < 0:
+    size = len(zone.closer) or state.plan.markers.longest_template_closer
+    end = _closer_end(state, text, at, size)
+    if end < 0:
         if final and not zone.held_call:
             return _resolve_unclosed(state, text, at)
         zone.held_call.append(text[at:])
         zone.closer_overlap = (zone.closer_overlap + text[max(at, len(text) - size) :])[-size + 1 :]
         return len(text)
-    end = closer_at + size
+    size = len(zone.closer)
     thought = "".join((*zone.held_call, text[at:end]))
     zone.held_call, zone.closer_overlap = [], ""
     if _may_rescue(state, thought[:-size]):
@@ -190,6 +191,26 @@ def holding_call(state: ParserState, text: str, at: int, final: bool) -> Progres
     state.out.add_text(thought[:-size])
     leave_reasoning(state)
     return end
+
+
+def _closer_end(state: ParserState, text: str, at: int, size: int) -> int:
+    """Return where the zone's closer ends that begins in the overlap or in `text[at:]`; -1 if there is none.
+
+    A zone that the template opened has a closer from then on. `size`: characters of a closer, at most.
+    """
+    zone, seam = state.reasoning, state.reasoning.closer_overlap + text[at : at + size]
+    if zone.closer:
+        seam_at = seam.find(zone.closer)
+        closer_at = at + seam_at - len(zone.closer_overlap) if seam_at >= 0 else _closer_after(state, text, at)
+        return closer_at + size if closer_at >= 0 or seam_at >= 0 else -1
+    closer = state.plan.markers.template_closer.search(seam)
+    begin = at - len(zone.closer_overlap)
+    if closer is None:
+        closer, begin = state.plan.markers.template_closer.search(text, at), 0
+    if closer is None:
+        return -1
+    zone.closer = closer[0]
+    return begin + closer.end()
 
 
 def _closer_after(state: ParserState, text: str, at: int) -> int:

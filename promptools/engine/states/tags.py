@@ -130,7 +130,7 @@ def apply_tag(state: ParserState, group: str, marker: str) -> None:
 
 
 def enter_reasoning(state: ParserState, closer: str) -> None:
-    """Go on inside a reasoning zone that ends with `closer`."""
+    """Go on inside a reasoning zone that ends with `closer`; without one, a template has opened it."""
     state.out.set_zone("reasoning")
     state.reasoning.closer = closer
     state.reasoning.mentions_call = False

@@ -152,7 +152,7 @@ def _opens_reasoning(text: str | None) -> bool | None:
 def _reasoning_opener(text: str) -> str:
     """Return the tag of reasoning that a prompt ends with, but for white space; empty if it ends with none."""
     tail = text[-_LONGEST_TAIL:].rstrip()
-    return next((tag for tag in reply_markers().reasoning_tags if tail.endswith(tag)), "")
+    return next((tag for tag in reply_markers().reasoning_tags if tail.endswith(tag.rstrip())), "")
 
 
 def _close_reasoning(opener: str) -> str:
