@@ -58,6 +58,11 @@ def test_what_was_asked_for_goes_out_as_it_is(reply, body):
 # --- lost by the server
 
 
+def test_white_space_between_thoughts_is_no_answer():
+    assert judge(said(reasoning="Hm."), raw="\n").reply.content == ""
+    assert judge(said(reasoning="Hm."), raw="\nx").reply.content == "\nx"
+
+
 @pytest.mark.parametrize(
     ("reply", "stop_reason", "usage", "kind"),
     [

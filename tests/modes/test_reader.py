@@ -65,6 +65,13 @@ def args(**arguments):
 # --- native
 
 
+def test_what_is_left_out_is_in_the_same_pieces_however_it_is_cut():
+    text = f"{HERMES}\n<tool_response>\n5 C\n</tool_response>\nIt is 5 C."
+    whole = Run(Delta(content=text)).reply
+    assert Run(*(Delta(content=char) for char in text)).reply.discarded == whole.discarded
+    assert [piece.why for piece in whole.discarded] == ["markup", "markup", "space", "result"]
+
+
 def test_a_structured_call_is_checked_and_mended():
     run = Run(
         Delta(reasoning="hm"),

@@ -99,6 +99,7 @@ class ReplyReader:
         """The span of the first piece of reasoning in the content that is held."""
         self._reasoning_size = self._shown_reasoning = 0
         self._discarded: list[Discarded] = []
+        """What was left out before the text came to the parser."""
         self._stop_reason: str | int | None = None
         self._finish_reason: str | None = None
         self._text_end = 0
@@ -133,7 +134,7 @@ class ReplyReader:
             content="".join(self._content),
             reasoning="".join(self._reasoning),
             malformed=tuple(self._filter.malformed),
-            discarded=tuple(self._discarded),
+            discarded=(*parsed.discarded, *self._discarded),
             finish_reason=self._finish_reason,
             fixes=parsed.fixes,
             trace=Trace(tries=parsed.trace.tries, notes=tuple(self._filter.notes)),
@@ -429,7 +430,5 @@ class ReplyReader:
                 self._reasoning.append(thought)
                 self._open_thoughts().add_shown(thought)
                 self._content = []
-            case Discarded():
-                self._discarded.append(event)
             case _:
                 pass

@@ -171,10 +171,10 @@ def _as_cut(failed: Malformed) -> Malformed:
 
 
 def _as_content(reply: Reply, raw: str) -> Reply:
-    """Copy the reply with everything as content, byte for byte, and no calls."""
+    """Copy the reply with everything as content, byte for byte, and no calls; white space alone is beside thoughts."""
     cut = reply.finish_reason == "length" or any(failed.reason == "truncated" for failed in reply.malformed)
     finish = "content_filter" if reply.finish_reason == "content_filter" else "length" if cut else "stop"
-    return replace(reply, calls=(), content=raw or reply.content, finish_reason=finish)
+    return replace(reply, calls=(), content=raw if raw.strip() else reply.content, finish_reason=finish)
 
 
 def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
