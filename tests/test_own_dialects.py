@@ -41,10 +41,10 @@ TOOL = {
     },
 }
 ASK = {"model": "m", "messages": [{"role": "user", "content": "Weather in Oslo?"}], "tools": [TOOL]}
-ROUND = 'name = "acme"\ntier = "S"\n[openers]\n"<|acme|>" = "<|/acme|>"\n'
+ROUND = 'name = "acme"\ntier = "S"\n[openers]\n"((acme))" = "((/acme))"\n'
 SQUARE = 'name = "acme"\ntier = "S"\n[openers]\n"[[acme]]" = "[[/acme]]"\n'
 BODY = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
-CALL, SQUARE_CALL = f"<|acme|>{BODY}<|/acme|>", f"[[acme]]{BODY}[[/acme]]"
+CALL, SQUARE_CALL = f"((acme)){BODY}((/acme))", f"[[acme]]{BODY}[[/acme]]"
 READ = [("get_weather", '{"city": "Oslo"}')]
 
 
@@ -125,7 +125,7 @@ def test_prompt_mode_asks_in_it(server, acme):
     with client_of(server, dialects=[acme], dialect="acme", mode="prompt") as client:
         assert said(client) == (READ, None)
     asked = server.requests[0].json["messages"][0]["content"]
-    assert '<|acme|>{"name": "get_weather", "arguments": {"city": "<city>"}}<|/acme|>' in asked
+    assert '((acme)){"name": "get_weather", "arguments": {"city": "<city>"}}((/acme))' in asked
 
 
 def test_a_request_may_name_it_where_it_is_known(server, acme):
@@ -157,7 +157,7 @@ def test_two_proxies_have_different_dialects_of_one_name(server, acme, square):
                     server.play(text)
                     assert said(client) == ((READ, None) if text == own else ([], text))
                     shown = server.requests[0].json["messages"][0]["content"]
-                    assert [opener in shown for opener in ("<|acme|>", "[[acme]]")] == [own == CALL, own != CALL]
+                    assert [opener in shown for opener in ("((acme))", "[[acme]]")] == [own == CALL, own != CALL]
 
 
 def test_wrapped_clients_and_ollamas(server, acme):
@@ -176,7 +176,7 @@ def test_wrapped_clients_and_ollamas(server, acme):
 
 
 def test_a_dialect_may_be_an_object(server):
-    own = make_dialect({"name": "acme", "openers": {"<|acme|>": "<|/acme|>"}, "tier": "S"}, "acme.toml")
+    own = make_dialect({"name": "acme", "openers": {"((acme))": "((/acme))"}, "tier": "S"}, "acme.toml")
     server.play(CALL)
     with client_of(server, dialects=[own]) as client:
         assert said(client) == (READ, None)
@@ -215,7 +215,7 @@ def test_a_config_names_them_relative_to_itself(server, acme, tmp_path, monkeypa
     server.play(CALL)
     with OpenAI(config=file) as client:
         assert said(client) == (READ, None)
-        assert "<|acme|>" in server.requests[0].json["messages"][0]["content"]
+        assert "((acme))" in server.requests[0].json["messages"][0]["content"]
     assert resolve("m", config=load_config(tmp_path / "promptools.toml")).profile.dialect == "acme"
     with (
         serving(Proxy(config=file)) as port,
@@ -388,7 +388,7 @@ def test_the_inspector_reads_with_them(server, acme):
 def test_a_block_of_code_may_know_them(acme, square):
     with dialects.using(acme):
         assert parse(CALL).calls[0].dialect == "acme"
-        assert "<|acme|>" in render(ASK["messages"], [TOOL], dialect="acme")[0]["content"]
+        assert "((acme))" in render(ASK["messages"], [TOOL], dialect="acme")[0]["content"]
         with dialects.using(acme):
             assert dialects.names().count("acme") == 1
         with dialects.using(square):
@@ -417,12 +417,12 @@ def test_parse_render_and_dialects(tmp_path, acme, capsys):
         assert json.loads(capsys.readouterr().out)["calls"][0]["dialect"] == "acme"
     written(tmp_path / "tools.json", json.dumps([TOOL]))
     assert main(["render", "--tools", "tools.json", "--dialect", "acme", *own]) == 0
-    assert "<|acme|>" in capsys.readouterr().out
+    assert "((acme))" in capsys.readouterr().out
     written(tmp_path / "request.json", json.dumps(ASK))
     assert main(["render", "request.json", "--dialect", "acme", *own]) == 0
-    assert "<|acme|>" in capsys.readouterr().out
+    assert "((acme))" in capsys.readouterr().out
     assert main(["dialects", "acme", *own]) == 0
-    assert "<|acme|>" in capsys.readouterr().out
+    assert "((acme))" in capsys.readouterr().out
     assert main(["dialects", "--json", *own]) == 0
     assert json.loads(capsys.readouterr().out)[0]["name"] == "acme"
     assert main(["parse", "reply.txt", "--dialect", "acme"]) == 2

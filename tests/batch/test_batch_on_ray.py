@@ -292,12 +292,12 @@ def test_a_cluster_of_its_own_ends_with_the_command(ray_python, folder, number):
         time.sleep(0.2)
 
 
-ACME = 'name = "acme"\n[openers]\n"<|acme|>" = "<|/acme|>"\n'
+ACME = 'name = "acme"\n[openers]\n"((acme))" = "((/acme))"\n'
 
 
 def write_replies(path, count):
     call = '<tool_call>{"name": "get_weather", "arguments": {"days": "3"}}</tool_call>'
-    own = '<|acme|>{"name": "get_weather", "arguments": {"days": 4}}<|/acme|>'
+    own = '((acme)){"name": "get_weather", "arguments": {"days": 4}}((/acme))'
     tool = {"name": "get_weather", "parameters": {"type": "object", "properties": {"days": {"type": "integer"}}}}
     with path.open("w") as file:
         for number in range(count):

@@ -77,20 +77,21 @@ def test_a_call_that_went_out_and_then_failed():
 
 
 @pytest.mark.parametrize(
-    ("text", "finish_reason", "called"),
+    ("text", "finish_reason", "malformed"),
     [
-        ('{"city": "Oslo"', "stop", True),
-        ('{"city": "Oslo"', "tool_calls", True),
-        ('{"city": "Oslo"', "length", False),
-        ('{"city": "Oslo"', None, False),
-        ('{"city": "Oslo"}', None, True),
-        ('{"city": "Os', "stop", False),
+        ('{"city": "Oslo"', "stop", ""),
+        ('{"city": "Oslo"', "tool_calls", ""),
+        ('{"city": "Oslo"', "length", "truncated"),
+        ('{"city": "Oslo"', None, "truncated"),
+        ('{"city": "Oslo"}', None, ""),
+        ('{"city": "Os', "stop", "invalid_json"),
     ],
 )
-def test_a_missing_end_token_is_the_servers_or_a_cut(text, finish_reason, called):
+def test_a_missing_end_token_is_the_servers_or_a_cut(text, finish_reason, malformed):
+    """A model that was done has ended its call, and asks for it again; one that was cut off has not."""
     reply = parse(HEADER + text, TOOLS, finish_reason=finish_reason)
-    assert [call.name for call in reply.calls] == (["get_weather"] if called else [])
-    assert [each.reason for each in reply.malformed] == ([] if called else ["truncated"])
+    assert [call.name for call in reply.calls] == ([] if malformed else ["get_weather"])
+    assert [each.reason for each in reply.malformed] == ([malformed] if malformed else [])
 
 
 @pytest.mark.parametrize("finish_reason", ["stop", "length", None])
