@@ -19,7 +19,7 @@ from promptools.engine.states.candidates import close_candidate, in_candidate
 from promptools.engine.states.plain_call import plain_call
 from promptools.engine.states.tags import enter_reasoning
 from promptools.parsing.emitter import Emitter
-from promptools.parsing.parts import NEED_MORE, SPACE
+from promptools.parsing.parts import NEED_MORE
 
 if TYPE_CHECKING:
     from promptools.dialects.calls.parse_options import ParseOptions
@@ -94,16 +94,6 @@ class Engine:
     def in_reasoning(self) -> bool:
         """Whether a zone of reasoning is open."""
         return self._state.next in ("reasoning_start", "reasoning", "holding_call")
-
-    def note_call(self) -> None:
-        """Note that a call which is not in the text stood here: the server has read it."""
-        state = self._state
-        if not state.carry.strip(SPACE):
-            state.out.add_text(state.carry)
-            state.carry = ""
-            if state.next == "prose":
-                state.next = "after_call"
-        state.out.note_call()
 
     def finish(self, finish_reason: str | None) -> None:
         """End the text, and decide on everything held back; `finish_reason` is the server's."""

@@ -132,12 +132,6 @@ class StreamParser:
         """Whether the text so far ends inside a thought that was not closed."""
         return self._router is None and self._engine.in_reasoning
 
-    def note_call(self) -> list[Event]:
-        """Note that a call stood here in the model's text, which the server has read and taken out of it."""
-        if self._router is None:
-            self._engine.note_call()
-        return self._drain()
-
     def close(self, finish_reason: str | None = None) -> list[Event]:
         """End the reply, and return the remaining events; a second close returns none."""
         if self._closed:

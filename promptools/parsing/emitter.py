@@ -461,13 +461,6 @@ class Emitter:
             assert part.kind != "text"  # text is added by add_text()
             self.record.discard(part.raw, part.kind)
 
-    def note_call(self) -> None:
-        """Note that a call which is not in the text stood here: the server has read it."""
-        if not self._group:
-            self._resolve_tokens("")
-            self._discard_held_space()
-            self._preceded_by = "call"
-
     def emit_early(self, item: EarlyCallStart | EarlyArguments) -> None:
         """Emit a call while it arrives: its name, then fragments of its arguments."""
         if isinstance(item, EarlyCallStart):

@@ -358,7 +358,7 @@ def test_content_is_held_while_a_call_is_required(choice):
         ask(WEATHER, NOW, stream=True, tool_choice=choice),
         [stream("I would rather talk."), stream("Well: ", start(), args(json.dumps(PARIS)), finish="tool_calls")],
     )
-    assert seen.choice().content == "Well:"
+    assert seen.choice().content == "Well: "
     assert seen.choice().calls[0]["name"] == "get_weather"
     assert [each.outcome for each in seen.reply.trace.attempts] == ["choice", "answered"]
     feedback = seen.bodies[1]["messages"][-2:]

@@ -158,7 +158,6 @@ class ReplyReader:
             events += self._read_text(text)
         if delta.tool_calls:
             in_thought = self._parser is not None and self._parser.in_reasoning
-            events += self._note_call()
             events += self._structured.feed(delta.tool_calls, self._emit_structured, in_thought=in_thought)
         self._count_trailing_space(delta, text)
         return events
@@ -268,16 +267,8 @@ class ReplyReader:
             self._parser_arguments = {"in_reasoning": in_reasoning, "pinned": HARMONY if self._harmony else None}
             self._parser = self._new_parser(**self._parser_arguments)
             text = self._prepared.prefill + text
-            if self._structured.pending:
-                self._parser.note_call()
         self._raw_text.add(text)
         return self._filter_events(self._parser.feed(text), "text", self._raw_text.slice)
-
-    def _note_call(self) -> list[Event]:
-        """Leave out the white space between the text so far and a call that the server has taken out of the text."""
-        if self._parser is None or self._parser.in_reasoning:
-            return []
-        return self._filter_events(self._parser.note_call(), "text", self._raw_text.slice)
 
     def _read_pieces(self, pieces: list[Piece]) -> list[Event]:
         """Read decoded tokens, so that text that looks like a control token is not taken for one."""

@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Iterable
 
+from promptools.harmony.parsing.header import Header
 from promptools.harmony.parsing.header_text import HEADER_WORDS
 from promptools.harmony.parsing.items import Aside, ContentChunk, HarmonyEnd, HarmonyStart, Item
 from promptools.harmony.parsing.quotes.open_quotes import Settled
@@ -96,7 +97,7 @@ class StringDoubt:
 
 def is_rest_of_reply(items: Iterable[Item]) -> bool:
     """Whether these items, from the end of a call on, are nothing but whole messages, calls with strict JSON. O(n)."""
-    header = None
+    header: Header | None = None
     content: list[str] = []
     for item in items:
         match item:
