@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from benchmarks import samples
 from benchmarks.streams import FLAT, PIECE, stream
@@ -89,21 +87,9 @@ def _texts() -> list[tuple[str, str]]:
     ]
 
 
-@contextmanager
-def _two() -> Iterator[None]:
-    names = registry.names
-    registry.names = lambda: TWO
-    try:
-        yield
-    finally:
-        registry.names = names
-
-
 def _with_two(text: str) -> None:
-    with _two():
-        parse(text, samples.TOOLS)
+    parse(text, samples.TOOLS, accept=TWO)
 
 
 def _stream_with_two(cut: list[str]) -> None:
-    with _two():
-        stream(cut)
+    stream(cut, accept=TWO)

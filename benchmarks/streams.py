@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchmarks import samples
 from benchmarks.table import Row, Table, Target
 from benchmarks.timing import best_of, seconds
@@ -29,8 +31,8 @@ def pieces() -> Table:
     return Table("pieces", "Streamed in 4-character pieces: the cost of one piece", rows)
 
 
-def stream(cut: list[str], expect: str | None = None) -> None:
-    parser = StreamParser(samples.TOOLS, expect=expect)
+def stream(cut: list[str], expect: str | None = None, accept: Sequence[str] | None = None) -> None:
+    parser = StreamParser(samples.TOOLS, expect=expect, accept=accept)
     for piece in cut:
         parser.feed(piece)
     parser.close()

@@ -26,6 +26,8 @@ STRING_CALLEE: Final = name_pattern("[A-Za-z_]", r"[\w.-]", 63)
 LIST_HEAD: Final = rf"\[\s{{0,64}}+(?:\Z|[\"'](?:\Z|{STRING_CALLEE}(?:\Z|\()))"
 STRING_HEAD: Final = rf"(?:\Z|(?:\[\s{{0,64}}+)?+(?:\Z|{STRING_CALLEE}(?:\Z|\()))"
 """What follows the quote at the beginning of a reply that is in quotes."""
+NO_PROGRAM: Final = r"(?<![\w=(,\[{{:\"']{})"
+"""What is before most quotes in a program, and never before the one that a reply begins with: it costs less so."""
 LIST_ALIAS: Final = '"'
 STRING_ALIAS: Final = "'"
 MAX_ENDS: Final = 16
@@ -68,7 +70,7 @@ def string_heads() -> tuple[Head, ...]:
             (quote,),
             f"{quote}{STRING_HEAD}",
             body_starts="",
-            gate=f"{quote}{STRING_HEAD}",
+            gate=f"{quote}{NO_PROGRAM.format(quote)}{STRING_HEAD}",
             begins=begins_in_quotes,
             alias=STRING_ALIAS,
             at_start=True,
