@@ -54,7 +54,7 @@ class FirstWords:
         self._any = names is None
         names = tuple(names or ())
         beginnings = {_beginning(name) for name in names}
-        size = min(map(len, beginnings), default=MOST_LETTERS)
+        size = min(map(len, beginnings), default=1)  # of any tools one letter is enough
         self._beginnings = frozenset(text[:size].casefold() for text in beginnings)
         self._letters = frozenset(
             ("", *self._beginnings, *(sign + text for sign in ("<", "</") for text in self._beginnings))
