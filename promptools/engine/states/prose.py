@@ -76,7 +76,8 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
     resumed, state.search.text = state.search.text is text and len(text) > SWEEP_MINIMUM, text
     search = state.search.sweep_over(scanner, text).search if resumed else scanner.search
     while True:
-        match = search(text, at)
+        known = resumed or at > begin or scanner is later
+        match = search(text, at) if known else _first_match(scanner, later, text, at)
         if match is None:
             cut = len(text) if final else held.hold_from(text, begin)
             _write_tail(state, text[begin:cut], final)
@@ -108,6 +109,19 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
         assert inert_end is not None
         at = inert_end
         search = state.search.sweep_over(later, text).search
+
+
+def _first_match(scanner: MarkerScanner, later: MarkerScanner, text: str, at: int) -> re.Match[str] | None:
+    """Return the first match in text before which there is none yet.
+
+    Only at the first character may be a marker that counts there alone; after it, no time is lost by looking for those.
+    """
+    bare = at
+    while bare < len(text) and text[bare] in SPACE:
+        bare += 1
+    here = scanner.match(text, bare)
+    other = later.search(text, at)
+    return here if here is not None and (other is None or bare <= other.start()) else other
 
 
 def _begins_head(state: ParserState, group: str) -> bool:
