@@ -135,7 +135,8 @@ class Emitter:
         if known is None or known.pieces is not pieces:
             known = self._lines[self._zone] = _LastLine(pieces)
         line_start = known.start()
-        for piece in (*self._space, *(part.raw for part in self._tokens), following):
+        tokens = _tail((part.raw for part in reversed(self._tokens)), QUOTE_CONTEXT)
+        for piece in (*self._space, tokens, following):
             line_start = _line_start(line_start, piece)
         return begins_block_quote(line_start)
 

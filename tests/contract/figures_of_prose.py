@@ -2,14 +2,16 @@
 
 No rule of the parser knows these sentences: they are other ones than those of `promptools.engine.mention`, and none of
 them may be added there. What cannot be told apart without understanding the sentence stays wrong, and is counted here.
-The figures are in `figures_of_prose.toml`; `python tests/contract/figures_of_prose.py` writes them anew.
+The figures are in `figures_of_prose.toml`, with the dialects that they are of; `python
+tests/contract/figures_of_prose.py` writes them anew.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -107,40 +109,42 @@ def options_of(place: str) -> dict[str, Any]:
     return {"in_reasoning": True} if BY_TEMPLATE in place else {}
 
 
-def count_made_up(place: str) -> int:
-    """Count the calls that are read at a place where nobody makes one."""
-    return _count(MADE_UP[place], (*EXPLAINS, *REFUSES, *ASKS), options_of(place))
+def count_made_up(place: str, names: Iterable[str]) -> int:
+    """Count the calls of these dialects that are read at a place where nobody makes one."""
+    return _count(MADE_UP[place], (*EXPLAINS, *REFUSES, *ASKS), options_of(place), names)
 
 
-def count_meant(place: str) -> int:
-    """Count the calls that are found at a place where each one is meant."""
-    return _count(MEANT[place], MEANS, options_of(place))
+def count_meant(place: str, names: Iterable[str]) -> int:
+    """Count the calls of these dialects that are found at a place where each one is meant."""
+    return _count(MEANT[place], MEANS, options_of(place), names)
 
 
-def _count(place: Place, sentences: tuple[str, ...], options: dict[str, Any]) -> int:
-    calls = [sample_text(dialects.get(name)) for name in dialects.names()]
+def _count(place: Place, sentences: tuple[str, ...], options: dict[str, Any], names: Iterable[str]) -> int:
+    calls = [sample_text(dialects.get(name)) for name in names]
     replies = (parse(place(words, call), [TOOL], **options) for words in sentences for call in calls)
     return sum(bool(reply.calls or reply.malformed) for reply in replies)
 
 
-def recorded() -> dict[str, dict[str, int]]:
+def recorded() -> dict[str, Any]:
     """Return the figures that are written down."""
     return tomllib.loads(FIGURES.read_text("utf-8"))
 
 
 def write() -> None:
     """Write the figures down."""
-    dialect_count = len(dialects.names())
+    names = sorted(dialects.BUILT_IN)
     lines = [
+        f"dialects = {json.dumps(names)}",
+        "",
         "# Replies, of all sentences and dialects, that are read as calls where nobody makes one: they may only fall.",
-        f"# {len((*EXPLAINS, *REFUSES, *ASKS))} sentences in each place, {dialect_count} dialects.",
+        f"# {len((*EXPLAINS, *REFUSES, *ASKS))} sentences in each place.",
         "[made_up]",
-        *(f'"{place}" = {count_made_up(place)}' for place in MADE_UP),
+        *(f'"{place}" = {count_made_up(place, names)}' for place in MADE_UP),
         "",
         "# Replies in which the call that is meant is found: they may only rise.",
-        f"# {len(MEANS)} sentences in each place, {dialect_count} dialects.",
+        f"# {len(MEANS)} sentences in each place.",
         "[meant]",
-        *(f'"{place}" = {count_meant(place)}' for place in MEANT),
+        *(f'"{place}" = {count_meant(place, names)}' for place in MEANT),
         "",
     ]
     FIGURES.write_text("\n".join(lines), "utf-8")

@@ -47,7 +47,7 @@ _RESIDUE_FORM = re.compile(r"(?:functions\.)?([^\W\d][\w./-]*)\s*:\s*\d+\s*")
 _UNOPENED = sequence(
     literal_text("functions."),
     r"[^\W\d][\w./-]{0,127}+",
-    rf"(?:\s{{0,4}}:\s{{0,4}}\d{{1,4}})?+{_GAP}",
+    rf"(?:\s{{0,4}}:\s{{0,4}}(?:\Z|\d{{1,4}}))?+{_GAP}",
     literal_text(ARGUMENT),
 )
 """A header without the token before it: a server has taken it for another, or the model has left it out."""
