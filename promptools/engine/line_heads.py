@@ -31,13 +31,15 @@ class LineHeads:
         self._heads = {group: head for group, (_, head) in heads.items() if head.at_line_start}
         labels = (label for head in self._heads.values() for label in (*head.literals, *head.first_words))
         self._labels = {*NAMESPACES, *labels}
-        branches = "|".join(f"(?P<{group}>{head.pattern})" for group, head in self._heads.items())
-        self._first = re.compile(branches or r"(?!)")
+        self._first = _first_pattern(self._heads)
+        self._first_in_code = _first_pattern(
+            {group: head for group, head in self._heads.items() if head.fence_labels != (None,)}
+        )
         self._patterns = {group: re.compile(head.pattern) for group, head in self._heads.items()}
 
-    def match(self, text: str, at: int) -> Iterator[tuple[str, int]]:
+    def match(self, text: str, at: int, *, in_code: bool = False) -> Iterator[tuple[str, int]]:
         """Yield the group and the end of each head that may begin at `text[at]`, the first word of a line."""
-        match = self._first.match(text, at)
+        match = (self._first_in_code if in_code else self._first).match(text, at)
         if match is None:
             return
         later = False
@@ -80,6 +82,11 @@ class LineHeads:
     def _first_words(self, gate: str) -> set[str]:
         """Return the words besides names that heads with this gate may begin with."""
         return {word for head in self._heads.values() if head.gate == gate for word in head.first_words}
+
+
+def _first_pattern(heads: Mapping[str, Head]) -> re.Pattern[str]:
+    """Compile the pattern of the first head that matches, in a group of its name."""
+    return re.compile("|".join(f"(?P<{group}>{head.pattern})" for group, head in heads.items()) or r"(?!)")
 
 
 def _occurs_in_prose(head: Head) -> bool:

@@ -152,7 +152,7 @@ def heads_at(state: ParserState, text: str, at: int) -> Iterator[tuple[str, int]
     match = scanner.match(text, at) or scanner.match_letters(text, at)
     if match is not None:
         yield from ((group, end) for group, end in scanner.matches_from(text, match) if group in heads)
-    yield from state.plan.line_heads.match(text, at)
+    yield from state.plan.line_heads.match(text, at, in_code=True)
 
 
 def _begin_code(state: ParserState, markup: list[Part]) -> None:
@@ -246,7 +246,7 @@ def after_fenced_call(state: ParserState, text: str, at: int, final: bool) -> Pr
             state.out.add_discarded(text[at : run.end()], "markup")
             state.next = "prose"
             return run.end()
-    if text[inside] in state.plan.head_characters or any(state.plan.line_heads.match(text, inside)):
+    if text[inside] in state.plan.head_characters or any(state.plan.line_heads.match(text, inside, in_code=True)):
         return _enter_fence(state, text, at, inside, final)
     _begin_code(state, [])
     return at

@@ -31,6 +31,7 @@ def unopened_head(*steps: str) -> Head:
         gate=NAME_GATE,
         begins=_begins,
         at_line_start=True,
+        fence_labels=(None,),
     )
 
 

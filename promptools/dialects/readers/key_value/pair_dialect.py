@@ -218,6 +218,7 @@ class PairDialect(DeclaredDialect):
                 gate=NAME_GATE,
                 begins=self._stripped_begins,
                 at_line_start=True,
+                fence_labels=(None,),
                 tier=tier,
             )
 
