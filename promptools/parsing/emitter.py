@@ -69,6 +69,8 @@ class Emitter:
         self._message_space: tuple[Zone, str, Span] | None = None
         """White space that ended a message: text, unless a call follows."""
         self._tokens: list[Part] = []
+        self._last_break = 0
+        """Where in `_tokens` the last line break is, if one is."""
         """Tokens, and white space after them, until the next text shows whether they are quoted."""
         self._preceded_by: Literal["", "call", "tag"] = ""
         self._group: list[tuple[Part, bool]] = []
@@ -135,8 +137,8 @@ class Emitter:
         if known is None or known.pieces is not pieces:
             known = self._lines[self._zone] = _LastLine(pieces)
         line_start = known.start()
-        tokens = _tail((part.raw for part in reversed(self._tokens)), QUOTE_CONTEXT)
-        for piece in (*self._space, tokens, following):
+        tokens = self._tokens[self._last_break : self._last_break + LINE_START]
+        for piece in (*self._space, *(part.raw for part in tokens), following):
             line_start = _line_start(line_start, piece)
         return begins_block_quote(line_start)
 
@@ -163,7 +165,7 @@ class Emitter:
             self.reject_group()
         if self._tokens:
             if not raw.strip(SPACE):
-                self._tokens.append(Part("space", raw))
+                self._hold_token(Part("space", raw))
                 return
             self._resolve_tokens(raw)
         self._emit_or_hold(raw)
@@ -298,7 +300,12 @@ class Emitter:
         elif why == "markup" and self.tokens_are_text:
             self.add_text(raw)
         else:
-            self._tokens.append(Part(why, raw))
+            self._hold_token(Part(why, raw))
+
+    def _hold_token(self, part: Part) -> None:
+        if not self._tokens or "\n" in part.raw:
+            self._last_break = len(self._tokens)
+        self._tokens.append(part)
 
     def _resolve_tokens(self, following: str, *, before_call: bool = False) -> None:
         """Remove the held tokens, or emit them as text; `following` is the text after them, empty at the end."""
@@ -401,6 +408,11 @@ class Emitter:
     def group_has_opening_tag(self) -> bool:
         """Whether the group began with a marker."""
         return bool(self._group) and self._group[0][0].kind == "markup"
+
+    @property
+    def token_before_group(self) -> str:
+        """The token of a prompt, or of nobody, with which the group began, empty if there is none."""
+        return next((part.raw for part, _ in self._group[:2] if part.kind == "turn"), "")
 
     def add_call_fix(self, fix: Fix) -> None:
         """Add a fix to the last call of the group."""

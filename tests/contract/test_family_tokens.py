@@ -25,6 +25,8 @@ READABLE = re.compile(r"</?[A-Za-z_:]+>\Z|✿")
 UNKNOWN = "<|a_token_that_nobody_declared|>"
 OWN_MESSAGES = {"harmony", "muse"}
 """Dialects whose tokens are headers and ends of messages."""
+MANY = "[unused{n}]"
+"""The tokens of openPangu's vocabulary that have no meaning, and those that have one and are declared."""
 ELSEWHERE = {"<|python_tag|>", "<|from|>", "<|recipient|>", "<|interpreter|>"}
 """Tokens that begin a call, a program or a message in some dialect: what follows them counts."""
 
@@ -45,7 +47,7 @@ def tokens_of(name: str) -> tuple[str, ...]:
     own = (*dialect.end_tokens, *dialect.control_tokens, *dialect.turn_tokens)
     known = reply_markers()
     framing = {*known.reasoning_tags, *known.lone_closers, *known.answer_tags, *known.answer_tags.values()}
-    every = (token.replace("{n}", "5") for token in (*listed, *own, UNKNOWN) if "{word}" not in token)
+    every = (token.replace("{n}", "5") for token in (*listed, *own, UNKNOWN) if "{word}" not in token and token != MANY)
     whole = (token for token in every if token[-1] in ">]" and not READABLE.match(token))
     return tuple(token for token in dict.fromkeys(whole) if token not in framing and token not in ELSEWHERE)
 

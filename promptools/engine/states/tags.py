@@ -93,7 +93,9 @@ def _handle_control_token(state: ParserState, marker: str, start: int, final: bo
     unfinished = marker[-1] != ">"
     if unfinished and not final:
         return state.hold(start)
-    if SPECIAL_TOKEN.fullmatch(marker):
+    if _closes_unknown_block(state, marker):
+        state.out.add_text(marker)
+    elif SPECIAL_TOKEN.fullmatch(marker):
         state.out.add_token(marker, "markup" if state.out.is_after_call else "turn")
         state.at_line_start = True
     elif state.out.is_after_call and unfinished and len(marker) > 2:
@@ -101,6 +103,16 @@ def _handle_control_token(state: ParserState, marker: str, start: int, final: bo
     else:
         state.out.add_text(marker)
     return start + len(marker)
+
+
+def _closes_unknown_block(state: ParserState, marker: str) -> bool:
+    """Return whether a tentative call is between this token and another, as `<|acme|>{...}<|/acme|>`.
+
+    Then it is a block of a format that nobody declared, and what that means is not known.
+    """
+    before = state.out.token_before_group
+    undeclared = SPECIAL_TOKEN.fullmatch(before) is not None and before not in state.plan.markers.turn_tokens
+    return undeclared and before != marker and state.out.is_after_call
 
 
 def apply_tag(state: ParserState, group: str, marker: str) -> None:
