@@ -20,8 +20,9 @@ _SPACED = re.compile(
 )
 """A whole header with a space after each token, and no others: what LLM-jp's tokenizer makes of one. A sentence about
 tokens has spaces before them, too."""
+_HALF_TOKEN = re.compile(r"<(?:\|\w{0,9}\|?)?\Z")
 _UNFINISHED = re.compile(
-    r"(?:<\|(?:start|channel|constrain)\|>[^<{\n]{0,120}(?:\n\s{0,3})?)+(?:<(?:\|\w{0,9}\|?)?)?\Z|<(?:\|\w{0,9}\|?)?\Z"
+    rf"(?:<\|(?:start|channel|constrain)\|>[^<{{\n]{{0,120}}(?:\n\s{{0,3}})?)+(?:{_HALF_TOKEN.pattern}|\Z)|{_HALF_TOKEN.pattern}"
 )
 _SPEAKS = re.compile(r"<\|start\|>\s?(?:system|developer|user|assistant|functions\.)")
 _SPEAKER = "assistant<|channel|>"
@@ -54,13 +55,13 @@ def harmony_header_begins(text: str, at: int, *, first: bool, final: bool) -> bo
     parts = HEADER_PARTS.match(window)
     end = parts.end() if parts is not None else 0
     head, rest = window[:end], window[end:]
-    if more and may_continue(rest):
+    if more and (may_continue(rest) or _HALF_TOKEN.match(rest)):
         return NEED_MORE
     if not has_routing(head):
         return bool(_SPEAKS.match(window)) and rest.startswith("<|")
     if not rest:  # a header, and nothing else
         return True
-    if rest[0] in "{[":
+    if rest[0] in "{[" or rest.startswith("<|message|>"):
         return "to=" in head or "<|channel|>" in head
     if more and not _ENDS.search(rest):
         return NEED_MORE

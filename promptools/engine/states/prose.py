@@ -87,13 +87,16 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
         scanner = scanner if first else later
         if _begins_head(state, match.lastgroup or ""):
             beginning = _find_head(state, match, scanner, text, final, first=first)
-            if beginning is not None and not _is_mentioned(state, beginning.group, text[begin:start]):
-                if beginning.ready is NEED_MORE:  # a longer marker may begin before it
-                    start = min(start, held.hold_from(text, begin))
-                    state.out.add_text(text[begin:start])
-                    return state.hold(start)
-                state.out.add_text(text[begin : beginning.start])
-                return _start(state, beginning.group, text, beginning.start, beginning.end)
+            if beginning is not None and beginning.ready is NEED_MORE:  # a longer marker may begin before it
+                start = min(start, held.hold_from(text, begin))
+                state.out.add_text(text[begin:start])
+                return state.hold(start)
+            if beginning is not None:
+                state.out.add_text(text[begin:start])  # it may decide what the tokens before it are
+                begin = start
+                if not _is_mentioned(state, beginning.group):
+                    state.out.add_text(text[start : beginning.start])
+                    return _start(state, beginning.group, text, beginning.start, beginning.end)
             match = state.plan.literal_scanner.match(text, start)
         control = match is not None and match.lastgroup == "control"
         if not final and match is not None and (control or match.end() == len(text)):
@@ -139,20 +142,20 @@ def _choose_scanners(state: ParserState, text: str) -> tuple[MarkerScanner, Mark
     return (beside if state.out.is_after_call else later), later
 
 
-def _is_mentioned(state: ParserState, group: str, before: str) -> bool:
+def _is_mentioned(state: ParserState, group: str) -> bool:
     """Return whether the text before a header, or before half a call that ends the reply, shows that it is mentioned.
 
-    `before` is not written yet. Any other candidate is judged when it is opened.
+    Any other candidate is judged when it is opened.
     """
     if group in state.plan.heads:
         return False
-    if state.out.in_block_quote(before):
+    if state.out.in_block_quote():
         return True
     dialect = state.plan.header_dialects.get(group)
     if dialect is None or state.rules.strictness == "lenient":
         return False
     expected = dialect.name == state.rules.expect
-    before = (state.out.last_text_and_tokens(CONTEXT) + before[-CONTEXT:])[-CONTEXT:]
+    before = state.out.last_text_and_tokens(CONTEXT)
     token = before.find("<|", before.rfind("\n") + 1)  # of this header, which was not accepted at its first token
     before = before if token < 0 else before[:token]
     return is_mentioned(before, fenced=False, sentinel=True, expected=expected)

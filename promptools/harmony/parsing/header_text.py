@@ -73,8 +73,10 @@ def addressed_header_end(raw: str) -> int | None:
 
 def opening_bracket(raw: str, start: int) -> int:
     """Return the offset in `raw[start:]` of the bracket that begins the content after a header; -1 if there is none."""
-    bracket = _OPENING_BRACKET.search(raw, start) if _TAGGED.search(raw) is None else None
-    return bracket.start() if bracket is not None else -1
+    bracket = _OPENING_BRACKET.search(raw, start)
+    if bracket is None or _TAGGED.search(raw, 0, bracket.end()) is not None:
+        return -1
+    return bracket.start()
 
 
 def speaker_start(text: str) -> int:
