@@ -124,6 +124,15 @@ def test_a_call_that_was_cut_is_none():
     assert run.verdict.reply.content == '{"city": "Par', "no header goes into the history"
 
 
+def test_an_answer_in_a_format_is_no_call():
+    answer = FINAL.replace("Sunny.", '{"name": "get_weather", "arguments": {"city": "Paris"}}')
+    assert Run(THOUGHT + answer).calls == PARIS
+    schema = {"type": "object", "properties": {"sunny": {"type": "boolean"}}, "required": ["sunny"]}
+    form = {"type": "json_schema", "json_schema": {"name": "sky", "schema": schema}}
+    run = Run(THOUGHT + answer, response_format=form)
+    assert (run.calls, run.verdict.kind) == ([], "format")
+
+
 EARLY = ['{"city": "Par', '{"city": "Paris", "days": 2', '{"city": "Paris", ', '{"city": ', "{"]
 
 

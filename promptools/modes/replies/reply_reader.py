@@ -208,7 +208,7 @@ class ReplyReader:
             self._finish_reason = "stop"  # the server means the call in the thought
         if self._leak:
             events += self._read_leak()
-        if self._request.checks_response_format:
+        if self._request.checks_response_format and not self._harmony:  # its calls are no part of an answer
             self._read_answer()
         return events + self._recover_from_reasoning()
 
