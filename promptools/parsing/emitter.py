@@ -69,9 +69,9 @@ class Emitter:
         self._message_space: tuple[Zone, str, Span] | None = None
         """White space that ended a message: text, unless a call follows."""
         self._tokens: list[Part] = []
+        """Tokens, and white space after them, until the next text shows whether they are quoted."""
         self._last_break = 0
         """Where in `_tokens` the last line break is, if one is."""
-        """Tokens, and white space after them, until the next text shows whether they are quoted."""
         self._preceded_by: Literal["", "call", "tag"] = ""
         self._group: list[tuple[Part, bool]] = []
         self._group_has_call = False
