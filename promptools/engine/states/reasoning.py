@@ -108,6 +108,8 @@ def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
             return match.end()
         closes = match.lastgroup == "closer"
         ready = _is_closer(state, match, final) if closes else _check_heads(state, match, begin, final)
+        if ready is False and not final and scanner.hold_from(text, start) == start:
+            ready = NEED_MORE  # no call, but perhaps the end of the turn
         if ready is False:
             at = start + 1
             search = state.search.sweep_over(scanner, text).search
@@ -234,8 +236,19 @@ def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
         state.out.end_reasoning()
         state.next = "prose"
         return at
-    state.out.add_text(text[at:])
+    _end_thought(state, text[at:])
     return len(text)
+
+
+def _end_thought(state: ParserState, text: str) -> None:
+    """Write the rest of a thought that the text never closes; the tokens that end the turn are no part of it."""
+    at = state.plan.markers.end_of_turn(text)
+    state.out.add_text(text[:at])
+    while (token := state.plan.literal_scanner.search(text, at)) is not None:
+        state.out.add_text(text[at : token.start()])
+        state.out.add_token(token[0], "debris")
+        at = token.end()
+    state.out.add_text(text[at:])
 
 
 def _may_rescue(state: ParserState, thought: str) -> bool:
@@ -294,7 +307,7 @@ def resolve_held_call(state: ParserState, finish_reason: str | None) -> str:
     held = "".join(state.reasoning.held_call)
     state.reasoning.held_call, state.reasoning.closer_overlap = [], ""
     if not _ends_in_calls(state, held, finish_reason):
-        state.out.add_text(held)
+        _end_thought(state, held)
         return ""
     state.out.end_reasoning()
     state.next = "prose"
