@@ -73,8 +73,13 @@ def parse_header(
 
 def is_spaced(pieces: Sequence[Piece]) -> bool:
     """Whether each token of a header but the last has a space after it: LLM-jp's tokenizer decodes all of them so."""
-    pairs = [(piece, after) for piece, after in pairwise(pieces) if isinstance(piece, HarmonyToken)]
-    return bool(pairs) and all(isinstance(after, str) and after.startswith(" ") for _, after in pairs)
+    spaced = False
+    for piece, after in pairwise(pieces):
+        if isinstance(piece, HarmonyToken):
+            if not isinstance(after, str) or after[:1] != " ":
+                return False
+            spaced = True
+    return spaced
 
 
 @dataclass(slots=True)
