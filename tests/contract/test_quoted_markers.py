@@ -72,7 +72,7 @@ def with_page(name: str, content: str, *, escaped: bool) -> str | None:
 @pytest.mark.parametrize("name", dialects.names())
 def test_markers_in_a_string_are_text(name: str, escaped: bool, share: Share) -> None:
     asked = Written(dialects.get(name)).asked
-    for number, family in share(enumerate(dialects.names())):
+    for number, family in share(enumerate(dialects.names(), len(name))):  # other pages for each dialect
         content = page(number, family)
         text = with_page(name, content, escaped=escaped)
         if text is None:

@@ -55,7 +55,7 @@ class TagHeads:
         if not first.tags or first.tags[0].kind != "wrap" or first.tags[0].close:
             return NEED_MORE if first.incomplete and not first.tags else False
         wrapper, between = first.tags[0], first.texts[0].strip()
-        if between[:1] in ("{", "[", "("):
+        if between[:1] in ("{", "[", "(") or '{"' in between:  # JSON, perhaps after a name: tags in it are words
             return False
         if self.names.lost_opening_tag.match(between):
             return True
