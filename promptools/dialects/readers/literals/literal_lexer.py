@@ -40,8 +40,10 @@ _AFTER: Final[dict[tuple[bool, bool], re.Pattern[str]]] = {
     (False, True): re.compile(rf"{_GAP}(?:\Z|[,\]}}:]|\)[ \t]{{0,64}}+(?:\Z|[,\]);<`\r\n]))"),
 }
 _BRACKET = re.compile(r"[)\]}]|(?:([^\W\d][\w.:/-]{0,127}+)[ \t]{0,8}+)?\(|[\[{]")
-_QUOTATION = re.compile(r"(?!(?:if|else|for|in|is|or|and|not)\b)\w|[/$~{^\\-]|\*\.|\./")
-"""What follows the opening quote of a quotation, but never the end of a string: no operator, no keyword."""
+_QUOTATION = re.compile(
+    r"(?!(?:if|else|for|in|is|or|and|not)\b)\w|[/$~{^\\-]|\*\.|\./|<(?:[|｜/<]|[A-Za-z_]{3})|\[(?:/?[A-Z_]{4}|unused)|\]<\]"
+)
+"""What follows the opening quote of a quotation, but never the end of a string: no operator, no keyword, a marker."""
 _ESCAPE = re.compile(
     r"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|x(?P<x>[0-9a-fA-F]{2})"
     r"|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})|(?P<o>[0-7]{1,3})|(?P<one>.))",
