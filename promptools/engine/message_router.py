@@ -110,7 +110,7 @@ class MessageRouter:
 
     def close(self, finish_reason: str | None) -> None:
         """End the text; `finish_reason` is the server's."""
-        self._route(self._splitter.close(cut=finish_reason == "length"), finish_reason)
+        self._route(self._splitter.close(cut=finish_reason in (None, "length")), finish_reason)
         self._discard_outside_space()
         self._end_prose(finish_reason)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -117,8 +118,8 @@ def test_rendered_calls_stand_between_words(name: str) -> None:
     assert reply.content.split() == ["Before.", "After."]
 
 
-APART = {"kimi_k2": "<|tool_calls_section_begin|><|tool_call_begin|>", "solar": "<|tool_call:begin|>"}
-"""Tokens in the example of a call that call nothing, since a placeholder is no name behind them."""
+APART = {"kimi_k2", "solar"}
+"""Dialects whose example begins a line and calls nothing, as a placeholder is no name: all that is lost is its tokens."""
 
 
 @pytest.mark.parametrize("name", dialects.names())
@@ -132,7 +133,7 @@ def test_rendered_tools_are_no_call(name: str) -> None:
     reply = parse(text, TOOLS)
     assert (reply.calls, reply.malformed) == ((), ())
     if name in APART:
-        text = text.replace(APART[name], "", 1)
+        text = re.sub(r"<\|tool_call[^|]*\|>", "", text)
     assert reply.content == text
 
 

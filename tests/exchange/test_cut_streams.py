@@ -70,7 +70,7 @@ def test_a_whole_call_goes_out_at_its_end():
     seen = play(ask(WEATHER, stream=True), [said(f"I look.\n{hermes(text)}\nDone.")], target=TARGET)
     (chunk,) = call_chunks(seen)
     assert chunk["delta"]["tool_calls"][0]["function"]["arguments"] == text
-    assert (seen.choice().content, seen.choice().finish) == ("I look.", ["tool_calls"])
+    assert (seen.choice().content, seen.choice().finish) == ("I look.\n", ["tool_calls"])
 
 
 def test_live_means_by_whole_members():

@@ -21,6 +21,11 @@ class Doubt(Protocol):
         """Read a piece; return None while it is not clear."""
         ...
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the token is content if the server has cut the text off, since the quotes might have been closed."""
+        ...
+
     def close(self) -> bool:
         """Whether the quotes were closed at the end of the text."""
         ...
@@ -51,10 +56,10 @@ class HeldQuote:
     def close(self, read_rest: Callable[[Sequence[Piece]], Iterable[Item]], *, cut: bool) -> int | None:
         """Return the index of the token that counts at the end of the text, None: all that is held is content.
 
-        `cut`: the server cut the text off, so the quotes might have been closed. `read_rest` reads pieces from a token
+        `cut`: the server cut the text off. `read_rest` reads pieces from a token
         on that ends the content.
         """
-        if self._doubt.close() or cut:
+        if self._doubt.close() or (cut and self._doubt.may_go_on):
             return None
         if isinstance(self._doubt, QuoteDoubt):
             return self.first_token

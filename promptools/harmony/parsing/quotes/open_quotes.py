@@ -9,15 +9,21 @@ Quotation marks end with their paragraph and inline code with its line, so not m
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from promptools.harmony.parsing.tokenizer import HarmonyToken, Piece, raw_text
+from promptools.harmony.parsing.tokenizer import MESSAGE_ENDS, HarmonyToken, Piece, raw_text
 
 _MARKS = re.compile(r"\\(?:.|\Z)|\n[ \t\r]{0,8}+(?P<blank>\n)?|`+|[\"'“”]", re.DOTALL)
 _BEFORE_OPENING = frozenset(" \t\r\n([{<>:=,;/-—\"'“`*_")
 _BEFORE_ITEM = frozenset("([{<:=,")
 """After one of these a mark opens, even if it could close another."""
+_HEADER = re.compile(r"(?:[\w.=:<|>-]|[ \t]){0,256}")
+"""What a header may hold."""
+_RECIPIENT: Final = "to="
 _AFTER_CLOSING = frozenset(" \t\r\n)]}<>:=,;./-—!?\"'”`*_")
+
+TurnStage: TypeAlias = Literal["between", "header", "call", "none"]
+"""Where text after a token in doubt is, if a message follows: before it, in its header, or in a call's arguments."""
 
 
 class Settled(NamedTuple):
@@ -36,13 +42,13 @@ class OpenQuotes:
         self._marks = Marks()
 
     def doubt(self, tail: str, token: HarmonyToken) -> QuoteDoubt | None:
-        """Return the doubt about a token after the content and `tail`; None: no mark is open."""
+        """Return the doubt about a token after the content and `tail`; None: no mark is open, or it is only words."""
         text, self.unread = "".join(self.unread), []
         following = token.raw[:1] or "a"  # without tokens, `assistant` begins a header
         self._marks.read(text, following=following if not tail else "")
         marks = self._marks.copy()
         marks.read(tail, following=following)
-        return QuoteDoubt(marks, token) if marks.depths else None
+        return QuoteDoubt(marks, token) if marks.depths and token.raw else None
 
 
 class Marks:
@@ -121,18 +127,56 @@ class Marks:
 
 
 class QuoteDoubt:
-    """A token inside marks that are open: content if those of one kind are all closed before their paragraph ends."""
+    """A token inside marks that are open: content if those of one kind are all closed before their paragraph ends.
+
+    A thought may leave a mark open, as in `the '90s` or `5" pipes`, which the answer would close. So the token counts if
+    the next message begins right after it; a call, if that is all that follows, or messages are.
+    """
 
     def __init__(self, marks: Marks, token: HarmonyToken) -> None:
         self._marks = marks
         self._waiting = set(marks.depths)
+        self._ends_message = token.name in MESSAGE_ENDS
+        self._turn: TurnStage = "between" if self._ends_message else "header"
+        self._header = ""
+        """What came after the token, up to the content of the next message."""
         marks.read(token.raw)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether it begins a call in a message that no token has ended; see `Doubt`."""
+        return not self._ends_message and _RECIPIENT in self._header
 
     def feed(self, piece: Piece) -> Settled | None:
         """Read a piece; see `Doubt`."""
+        if self._turn != "none":
+            if self._next_message_begins(piece):
+                return Settled(is_content=False, taken=0)
+            if self._turn != "none":
+                return None
         return self._marks.read(raw_text(piece), waiting=self._waiting)
+
+    def _next_message_begins(self, piece: Piece) -> bool:
+        """Return whether the token ended a message, or began one; the stage is `none` if it did not."""
+        name = piece.name if isinstance(piece, HarmonyToken) else ""
+        if self._turn == "call":
+            self._turn = "between" if name in MESSAGE_ENDS else "call"
+            return name == "start"
+        if self._turn == "between":
+            if name != "start":
+                self._turn = "between" if not raw_text(piece).strip() else "none"
+                return False
+            self._turn, called = "header", _RECIPIENT in self._header
+            return called
+        self._header += raw_text(piece) if name != "message" else ""
+        if name == "message":
+            self._turn = "call"
+            return _RECIPIENT not in self._header
+        if name not in {"", "channel", "constrain"} or not _HEADER.fullmatch(self._header):
+            self._turn = "none"
+        return False
 
     def close(self) -> bool:
         """Whether the last mark was at the end of the text."""
-        settled = self._marks.read("", following=" ", waiting=self._waiting)
+        settled = self._marks.read("", following=" ", waiting=self._waiting) if self._turn == "none" else None
         return settled is not None and settled.is_content

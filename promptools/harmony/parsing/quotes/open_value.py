@@ -58,6 +58,11 @@ class StringDoubt:
         self._closed = False
         """The quote has come; what follows it shows whether it can be the string's end."""
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether it is in a string; see `Doubt`."""
+        return self.quote != ""
+
     def feed(self, piece: Piece) -> Settled | None:
         """Read a piece; see `Doubt`. Of all quotes, only the first may close the string."""
         if isinstance(piece, HarmonyToken):
