@@ -14,6 +14,7 @@ from promptools.harmony.parsing.quotes.held_quote import Doubt
 from promptools.harmony.parsing.quotes.open_quotes import OpenQuotes
 from promptools.harmony.parsing.quotes.open_value import OpenValue
 from promptools.harmony.parsing.tokenizer import HarmonyToken
+from promptools.parsing.emitter import LINE_START, begins_block_quote
 
 _RECENT = 24
 _OPENS = re.compile(r"[\s(\[\"']`{1,2}\Z|\n(?P<fence>```)[\w-]{0,12}\r?\n\Z")
@@ -25,6 +26,9 @@ class QuotedTokens:
 
     def __init__(self, *, call: bool = False) -> None:
         self._open = OpenValue() if call else OpenQuotes()
+        self._is_prose = not call
+        self._line = ""
+        """The beginning of the last line, in prose."""
         self._previous = "\n"
         self._recent = ""
         """The end of the content, if it has a backtick."""
@@ -34,6 +38,9 @@ class QuotedTokens:
     def feed(self, text: str) -> None:
         """Feed content of the message."""
         self._open.unread.append(text)
+        if self._is_prose:
+            at = text.rfind("\n") + 1
+            self._line = text[at : at + LINE_START] if at else self._line + text[: LINE_START - len(self._line)]
         if self._recent or self._code_closers or "`" in text:
             self._track_code(text)
         self._previous = text
@@ -45,12 +52,14 @@ class QuotedTokens:
         self._recent = recent if "`" in recent else ""
 
     def is_content(self, token: str) -> bool:
-        """Whether a token that follows is in code; one that ends the whole reply never is."""
+        """Whether a token that follows is in code or in a block quote; one that ends the whole reply never is."""
         if token in {"return", "endoftext"}:
             return False
         opens = None if self._code_closers else _OPENS.search(self._recent)
         if opens is not None and token in {"start", "channel"}:
             self._code_closers = "`" if opens["fence"] else "`\n"
+        elif not self._code_closers and token in {"start", "channel"} and begins_block_quote(self._line):
+            self._code_closers = "\n"  # a quoted line that shows a message, up to its end
         return self._code_closers != ""
 
     def doubt(self, tail: str, token: HarmonyToken) -> Doubt | None:
