@@ -119,7 +119,7 @@ def test_rendered_calls_stand_between_words(name: str) -> None:
 
 
 APART = {"kimi_k2", "solar"}
-"""Dialects whose example begins a line and calls nothing, as a placeholder is no name: all that is lost is its tokens."""
+"""Dialects whose example begins a line and calls nothing, as a placeholder is no name: only its tokens are lost."""
 
 
 @pytest.mark.parametrize("name", dialects.names())

@@ -129,8 +129,8 @@ class Marks:
 class QuoteDoubt:
     """A token inside marks that are open: content if those of one kind are all closed before their paragraph ends.
 
-    A thought may leave a mark open, as in `the '90s` or `5" pipes`, which the answer would close. So the token counts if
-    the next message begins right after it; a call, if that is all that follows, or messages are.
+    A thought may leave a mark open, as in `the '90s` or `5" pipes`, which the answer would close. So the token counts
+    if the next message begins right after it; a call, if that is all that follows, or messages are.
     """
 
     def __init__(self, marks: Marks, token: HarmonyToken) -> None:
