@@ -149,12 +149,9 @@ class QuoteDoubt:
 
     def feed(self, piece: Piece) -> Settled | None:
         """Read a piece; see `Doubt`."""
-        if self._turn != "none":
-            if self._next_message_begins(piece):
-                return Settled(is_content=False, taken=0)
-            if self._turn != "none":
-                return None
-        return self._marks.read(raw_text(piece), waiting=self._waiting)
+        if self._turn != "none" and self._next_message_begins(piece):
+            return Settled(is_content=False, taken=0)
+        return self._marks.read(raw_text(piece), waiting=self._waiting) if self._turn == "none" else None
 
     def _next_message_begins(self, piece: Piece) -> bool:
         """Return whether the token ended a message, or began one; the stage is `none` if it did not."""
