@@ -94,7 +94,7 @@ class JsonBlockReader(JsonBlock):
         """Consume the body up to the next marker in it, or to the end of the piece."""
         if self._list_opener or (piece[at] == "[" and self._name is None and not self._body.has_text):
             return self._in_bracket(piece, at)
-        if self._open_end is not None and self._call_follows(piece[at:]):
+        if self._open_end is not None and self._call_follows(piece[at : at + MAX_LOOKAHEAD_SPACE]):
             self._body.extend(piece[at:])
             self._end_at_open_brackets(*self._open_end)
             return len(piece)
@@ -158,10 +158,10 @@ class JsonBlockReader(JsonBlock):
             self._finish(marker, None)
 
     def _call_follows(self, text: str) -> bool:
-        """Return whether an opener follows the closer before which brackets are missing."""
+        """Return whether an opener follows the closer before which brackets are missing; `text` is what comes next."""
         look = self._after_open_end
         if not look or any(opener.startswith(look) for opener in self._closers.openers):
-            look = self._after_open_end = (look + text[:MAX_LOOKAHEAD_SPACE]).lstrip()[:LOOKAHEAD_LIMIT]
+            look = self._after_open_end = (look + text).lstrip()[:LOOKAHEAD_LIMIT]
         return look.startswith(self._closers.openers)
 
     def _stays_open(self, raw: str, finish_reason: str | None) -> bool:

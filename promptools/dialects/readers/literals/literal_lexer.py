@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from promptools.dialects.readers.literals.python_names import CONTINUED_LINE, UNFINISHED_LINE, name_pattern
+from promptools.dialects.readers.literals.python_names import SPACE, may_continue_line, name_pattern
 from promptools.jsontext.strings import FixLog
 from promptools.parsing.parts import NEED_MORE, NeedMore
 
@@ -20,7 +20,7 @@ LiteralKind = Literal["string", "number", "name", "key", "dict", "mark"]
 TokenPosition = Literal["argument", "value", "item"]
 """Position of the next token: where a key may come, after a key, or anywhere else."""
 
-_SPACE = re.compile(rf"(?:[\s\ufeff\u200b]|{CONTINUED_LINE})*+")
+_CLOSING = re.compile(r"\s*+\)")
 _KEYWORD = name_pattern(r"[^\W\d]", r"[\w.-]", 127)
 _KEY = re.compile(rf"({_KEYWORD})\s{{0,64}}+(?:\Z|[=:](?:\Z|(?!=)))")
 _NAME = re.compile(name_pattern(r"[^\W\d]", r"[\w.]", 127))
@@ -120,7 +120,7 @@ class LiteralLexer:
         begin = at
         at = self.at = self._skip_space(text, at)
         self._string_ended = self._string_ended and at == begin
-        if at == len(text) or (text[at:] in UNFINISHED_LINE and not final):
+        if at == len(text) or (not final and may_continue_line(text, at)):
             return NEED_MORE
         prefix = _PREFIX.match(text, at)
         if text[at] in _QUOTES or prefix is not None:
@@ -143,7 +143,7 @@ class LiteralLexer:
                 if end < 0:
                     return len(text)
                 self._comment, at = False, end
-            space = _SPACE.match(text, at)
+            space = SPACE.match(text, at)
             assert space is not None
             at = space.end()
             if not text.startswith("#", at):
@@ -247,7 +247,7 @@ class LiteralLexer:
         The bracket after it closes that call. In code of any kind, the string would be half of it: `f(a="g("x")`.
         """
         self._look_for_call()
-        closes = text[end + 1 :].lstrip()[:1] == ")"
+        closes = _CLOSING.match(text, end + 1) is not None
         for opened in self._opened:
             name = opened[:-1].rstrip()
             if name and (self._is_tool(name) or (closes and len(name) == len(opened) - 1)):

@@ -2,6 +2,7 @@ r"""Patterns of names in Python calls as models write them: `book\_seat` where a
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 PROGRAM_LABELS: Final = ("python", "py", "python3")
@@ -10,9 +11,14 @@ ESCAPE_PATTERN: Final = r"\\(?:[_.-]|\Z)"
 """An escaped character of a name, or the beginning of one at the end of the text."""
 CONTINUED_LINE: Final = r"\\\r?\n"
 """A backslash at the end of a line: the next line continues it."""
-UNFINISHED_LINE: Final = ("\\", "\\\r")
-"""The beginning of one, at the end of the text."""
+SPACE: Final = re.compile(rf"(?:[\s\ufeff\u200b]|{CONTINUED_LINE})*+")
+"""White space between the parts of a call."""
 _MAX_ESCAPES = "{0,16}+"
+
+
+def may_continue_line(text: str, at: int) -> bool:
+    """Whether the text ends at `at` in the beginning of a continued line. O(1): this is asked before each part."""
+    return len(text) - at <= 2 and text[at:] in ("\\", "\\\r")
 
 
 def name_pattern(first: str, rest: str, most: int) -> str:

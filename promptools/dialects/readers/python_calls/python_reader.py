@@ -19,14 +19,13 @@ import re
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.readers.literals.python_arguments import UNCERTAIN_END, LiteralError
-from promptools.dialects.readers.literals.python_names import CONTINUED_LINE, UNFINISHED_LINE, name_pattern
+from promptools.dialects.readers.literals.python_names import SPACE, may_continue_line, name_pattern
 from promptools.dialects.readers.python_calls.python_call import PythonCall
 from promptools.dialects.readers.python_calls.python_parts import FENCE, CallLayout
 from promptools.dialects.readers.python_calls.unclosed_calls import CALLEE_PATTERN, TextState, UnclosedCallStates
 from promptools.parsing.parts import NEED_MORE, NeedMore, add_fix
 from promptools.types import Fix
 
-_SPACE = re.compile(rf"(?:[\s\ufeff\u200b]|{CONTINUED_LINE})*+")
 _CALLEE = re.compile(rf"({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\()")
 _SPACED_CALLEE = re.compile("(" + name_pattern(r"\w", r"[\w.:/ -]", 127) + r")(?:\Z|\()")
 _STATEMENT = re.compile(
@@ -98,7 +97,7 @@ class PythonCallReader(UnclosedCallStates):
                 self._comment = end < 0
                 at = self._consume(text, at, end if end >= 0 else len(text))
                 continue
-            match = _SPACE.match(text, at)
+            match = SPACE.match(text, at)
             assert match is not None
             at = self._consume(text, at, match.end())
             if not (self._layout.statements or self._bracketed) or not text.startswith("#", at):
@@ -122,7 +121,7 @@ class PythonCallReader(UnclosedCallStates):
         at = self._skip_space(text, at)
         if at == len(text):
             return at
-        if text[at:] in UNFINISHED_LINE and not final:
+        if not final and may_continue_line(text, at):
             return ~at
         if self._bracketed and text[at] == "]" and (self._finished_parts or self._place.sentinel):
             self._state, self._list_closed = self._after_calls, True
@@ -232,7 +231,7 @@ class PythonCallReader(UnclosedCallStates):
         at = self._skip_space(text, at)
         if at == len(text):
             return at
-        if text[at:] in UNFINISHED_LINE and not final:
+        if not final and may_continue_line(text, at):
             return ~at
         if self._bracketed:
             if text[at] == ",":
@@ -309,7 +308,7 @@ class PythonCallReader(UnclosedCallStates):
 
     def _after_closer(self, text: str, at: int, final: bool) -> int:
         """Consume the calls once more, if they are repeated before another closer."""
-        bare = _SPACE.match(text, at)
+        bare = SPACE.match(text, at)
         assert bare is not None
         for echo in {self._repeated_text, self._repeated_text.removeprefix("[")}:
             for closer in self._layout.closers:
