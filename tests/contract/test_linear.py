@@ -11,7 +11,8 @@ import pytest
 from casebook import SETS, feed
 from clock import assert_linear, seconds
 
-from promptools import StreamParser, dialects, parse
+from promptools import StreamParser, Tools, dialects, parse
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.types import Call
 
 HOSTILE = {
@@ -104,6 +105,31 @@ def argument(size: int, wrapped: bool) -> str:
     words = "x { } < > ` \\n "
     body = '{"name": "write_file", "arguments": {"path": "a", "content": "' + words * (size // len(words)) + '"}}'
     return f"<tool_call>{body}</tool_call>" if wrapped else body
+
+
+class Copied(str):
+    """A text that counts the characters that are copied out of it."""
+
+    copied = 0
+
+    def __getitem__(self, place: Any) -> str:
+        part = Copied(super().__getitem__(place))
+        Copied.copied += len(part)
+        return part
+
+    def __radd__(self, before: str) -> str:
+        return Copied(before.__add__(self))
+
+
+def test_a_list_in_python_is_not_copied_for_each_part_of_it() -> None:
+    numbers = ", ".join(["1"] * 5_000)
+    text = Copied(f"get_weather(a=[{numbers}]), get_weather(a=[{numbers}])]")
+    rules = ParseOptions(Tools.prepare(SETS["demo"]), "balanced", None, json_answer=False, anchors=frozenset())
+    place = Evidence("pythonic", wrapped=False, expected=True)
+    reader = dialects.get("pythonic").candidate("[", rules, place, definite=True)
+    Copied.copied = 0
+    assert reader.feed(text, 0) is not None
+    assert len(text) / 2 <= Copied.copied <= 20 * len(text)
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["bare", "wrapped"])
