@@ -6,6 +6,7 @@ So benchmarks/models asks a real model by one of them only.
 import json
 
 import pytest
+from due_calls import first
 from scripted import play, reply, stream
 
 from benchmarks.models.conversations.conversation import COUNTS, conversations
@@ -21,16 +22,6 @@ OPTIONS = {
     "native": {"mode": "native"},
 }
 FIRST = [next(each for each in conversations() if each.kind == kind) for kind in COUNTS]
-
-
-def first(value):
-    """The first value that a pattern allows."""
-    match value:
-        case {"any": [one, *_], **others} if not others:
-            return first(one)
-        case dict():
-            return {key: first(each) for key, each in value.items()}
-    return value
 
 
 def whole(talk):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import jsonschema
 import pytest
+from due_calls import first
 
 from benchmarks.models.conversations.conversation import COUNTS, Rule, Turn, conversations
 from benchmarks.models.conversations.judge import judge, judge_turn
@@ -17,16 +18,6 @@ from benchmarks.models.score import meets
 
 ALL = conversations()
 BY_NAME = {each.name: each for each in ALL}
-
-
-def first(value):
-    """The first value that a pattern allows."""
-    match value:
-        case {"any": [one, *_], **others} if not others:
-            return first(one)
-        case dict():
-            return {key: first(each) for key, each in value.items()}
-    return value
 
 
 def made(due):
