@@ -49,7 +49,7 @@ class _LastLine:
     def start(self) -> str:
         """Return the first characters of the line."""
         for piece in self.pieces[self._count :]:
-            self._start = _line_start(self._start, piece)
+            self._start = line_start(self._start, piece)
         self._count = len(self.pieces)
         return self._start
 
@@ -131,16 +131,16 @@ class Emitter:
         A call or a tag begins a line here. O(n) for all calls together: text is searched once.
         """
         if self._group or self._preceded_by:
-            return begins_block_quote(_line_start("", following))
+            return begins_block_quote(line_start("", following))
         pieces = self.record.pieces[self._zone]
         known = self._lines.get(self._zone)
         if known is None or known.pieces is not pieces:
             known = self._lines[self._zone] = _LastLine(pieces)
-        line_start = known.start()
+        start = known.start()
         tokens = self._tokens[self._last_break : self._last_break + LINE_START]
         for piece in (*self._space, *(part.raw for part in tokens), following):
-            line_start = _line_start(line_start, piece)
-        return begins_block_quote(line_start)
+            start = line_start(start, piece)
+        return begins_block_quote(start)
 
     @property
     def is_after_call(self) -> bool:
@@ -515,7 +515,7 @@ def begins_block_quote(line: str) -> bool:
     return _BLOCK_QUOTE.match(line) is not None
 
 
-def _line_start(before: str, text: str) -> str:
+def line_start(before: str, text: str) -> str:
     """Return the beginning of the line that `text` ends in; `before` is the beginning of the one that it begins in."""
     at = text.rfind("\n") + 1
     if at:

@@ -14,7 +14,7 @@ from promptools.harmony.parsing.quotes.held_quote import Doubt
 from promptools.harmony.parsing.quotes.open_quotes import OpenQuotes
 from promptools.harmony.parsing.quotes.open_value import OpenValue
 from promptools.harmony.parsing.tokenizer import HarmonyToken
-from promptools.parsing.emitter import LINE_START, begins_block_quote
+from promptools.parsing.emitter import begins_block_quote, line_start
 
 _RECENT = 24
 _OPENS = re.compile(r"[\s(\[\"']`{1,2}\Z|\n(?P<fence>```)[\w-]{0,12}\r?\n\Z")
@@ -39,8 +39,7 @@ class QuotedTokens:
         """Feed content of the message."""
         self._open.unread.append(text)
         if self._is_prose:
-            at = text.rfind("\n") + 1
-            self._line = text[at : at + LINE_START] if at else self._line + text[: LINE_START - len(self._line)]
+            self._line = line_start(self._line, text)
         if self._recent or self._code_closers or "`" in text:
             self._track_code(text)
         self._previous = text
