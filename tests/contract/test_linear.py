@@ -168,6 +168,15 @@ def fed(text: str, **options: Any) -> None:
 
 
 @pytest.mark.clock
+@pytest.mark.parametrize("name", ["phi4", "firefunction", "pangu", "jamba"])
+def test_a_list_of_many_calls_by_the_clock(name: str) -> None:
+    """The marker at the end of a list is looked for once, not once a call."""
+    call = Call("call00001", "ping", {}, "{}")
+    texts = {count: dialects.get(name).render_calls([call] * count) for count in (500, 4_000)}
+    assert_linear(lambda count: parse(texts[count], SETS["demo"], dialect=name), 500, 4_000)
+
+
+@pytest.mark.clock
 @pytest.mark.parametrize("wrapped", [False, True], ids=["bare", "wrapped"])
 @pytest.mark.parametrize("expect", [None, "json", "hermes"])
 def test_one_long_argument_by_the_clock(expect: str | None, wrapped: bool) -> None:

@@ -25,10 +25,7 @@ import re
 
 from promptools.dialects.calls.json_body import as_invalid_json, is_unreadable
 from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS
-from promptools.dialects.readers.json_block.block_markers import (
-    GAP_AFTER_FENCE,
-    MarkerSearch,
-)
+from promptools.dialects.readers.json_block.block_markers import GAP_AFTER_FENCE
 from promptools.dialects.readers.json_block.block_state import JsonBlock
 from promptools.dialects.readers.json_block.trailing_blocks import find_trailing_blocks
 from promptools.dialects.reply_markers import reply_markers
@@ -52,7 +49,7 @@ class JsonBlockReader(JsonBlock):
 
     def _start_body(self) -> None:
         super()._start_body()
-        self._marker_search = MarkerSearch(self._closers)
+        self._marker_search.forget()
         self._unreadable: list[Part] | None = None
         self._fallback_end: tuple[int, str] | None = None
         """Where the body ends if it cannot be read any further, and the marker there."""

@@ -15,7 +15,7 @@ from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evi
 from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.calls.streaming.argument_streamer import ArgumentStreamer
 from promptools.dialects.contract import trace_entry
-from promptools.dialects.readers.json_block.block_markers import Closers, name_in_marker
+from promptools.dialects.readers.json_block.block_markers import Closers, MarkerSearch, name_in_marker
 from promptools.jsontext.quotes import UNESCAPED_QUOTES
 from promptools.parsing.parts import CandidateBase, Part, TriedStrategy, add_fix, total_length
 from promptools.types import Fix, MalformedReason
@@ -52,6 +52,7 @@ class JsonBlock(CandidateBase):
         self._head_fixes = fixes
         self._envelope_keys = envelope_keys
         self._closers = closers
+        self._marker_search = MarkerSearch(closers)
         self._rules = rules
         self._place = place
         self._list_opener: list[str] = []
