@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
+from threading import Lock
 
 from benchmarks.models.ask import ALONE, AS_IT_COMES, NATIVE, RAW, Way, prompted
 from benchmarks.models.catalogue import MODELS
@@ -47,10 +47,14 @@ def hold_all(
     that is not kept, and has the name of the file: by it promptools knows the family, as it would in an app.
     """
     with ExitStack() as stack:
+        starting = Lock()
+        url = ""
 
-        @cache
         def server() -> str:
-            return stack.enter_context(serve_file(file, name=file.stem, threads=threads)).url
+            nonlocal url
+            with starting:  # the probes of a server come from several threads at once
+                url = url or stack.enter_context(serve_file(file, name=file.stem, threads=threads)).url
+            return url
 
         kept = KeptAnswers(file_of(file), server)
         stack.callback(kept.close)
