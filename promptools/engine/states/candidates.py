@@ -64,7 +64,7 @@ def check_head(
 
 def _begins(state: ParserState, group: str, text: str, start: int, end: int, final: bool, *, first: bool) -> Decision:
     dialect, head = state.plan.heads[group]
-    if state.alone and state.fence_label is None and (state.has_words or not first):
+    if state.alone and (state.has_words or not first):
         return False
     if text[start:end] in state.plan.markers.reasoning_tags and first and not reasoning_is_over(state):
         return False
