@@ -69,7 +69,9 @@ class PythonCallParts(CandidateBase):
         """A quote follows the last call, whose last string may end there."""
         self._error = ""
         self._unreadable = ""
-        """Why a value of a call of an offered tool cannot be read."""
+        """Why a call of an offered tool cannot be read: with it, text shows how calls look."""
+        self.lacks_value = False
+        """A value of a call of an offered tool cannot be read, so a list with it was meant all the same."""
         self._skipped: int = 0
         """Characters of the pending text, at its end, that come after what cannot be read."""
         self._has_emitted = False

@@ -213,6 +213,7 @@ class PythonCallReader(UnclosedCallStates):
             self._add_malformed()
             self._state = self._in_print if self._open_prints else self._after_call
         else:
+            self._unreadable = refused.reason if self._names_tool else ""
             self._give_up(refused.reason)
             self.unread = raw[cut:]
 
@@ -334,8 +335,10 @@ class PythonCallReader(UnclosedCallStates):
 
     def _reject(self, why: str, at: int, *, broken: bool = False) -> int:
         """Skip what cannot be read up to the closer if a call is intended; else give up."""
-        self._unreadable = why if self._is_unreadable(broken) else ""
-        if self._place.at_start and self._bracketed and not self._layout.closers and self._unreadable:
+        self.lacks_value = self._is_unreadable(broken)
+        in_call = self._names_tool and self._state == self._in_arguments
+        self._unreadable = why if self.lacks_value or in_call else ""
+        if self._place.at_start and self._bracketed and not self._layout.closers and self.lacks_value:
             self._error, self._state = why, self._skip_unreadable
             return at
         closes = bool(self._layout.closers) and (self._is_intended or (broken and self._names_tool))
