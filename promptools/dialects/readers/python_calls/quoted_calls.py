@@ -20,7 +20,7 @@ from promptools.dialects.readers.python_calls.python_reader import PythonCallRea
 from promptools.jsontext.brackets import BracketScanner
 from promptools.parsing.parts import NEED_MORE, SPACE, CandidateBase, NeedMore, Part, TriedStrategy, add_fix
 from promptools.schema.fitting.spelling import is_offered_name
-from promptools.types import Fix
+from promptools.types import Fix, Malformed
 
 STRING_CALLEE: Final = name_pattern("[A-Za-z_]", r"[\w.-]", 63)
 LIST_HEAD: Final = rf"\[\s{{0,64}}+(?:\Z|[\"'](?:\Z|{STRING_CALLEE}(?:\Z|\()))"
@@ -35,6 +35,7 @@ MAX_ENDS: Final = 16
 _CALL = CallLayout(brackets=False)
 _CALLS = CallLayout(brackets=False, in_row=True)
 _END = re.compile(rf"\)\s{{0,64}}+[\"']?+(\s{{0,64}}+(?:,\s{{0,64}}+(?:(?=[\"']?{STRING_CALLEE}\()|\Z)|\Z))")
+_CLOSED = re.compile(r"(\))\s{0,64}+\]")
 _STRING = re.compile(r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'", re.DOTALL)
 _NAMED = re.compile(r"(?:\[\s*[\"']|[\"'](?:\[\s*)?)([^(]*)\(")
 _FIX = Fix("unwrap", "the call was in a string")
@@ -95,10 +96,17 @@ class _QuotedReader(CandidateBase):
         self._rules = rules
         self._place = place
         self._pieces: list[str] = []
+        self._fault: Malformed | None = None
+        """What is wrong with the call that was read last, if a value in it cannot be read."""
+        self._ends_open = False
+        """Whether that call has no end."""
 
-    def _reject(self, raw: str, *, taken: int) -> None:
-        """Give the text back as text, except for what comes after the first `taken` characters, which is read again."""
-        self.parts = [Part("text", raw[:taken])]
+    def _reject(self, raw: str, *, taken: int, shows: Malformed | None = None) -> None:
+        """Give the text back as text, except for what comes after the first `taken` characters, which is read again.
+
+        `shows`: what is wrong with the calls in it, which show a pattern.
+        """
+        self.parts = [Part("text", raw[:taken], malformed=shows)]
         self.unread = raw[taken:]
         self.tries.append(TriedStrategy(self._place.dialect, "text", "what is in the quotes is no call", len(raw)))
 
@@ -112,9 +120,12 @@ class _QuotedReader(CandidateBase):
         end = block.feed(inner, 0)
         if end is None:
             block.close(None)
+        self._fault = block.parts[0].malformed if block.lacks_value else None
+        self._ends_open = any(
+            part.malformed is not None and part.malformed.reason == "truncated" for part in block.parts
+        )
         left = block.unread + inner[end if end is not None else len(inner) :]
-        failed = [part.malformed for part in block.parts if part.malformed is not None]
-        whole = all(part.kind != "text" for part in block.parts) and all(each.reason != "truncated" for each in failed)
+        whole = not self._ends_open and all(part.kind != "text" for part in block.parts)
         return block.parts if whole and not left.strip() else []
 
     def _call(self, element: str) -> Part | None:
@@ -129,12 +140,17 @@ class _QuotedReader(CandidateBase):
                 return calls[0]
         return None
 
-    def _elements(self, raw: str, at: int, end: int) -> list[_Element]:
-        """Return the calls in `raw[at:end]`, with commas between them; nothing if there is anything else."""
+    def _elements(self, raw: str, at: int, end: int, *, faulty: bool = False) -> list[_Element]:
+        """Return the calls in `raw[at:end]`, with commas between them; nothing if there is anything else.
+
+        With `faulty`, those with values that cannot be read are among them, as malformed.
+        """
         elements: list[_Element] = []
         begin, tries = at, 0
         for match in _END.finditer(raw, at, end):
             call = self._call(raw[begin : match.start(1)])
+            if call is None and faulty and self._fault is not None:
+                call = Part("malformed", raw[begin : match.start(1)], malformed=self._fault)
             tries += 1
             if call is not None:
                 elements.append(_Element(call, begin, match.start(1)))
@@ -163,8 +179,8 @@ class QuotedCallsReader(_QuotedReader):
             elements = self._list(raw)
             if elements:
                 self._take(raw, elements)
-            else:
-                self._reject(raw, taken=len(raw))
+            else:  # even with calls in them, whole strings may be what was asked for
+                self._reject(raw, taken=len(raw), shows=self._find_fault(raw))
         return end
 
     def close(self, finish_reason: str | None) -> None:
@@ -172,10 +188,14 @@ class QuotedCallsReader(_QuotedReader):
         raw = "".join(self._pieces)
         bare = raw.rstrip(SPACE)
         elements = self._list(bare) if bare.endswith("]") else []
-        if elements and finish_reason != "length":
-            self._take(bare, elements)
+        fault = self._find_fault(bare) if bare.endswith("]") and not elements else None
+        if (elements or fault is not None) and finish_reason != "length":
+            if fault is None:
+                self._take(bare, elements)
+            else:
+                self._accept(bare, [Part("malformed", bare, malformed=fault)])
             self.unread = raw[len(bare) :]
-        elif elements or self._is_cut(raw):
+        elif elements or fault is not None or self._is_cut(raw):
             malformed = malformed_call("truncated", "the text ended inside it", self._place.dialect, None)
             self._accept(raw, [Part("malformed", raw, malformed=malformed)])
         else:
@@ -184,14 +204,20 @@ class QuotedCallsReader(_QuotedReader):
     def _is_cut(self, raw: str) -> bool:
         """Return whether a list without its end begins with a call, or ends in its first string."""
         at = len(raw) - len(raw[1:].lstrip())
-        string, end = _STRING.search(raw), _END.search(raw, at)
-        first = [string[0]] if string is not None else []
-        first += [raw[at : end.start(1)]] if end is not None else []
-        return string is None or any(map(self._call, first))
+        string, end, closed = _STRING.search(raw), _END.search(raw, at), _CLOSED.search(raw, at)
+        if string is None:
+            return closed is None or (self._call(raw[at : closed.end(1)]) is None and self._ends_open)
+        first = [string[0]] if end is None else [string[0], raw[at : end.start(1)]]
+        return any(map(self._call, first))
 
-    def _list(self, raw: str) -> list[_Element]:
+    def _list(self, raw: str, *, faulty: bool = False) -> list[_Element]:
         """Return the calls of a whole list; none if it holds anything else."""
-        return self._elements(raw, len(raw) - len(raw[1:].lstrip()), len(raw) - 1)
+        return self._elements(raw, len(raw) - len(raw[1:].lstrip()), len(raw) - 1, faulty=faulty)
+
+    def _find_fault(self, raw: str) -> Malformed | None:
+        """Return what is wrong with a whole list of calls in which a value cannot be read."""
+        faults = (element.call.malformed for element in self._list(raw, faulty=True))
+        return next((fault for fault in faults if fault is not None), None)
 
     def _take(self, raw: str, elements: list[_Element]) -> None:
         parts: list[Part] = []
