@@ -25,6 +25,7 @@ from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.calls.streaming.argument_streamer import ArgumentStreamer
 from promptools.dialects.contract import trace_entry
 from promptools.engine.states.candidates import QUOTED
+from promptools.errors import clip
 from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment
 from promptools.parsing.parts import Part, total_length
 from promptools.types import Fix, ParseAttempt, Span, Tool
@@ -196,7 +197,8 @@ class MessageRouter:
     def _add_fixes(self, opened: MessageStart) -> None:
         """Add the fixes of a message that is not a call."""
         if opened.kind == "other":
-            self._out.record.add_fix(Fix("marker", f"{self._dialect.name}: a message of somebody else's was left out"))
+            what = f"a made-up result of {clip(opened.name, 60)!r}" if opened.name else "a message of somebody else's"
+            self._out.record.add_fix(Fix("marker", f"{self._dialect.name}: {what} was left out"))
         elif not self._expected:
             became = "reasoning" if opened.kind == "thoughts" else "content"
             self._out.record.add_fix(Fix("marker", f"{self._dialect.name}: the markers around {became} were taken out"))
@@ -222,7 +224,7 @@ class MessageRouter:
                     for early in self._streamer.feed(raw):
                         self._out.emit_early(early)
             case _:  # another role speaks
-                self._out.add_discarded(raw, "debris")
+                self._out.add_discarded(raw, "result" if self._open_message.name else "debris")
 
     def _end_message(self, ended: MessageEnd, finish_reason: str | None) -> None:
         opened, self._open_message = self._open_message, None

@@ -18,7 +18,7 @@ class MessageStart(NamedTuple):
     """`other`: a message of another role, such as an imagined user."""
     raw: str
     name: str = ""
-    """The name of the tool that is called."""
+    """The name of the tool that is called, or whose result another role's message is."""
     fixes: tuple[Fix, ...] = ()
     final: bool = False
     """Whether it is the answer: text before it whose header did not say what it is was reasoning."""

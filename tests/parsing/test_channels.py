@@ -230,6 +230,14 @@ def test_what_somebody_else_says_first_is_left_out():
     assert "harmony: a message of somebody else's was left out" in [fix.detail for fix in reply.fixes]
 
 
+@pytest.mark.parametrize("before", ["", "<|channel|>analysis<|message|>Look.<|end|>"])
+def test_a_made_up_result_is_on_record(before):
+    reply = parse(f'{before}<|start|>functions.get_weather<|message|>{{"city": "Oslo"}}<|end|>', TOOLS)
+    assert (reply.content, reply.calls) == ("", ())
+    assert [each.why for each in reply.discarded if "Oslo" in each.raw] == ["result"]
+    assert "harmony: a made-up result of 'functions.get_weather' was left out" in [fix.detail for fix in reply.fixes]
+
+
 def test_what_follows_somebody_else_was_said_to_nobody():
     rest = "<|start|>user<|message|>And now?<|end|><|start|>assistant<|channel|>final<|message|>Five.<|return|>"
     reply = parse(f"<|channel|>final<|message|>Four.<|end|>{rest}", TOOLS)

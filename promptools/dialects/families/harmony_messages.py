@@ -67,7 +67,8 @@ def _opened(header: Header, raw: str) -> MessageStart:
     fixes = tuple(map(_marker_fix, header.repairs))
     exact = raw.endswith("<|message|>")
     if header.role != "assistant":
-        return MessageStart("other", raw, fixes=fixes, delimited=exact)
+        author = header.name if header.role == "tool" else ""
+        return MessageStart("other", raw, author, fixes, delimited=exact)
     if header.is_call:
         return MessageStart("call", raw, header.recipient.removeprefix(f"{FUNCTIONS}."), fixes, delimited=exact)
     kind: Literal["thoughts", "words"] = "thoughts" if header.channel == "analysis" else "words"
