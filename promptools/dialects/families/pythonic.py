@@ -40,7 +40,10 @@ def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: Pars
 class Pythonic(MarkedPythonCalls):
     """`[get_weather(city="Oslo"), ping()]`."""
 
-    end_tokens = ("<|eot|>", "<|eom|>")  # Llama 4
+    # Llama 4
+    end_tokens = ("<|eot|>", "<|eom|>")
+    turn_tokens = ("<|header_start|>assistant<|header_end|>",)
+    result_openers = ("<|header_start|>ipython", "<|header_start|>tool", "<|header_start|>user")
 
     def __init__(self) -> None:
         super().__init__(
