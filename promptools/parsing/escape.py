@@ -7,6 +7,10 @@ Why `unescape` is exact: whether there is markup at an offset is decided as if t
 those after the first character of any token, were absent. So an escaped text has markup at the same places as before,
 each with one more backslash, and `unescape` removes that one. Text that is escaped already gets a second backslash.
 
+A label that begins with three backticks is that of a code fence, and matches it as readers take it: with more
+backticks, with tildes, in any case and after white space. The backslash goes before the last two of these characters,
+so that no run of three is left in front of the label: ``` ``\``tool_code ```.
+
 In a token, `{n}` matches a number and `{word}` letters, digits and `_:/.-`. In a label, `{name}` matches up to 128
 characters without white space, and a trailing `\n` the end of the line.
 """
@@ -24,6 +28,7 @@ MAX_TOKEN_LENGTH: Final = 128
 EscapeCallback: TypeAlias = Callable[[str], None]
 """A callback that gets each escaped form."""
 
+FENCE: Final = "```"
 _SYMBOL = re.compile(r"\{(?:n|word|name)\}|.", re.DOTALL)
 _HOLES: Final = {
     "{n}": "[0-9]+",
@@ -51,7 +56,9 @@ class MarkupEscaper:
 
     def __init__(self, tokens: Collection[str], labels: Collection[str] = ()) -> None:
         self._tokens = _MarkupPatterns(tokens) if tokens else None
-        self._kinds = [_MarkupPatterns(labels, _LINE)] if labels else []
+        fences = frozenset(label for label in labels if label.startswith(FENCE))
+        kinds = (_MarkupPatterns(frozenset(labels) - fences, _LINE), _FencePatterns(fences))
+        self._kinds: list[_MarkupPatterns] = [kind for kind in kinds if kind.texts]
         if self._tokens is not None:
             self._kinds.append(self._tokens)
 
@@ -99,6 +106,7 @@ class _MarkupPatterns:
 
     def __init__(self, texts: Collection[str], before: str = "") -> None:
         every: list[list[str]] = [_SYMBOL.findall(text) for text in texts]
+        self.texts = texts
         firsts = set[str]() if before else {symbols[0] for symbols in every}
         self._marked = re.compile(_pattern(every, firsts, before, ""))
         self._escaped = re.compile(_pattern(every, firsts, before, r"\\"))
@@ -169,6 +177,16 @@ class _MarkupPatterns:
         return self._escaped.sub(unmark, text) if self.is_in(text) else text
 
 
+class _FencePatterns(_MarkupPatterns):
+    """The labels of code fences as patterns, as `_MarkupPatterns` has those of others."""
+
+    def __init__(self, labels: Collection[str]) -> None:
+        super().__init__(labels, _LINE)
+        self._marked = re.compile(_fence_pattern(labels, ""))
+        self._escaped = re.compile(_fence_pattern(labels, r"\\"))
+        self._hints = (FENCE[1:], "~~")  # the backslash is in front of them
+
+
 def _rest_of_token(match: re.Match[str]) -> str:
     assert match.lastindex is not None
     return match[match.lastindex]
@@ -191,6 +209,24 @@ def _pattern(symbol_lists: Iterable[Sequence[str]], firsts: Collection[str], bef
         tails.setdefault(first, []).append(rest)
     branches = (rf"{first}{backslash}(?=(\\*{_prefix_tree(sorted(rests))}))" for first, rests in sorted(tails.items()))
     return f"{before}(?:{'|'.join(branches)})"
+
+
+def _fence_pattern(labels: Iterable[str], backslash: str) -> str:
+    """Build the pattern of a fence up to its last two characters, followed by `backslash`, where one has such a label.
+
+    Tildes open a fence, but close none that backticks opened.
+    """
+    rests = sorted(label.removeprefix(FENCE) for label in labels)
+    branches: list[str] = []
+    for character, own in (("`", rests), ("~", [rest for rest in rests if rest.strip()])):
+        patterns = "|".join("".join(map(_fence_atom, _SYMBOL.findall(rest))) for rest in own)
+        if patterns:
+            branches.append(rf"{character}+{backslash}(?=(\\*{character * 2}[ \t]*(?i:{patterns})))")
+    return f"{_LINE}(?:{'|'.join(branches) or '(?!)'})"
+
+
+def _fence_atom(symbol: str) -> str:
+    return _HOLES.get(symbol) or re.escape(symbol)
 
 
 def _atom(symbol: str, firsts: Collection[str]) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from promptools import dialects
+from promptools import dialects, parse
 from promptools.dialects.rendering.written_markup import written_markup
 from promptools.harmony.control_tokens import CONTROL_MARKUP
 from promptools.parsing.escape import is_valid_token, markup_escaper
@@ -15,7 +15,7 @@ from promptools.profiles import all_control_tokens
 TOKENS = frozenset(
     ("<|im_end|>", "[TOOL_CALLS]", "</s>", "<｜tool▁calls▁end｜>", "<|r_{n}|>", "<|open|>tools<|sep|>", '<|"|>')
 )
-LABELS = frozenset(("Observation:", "{name} returned:\n", "Document: {n}\n", "```\n"))
+LABELS = frozenset(("Observation:", "{name} returned:\n", "Document: {n}\n", "```\n", "```tool_code"))
 SMALL = markup_escaper(TOKENS, LABELS)
 EVERY = [
     SMALL,
@@ -43,6 +43,7 @@ piece = st.one_of(
     st.sampled_from(ATOMS),
     st.sampled_from(ATOMS).map(lambda text: f"{text[0]}\\{text[1:]}"),
     st.sampled_from(["\\", "<", "<|", "|>", "[", "\n", "\r", " ", "\u2028", "Observ", "ation:", "x returned:\n"]),
+    st.sampled_from(["`", "``", "```", "~~~", "`\\``", "\n````", " tool_code", "Tool_Code\n"]),
     st.text(max_size=3),
 )
 texts = st.lists(piece, max_size=10).map("".join)
@@ -155,3 +156,39 @@ def test_what_cannot_be_a_token(token):
 )
 def test_hostile_texts_that_hold_none_come_back_at_once(text):
     assert SMALL.escape(text) is text
+
+
+FENCES = [
+    "```tool_code",
+    "~~~tool_code",
+    "````tool_code",
+    "~~~~~ tool_code",
+    "``` tool_code",
+    "```TOOL_CODE",
+    "  ``` Tool_code",
+]
+
+
+@pytest.mark.parametrize("fence", FENCES)
+def test_a_fence_is_broken_however_it_is_written(fence):
+    """Readers take all of them, the model among them."""
+    text = f"It says:\n{fence}\nping()\n{fence.strip()[0] * 5}\n"
+    tools = [{"name": "ping"}]
+    assert [call.name for call in parse(text, tools, expect="tool_code").calls] == ["ping"]
+    words = markup_escaper(*written_markup("tool_code"))
+    escaped = words.escape(text)
+    assert parse(escaped, tools, expect="tool_code").calls == ()
+    assert words.unescape(escaped) == text
+
+
+def test_what_ends_no_fence_of_ours_is_left_alone():
+    words = markup_escaper(*written_markup("tool_code"))
+    assert words.escape("```\n````\n") == "`\\``\n``\\``\n"
+    text = "~~~\n``\n```python\nA ```tool_code```, ```tool\n"
+    assert words.escape(text) is text
+
+
+@pytest.mark.parametrize("tag", ["<tool: bash>", "<tool:bash>", "<tool:  function>"])
+def test_a_tag_is_broken_with_and_without_its_space(tag):
+    """CWM: with either it names a tool."""
+    assert markup_escaper(*written_markup("cwm")).escape(f"Run {tag}.") == f"Run <\\{tag[1:]}."

@@ -27,6 +27,7 @@ _VALUE = re.compile("|".join((_ID, _NAME, _KEY, _NUMBER, _TEXT)))
 _TOKEN = re.compile(
     r"\]<\]\w+\[>\["  # MiniMax M3
     r"|</?[^\s<>\"'=]*(?:<[^\s<>\"'=]*>)?[^\s<>\"'=]*[>=]"  # a tag, closed or with its name after an equals sign
+    r"|<[^\s<>\"'=]+:(?=\s)"  # CWM, with or without the space
     r"|<[^\s<>\"'=]+\s"  # the beginning of a tag with attributes
     r"|\[/?[A-Z_]+\]"
     r"|\[unused[0-9]+\]"  # openPangu
