@@ -58,6 +58,16 @@ def test_text_around_a_call(name: str) -> None:
     tiled(events, text)
 
 
+@pytest.mark.parametrize("nothing", ["[TOOL_CALLS][]", "<|tool_calls_section_begin|><|tool_calls_section_end|>"])
+def test_text_around_markers_that_call_nothing(nothing: str) -> None:
+    for before, after in itertools.product(BEFORE, AFTER):
+        text = before + nothing + after
+        assert parse(text, TOOLS).content == content_of(before, after), text
+        events, reply = feed(list(text), TOOLS, "stop")
+        assert reply.content == content_of(before, after), text
+        tiled(events, text)
+
+
 HARMONY = (
     "<|channel|>commentary<|message|>{}<|end|><|start|>assistant",
     '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Oslo"}<|call|>',

@@ -285,7 +285,9 @@ def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[
     if lead or not (sentinel or raw.endswith(state.plan.closers)):
         _write_as_text(state, candidate, lead, parts)
         return
-    state.out.add_token(raw, "markup" if sentinel or not state.out.has_text else "debris")
+    bare = raw.rstrip(SPACE)
+    state.out.add_token(bare, "markup" if sentinel or not state.out.has_text else "debris")
+    state.out.add_text(raw[len(bare) :])
     state.next, state.at_line_start = "prose", True
 
 

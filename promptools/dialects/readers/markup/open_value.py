@@ -90,7 +90,7 @@ class OpenValue:
         elif self._closes_value(token) or (token.close and token.kind in ("call", "wrap")):
             return self._on_closer(token, buffer, length=finish_reason == "length")
         elif self._opens_next_param(token):
-            self._finish(self._grammar.missing_value_closer() if self._style == "tag" else None)
+            self._finish(closed=False)
             return "before"
         else:
             self._open_params += token.kind == "param" and not token.close and not token.empty and self._style == "tag"
@@ -205,19 +205,21 @@ class OpenValue:
 
     def _end_at(self, tag: Tag, end: int) -> None:
         """End the value at a tag; `end`: its index if it is the value's own closing tag, else 0."""
-        self._finish(None if end or self._style == "nameless" else self._grammar.missing_value_closer())
+        self._finish(closed=end != 0)
         spelling = self._grammar.spelling_fix(tag) if end and self._style == "tag" else None
         if spelling is not None:
             self._call.record_fix(spelling)
         self.end = end
 
-    def _finish(self, fix: Fix | None) -> None:
-        """Add the value to its call; `fix`: its closing tag is missing."""
+    def _finish(self, *, closed: bool) -> None:
+        """Add the value to its call; `closed`: its own closing tag ended it."""
         call, names = self._call, self._grammar.names
-        if fix is not None:
-            if self.unmatched_closer:
-                self._reject_call()
-            call.record_fix(fix)  # the line break before the next tag is layout
+        if not closed:
+            if self._style != "nameless":  # such a value has no closing tag of its own
+                if self.unmatched_closer:
+                    self._reject_call()
+                call.record_fix(self._grammar.missing_value_closer())
+            # the line break before the next tag is layout
             self._pieces = ["".join(self._pieces).removesuffix("\n").removesuffix("\r")]
         text = "".join(self._pieces)
         call.holds_opener = call.holds_opener or bool(self._open_params)
