@@ -130,6 +130,8 @@ class OpenCandidate:
     on_call: StateName
     on_text: StateName
     """The state after it: `on_call` if it was a call, `on_text` if it was none."""
+    amid_words: bool = False
+    """Words precede it, in a text where calls count only if it holds nothing else."""
     quote_stem: str | None = None
     """The beginning of its text, as compared with the sources; None: it is not quoted."""
     stem_end: int = 0

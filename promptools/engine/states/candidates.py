@@ -64,8 +64,8 @@ def check_head(
 
 def _begins(state: ParserState, group: str, text: str, start: int, end: int, final: bool, *, first: bool) -> Decision:
     dialect, head = state.plan.heads[group]
-    if state.alone and (state.has_words or not first):
-        return False
+    if state.alone and (state.has_words or not first) and (head.tier or dialect.tier) != "S":
+        return False  # special tokens are read, so that they stay together with what is between them
     if text[start:end] in state.plan.markers.reasoning_tags and first and not reasoning_is_over(state):
         return False
     if head.fence_labels and state.fence_label not in head.fence_labels:
@@ -120,6 +120,7 @@ def open_candidate(state: ParserState, group: str, text: str, start: int, end: i
         shown_in_fence=in_fence and not definite,
         on_call="after_fenced_call" if in_fence else "after_call",
         on_text="fenced_code" if fenced else "prose",
+        amid_words=state.alone and state.has_words,
     )
     if state.rules.sources is not None:
         candidate.quote_stem = "" if marker[:1] in ("`", "~") else marker
@@ -253,7 +254,8 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
         candidate.mentioned or (not reader.definite and not lead and _is_part_of_larger(state, candidate, parts))
     ):
         is_call = False
-    is_call = is_call and not (state.alone and any(map(_is_not_offered, parts)))
+    if is_call and state.alone and not _is_empty_block(parts):
+        is_call = not (candidate.amid_words or any(map(_is_not_offered, parts)))
     if _is_named(state, candidate):
         state.last_named_end = end - len(reader.unread)
     if is_call and _is_empty_block(parts):
@@ -294,7 +296,8 @@ def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[
 def _write_as_text(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
     """Write a candidate that is no call as text; a tag in it may still be a tag."""
     state.next = candidate.on_text
-    if not lead and _drop_tokens(state, candidate, "".join(part.raw for part in parts)):
+    called = any(part.kind in ("call", "malformed") for part in parts)
+    if not (lead or called) and _drop_tokens(state, candidate, "".join(part.raw for part in parts)):
         return
     _note_quoted_token(state, candidate)
     markers = state.plan.markers
