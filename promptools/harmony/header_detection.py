@@ -15,7 +15,8 @@ _NAMED = re.compile(
 )
 """A token of a header, and right after it what it introduces; a sentence about tokens goes on differently."""
 _SPACED = re.compile(
-    r"(?:<\|start\|> assistant(?: to=[^\s<]{1,128})?)?<\|channel\|> (?:analysis|commentary|final)"
+    r"(?:<\|start\|> (?:assistant(?: to=[^\s<]{1,128})?|functions\.[^\s<]{1,128}))?"
+    r"<\|channel\|> (?:analysis|commentary|final)"
     r"(?: to=[^\s<]{1,128})?(?: ?<\|constrain\|> \w{1,16}| (?:json|code))?<\|message\|>"
 )
 """A whole header with a space after each token, and no others: what LLM-jp's tokenizer makes of one. A sentence about

@@ -68,21 +68,29 @@ _ELEMENTS = sequence(
 )
 """The same with an element for the name and one for the arguments."""
 _NAMED = re.compile(r"<tool_call>\s*<(?:tool_)?name>\s*([\w.:/-]+)")
+_CHANNELS = ("commentary", "analysis")
 _HEADED = sequence(
     literal_text("<tool_call>"),
     r"\s{0,16}",
-    literal_text("assistant"),
+    any_of(r"(?=[tc]|an|<(?:\Z|\|(?:\Z|c)))", literal_text("assistant")),
     r"\s{0,4}",
-    any_of(r"(?=t|\Z)", any_literal_text(("commentary", "analysis"))),
+    any_of(r"(?=t|\Z)", any_literal_text((*_CHANNELS, *(f"<|channel|>{channel}" for channel in _CHANNELS)))),
     r"\s{0,4}",
     literal_text("to="),
     r"[^\W\d][\w.-]{0,127}+",
     r"\s{0,4}",
-    any_of(r"(?=[\s{])", any_literal_text(("json", "code"))),
+    any_of(r"(?=[\s{jc]|<\|(?:co|m))", any_literal_text(f"<|channel|>{channel}" for channel in _CHANNELS)),
+    r"\s{0,4}",
+    any_of(r"(?=[\s{]|<\|m)", any_literal_text(("json", "code", "<|constrain|>json", "<|constrain|>code"))),
+    r"\s{0,4}",
+    any_of(r"(?=[\s{])", literal_text("<|message|>")),
     r"\s{0,16}",
 )
-"""The same with the words of a Harmony header before the arguments, as models write that were trained on both."""
-_ADDRESSED = re.compile(r"<tool_call>\s*assistant\s*(?:commentary|analysis)?\s*to=(?:functions\.)?([\w.-]+)")
+"""The same with a Harmony header before the arguments, with or without tokens, as models write that were trained on
+both."""
+_ADDRESSED = re.compile(
+    rf"<tool_call>\s*(?:assistant)?\s*(?:(?:<\|channel\|>)?(?:{'|'.join(_CHANNELS)}))?\s*to=(?:functions\.)?([\w.-]+)"
+)
 _IN_ELEMENTS = Closers(right=("</arguments>", "</parameters>"), wrong=("</tool_call>",), openers=("<tool_call>",))
 
 
