@@ -73,7 +73,7 @@ class MessageMachine:
         """The message has no content yet."""
         self._is_spaced = False
         """A space before the content belongs to the header, whose tokens all have one after them."""
-        self._quoted_tokens = QuotedTokens()
+        self._quoted_tokens = QuotedTokens(known)
         self._quote: HeldQuote | None = None
         """A token in quotes, and what follows it."""
         self._reread = 0
@@ -396,7 +396,7 @@ class MessageMachine:
         self._held.clear()
         self._tail = ""
         self._state, self._is_empty, self._before_first_message, self._turn_over = "content", True, False, False
-        self._quoted_tokens = QuotedTokens(call=header.is_call or header.role == "tool")
+        self._quoted_tokens = QuotedTokens(self._known, call=header.is_call or header.role == "tool")
         return HarmonyStart(header, raw)
 
     def _end_content(self, by: str, raw: str) -> Iterator[Item]:

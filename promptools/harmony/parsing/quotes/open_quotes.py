@@ -9,8 +9,9 @@ Quotation marks end with their paragraph and inline code with its line, so not m
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
+from promptools.harmony.parsing.header import IsTool, parse_header
 from promptools.harmony.parsing.tokenizer import MESSAGE_ENDS, HarmonyToken, Piece, raw_text
 
 _MARKS = re.compile(r"\\(?:.|\Z)|\n[ \t\r]{0,8}+(?P<blank>\n)?|`+|[\"'“”]", re.DOTALL)
@@ -19,7 +20,6 @@ _BEFORE_ITEM = frozenset("([{<:=,")
 """After one of these a mark opens, even if it could close another."""
 _HEADER = re.compile(r"(?:[\w.=:<|>-]|[ \t]){0,256}")
 """What a header may hold."""
-_RECIPIENT: Final = "to="
 _AFTER_CLOSING = frozenset(" \t\r\n)]}<>:=,;./-—!?\"'”`*_")
 
 TurnStage: TypeAlias = Literal["between", "header", "call", "none"]
@@ -37,9 +37,10 @@ class Settled(NamedTuple):
 class OpenQuotes:
     """Tracks the marks that are open at the end of a message's content, as far as a token follows. O(n)."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: IsTool | None = None) -> None:
         self.unread: list[str] = []
         self._marks = Marks()
+        self._known = known
 
     def doubt(self, tail: str, token: HarmonyToken) -> QuoteDoubt | None:
         """Return the doubt about a token after the content and `tail`; None: no mark is open, or it is only words."""
@@ -48,7 +49,7 @@ class OpenQuotes:
         self._marks.read(text, following=following if not tail else "")
         marks = self._marks.copy()
         marks.read(tail, following=following)
-        return QuoteDoubt(marks, token) if marks.depths and token.raw else None
+        return QuoteDoubt(marks, token, self._known) if marks.depths and token.raw else None
 
 
 class Marks:
@@ -133,19 +134,20 @@ class QuoteDoubt:
     if the next message begins right after it; a call, if that is all that follows, or messages are.
     """
 
-    def __init__(self, marks: Marks, token: HarmonyToken) -> None:
+    def __init__(self, marks: Marks, token: HarmonyToken, known: IsTool | None = None) -> None:
         self._marks = marks
+        self._known = known
         self._waiting = set(marks.depths)
         self._ends_message = token.name in MESSAGE_ENDS
         self._turn: TurnStage = "between" if self._ends_message else "header"
-        self._header = ""
-        """What came after the token, up to the content of the next message."""
+        self._header: list[Piece] = [] if self._ends_message else [token]
+        """The pieces of the next message's header, with the token that begins it."""
         marks.read(token.raw)
 
     @property
     def may_go_on(self) -> bool:
         """Whether it begins a call in a message that no token has ended; see `Doubt`."""
-        return not self._ends_message and _RECIPIENT in self._header
+        return not self._ends_message and self._is_of_call()
 
     def feed(self, piece: Piece) -> Settled | None:
         """Read a piece; see `Doubt`."""
@@ -163,15 +165,24 @@ class QuoteDoubt:
             if name != "start":
                 self._turn = "between" if not raw_text(piece).strip() else "none"
                 return False
-            self._turn, called = "header", _RECIPIENT in self._header
+            self._turn, called = "header", self._is_of_call()
+            self._header = [piece]
             return called
-        self._header += raw_text(piece) if name != "message" else ""
         if name == "message":
             self._turn = "call"
-            return _RECIPIENT not in self._header
-        if name not in {"", "channel", "constrain"} or not _HEADER.fullmatch(self._header):
+            return not self._is_of_call()
+        if isinstance(piece, str) and isinstance(self._header[-1], str):
+            self._header[-1] += piece
+        else:
+            self._header.append(piece)
+        if name not in {"", "channel", "constrain"} or not _HEADER.fullmatch("".join(map(raw_text, self._header[1:]))):
             self._turn = "none"
         return False
+
+    def _is_of_call(self) -> bool:
+        """Whether the header so far is that of a call, or of its result: what a text about calls shows."""
+        header = parse_header(self._header, "assistant", self._known)
+        return header.is_call or header.role == "tool"
 
     def close(self) -> bool:
         """Whether the last mark was at the end of the text."""

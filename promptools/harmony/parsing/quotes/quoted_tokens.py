@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from promptools.harmony.parsing.header import IsTool
 from promptools.harmony.parsing.quotes.held_quote import Doubt
 from promptools.harmony.parsing.quotes.open_quotes import OpenQuotes
 from promptools.harmony.parsing.quotes.open_value import OpenValue
@@ -24,8 +25,8 @@ _OPENS = re.compile(r"[\s(\[\"']`{1,2}\Z|\n(?P<fence>```)[\w-]{0,12}\r?\n\Z")
 class QuotedTokens:
     """Tracks the content of one message, with its arguments if it is a call. O(n); cheap unless a token follows."""
 
-    def __init__(self, *, call: bool = False) -> None:
-        self._open = OpenValue() if call else OpenQuotes()
+    def __init__(self, known: IsTool | None = None, *, call: bool = False) -> None:
+        self._open = OpenValue() if call else OpenQuotes(known)
         self._is_prose = not call
         self._line = ""
         """The beginning of the last line, in prose."""
