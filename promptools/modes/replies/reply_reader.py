@@ -26,6 +26,7 @@ from promptools.engine import StreamParser
 from promptools.engine.message_router import COMPLETE_REASONS
 from promptools.harmony.parsing.item_parser import Detokenizer
 from promptools.harmony.parsing.tokenizer import Piece, raw_text
+from promptools.modes.replies.bare_arguments import read_bare_arguments, takes_bare_arguments
 from promptools.modes.replies.call_filter import CallFilter, CallSource
 from promptools.modes.replies.raw_text import RawText
 from promptools.modes.replies.structured_calls import StructuredCalls
@@ -80,7 +81,7 @@ class ReplyReader:
         self._filter = CallFilter(request, prepared)
         self._parser: StreamParser | None = None
         self._restore = prepared.restore
-        rules = ParseOptions(
+        self._rules = ParseOptions(
             self._tools,
             request.options.strictness,
             None,
@@ -89,7 +90,7 @@ class ReplyReader:
             restore=self._restore,
             undeclared=request.options.takes_undeclared,
         )
-        self._structured = StructuredCalls(request, rules, new_id, self._filter.notes)
+        self._structured = StructuredCalls(request, self._rules, new_id, self._filter.notes)
         self._raw_text = RawText(markup=not self._harmony)  # headers are not text, and would corrupt the history
         self._content: list[str] = []
         self._reasoning: list[str] = []
@@ -210,6 +211,8 @@ class ReplyReader:
             events += self._read_leak()
         if self._request.checks_response_format and not self._harmony:  # its calls are no part of an answer
             self._read_answer()
+        elif finish_reason in COMPLETE_REASONS and takes_bare_arguments(self._request):
+            self._read_bare_arguments()
         return events + self._recover_from_reasoning()
 
     @property
@@ -333,6 +336,22 @@ class ReplyReader:
         if calls:
             self._content = [rest]
             self._filter_events(calls, "answer", lambda span: text[span.start : span.end])
+
+    def _read_bare_arguments(self) -> None:
+        """Take an answer that is nothing but the arguments of the call that is forced for that call.
+
+        No event reports it: the text, which has already been emitted, is held until there is a call.
+        """
+        text = "".join(self._content)
+        if self._filter.calls or self._filter.malformed or not text.strip():
+            return
+        sent_names = {name: sent_name for sent_name, name in self._prepared.client_names.items()}
+        callable_tools = rename_tools(self._request.offered, sent_names)
+        call = read_bare_arguments(text, self._rules._replace(tools=callable_tools, anchors=callable_tools.all_keys))
+        if call is not None:
+            self._content = []
+            event = CallEnd(0, replace(call, id=self._new_id()), Span(0, len(text)))
+            self._filter_events([event], "answer", lambda span: text[span.start : span.end])
 
     def _recover_from_reasoning(self) -> list[Event]:
         """Search the reasoning when nothing else came: servers put calls there (vllm#39056, ai-dynamo/dynamo#10366).
