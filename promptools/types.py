@@ -254,9 +254,15 @@ class ServerInfo:
     parser: str | None = None
     """Ollama's own parser of the model's replies; None: not stated."""
     family: str | None = None
-    """The model's family, from what the server says about the model; None: not stated."""
+    """The model's family; None: nothing implies one, or what does is contradicted."""
+    family_by: str = ""
+    """The evidence that decided: `chat template`, a field of the server's (`general.basename`), or `name`, which is the
+    one in the request."""
     family_why: str = ""
-    """What the family was concluded from."""
+    """What the family was concluded from, as text."""
+    family_evidence: tuple[tuple[str, str], ...] = ()
+    """All evidence that was considered, in order, with the families that it speaks for: `("name 'llama3'", "llama,
+    contradicted")`."""
     template_tools: bool = True
     """Whether the model's chat template renders the tools of a request; true where the server does not say."""
     asked: tuple[tuple[str, str], ...] = ()
@@ -280,7 +286,9 @@ class ServerInfo:
             "num_ctx": self.num_ctx,
             "parser": self.parser,
             "family": self.family,
+            "family_by": self.family_by,
             "family_why": self.family_why,
+            "family_evidence": [list(pair) for pair in self.family_evidence],
             "template_tools": self.template_tools,
             "asked": [list(pair) for pair in self.asked],
             "why": self.why,
@@ -292,6 +300,7 @@ class ServerInfo:
         """Build from the JSON form that `to_dict` returns."""
         fields = dict(data)
         fields["asked"] = tuple((question, answer) for question, answer in data["asked"])
+        fields["family_evidence"] = tuple((label, says) for label, says in data.get("family_evidence", ()))
         fields["capabilities"] = None if data["capabilities"] is None else tuple(data["capabilities"])
         return cls(**fields)
 

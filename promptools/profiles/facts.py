@@ -1,10 +1,10 @@
 """The packaged facts: one TOML file for each kind of server and each family of models.
 
-A file holds `title`, `[[fact]]` tables, and for servers `aliases` and `base_url`, for families `globs`, `known_as` and
-`[[template]]` tables, by which a family is recognised in what a server says about its model, and `template_dialect`. A
-fact is a profile key, its value, the reason, a source (`repo#n` is a GitHub issue), and the day it was checked. `since`
-and `until` bound it by server version (`until` is the first version for which it no longer holds), `on` by kind of
-server.
+A file holds `title`, `[[fact]]` tables, and for servers `aliases` and `base_url`, for families `globs`, `known_as`,
+`[[template]]` and `[weights]` tables, by which a family is recognised in what a server says about its model, and
+`template_dialect`. A fact is a profile key, its value, the reason, a source (`repo#n` is a GitHub issue), and the day
+it was checked. `since` and `until` bound it by server version (`until` is the first version for which it no longer
+holds), `on` by kind of server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import Field, create_model
 
@@ -69,6 +69,19 @@ class TemplateSignature(Table):
 
     holds: Strings
     """Literal fragments that it contains, all of them."""
+    lacks: Strings = ()
+    """Literal fragments of which it contains none."""
+    source: str
+    date: date
+
+
+class Weights(Table):
+    """What all models of a family have; what is empty is not known, or differs."""
+
+    architectures: Strings = ()
+    """Their architectures, as GGUF files name them."""
+    vocabularies: Annotated[tuple[int, ...], Field(strict=False)] = ()
+    """The numbers of their tokens (`n_vocab`)."""
     source: str
     date: date
 
@@ -90,6 +103,7 @@ class Builtin:
     """Names that servers use for the family: an architecture of GGUF files, a parser of Ollama's."""
     templates: tuple[TemplateSignature, ...] = ()
     """How to recognise its chat template; any one suffices."""
+    weights: Weights | None = None
     template_dialect: str | None = None
     """The dialect that its chat template teaches, where prompt mode asks for another."""
 
@@ -204,6 +218,7 @@ def _load(path: Path) -> Builtin:
         file.globs,
         file.known_as,
         file.template,
+        file.weights,
         file.template_dialect,
     )
 
@@ -218,6 +233,7 @@ class _FactsFile(Table):
     known_as: Strings = ()
     template_dialect: str | None = None
     template: Annotated[tuple[TemplateSignature, ...], Field(strict=False)] = ()
+    weights: Weights | None = None
     fact: Annotated[tuple[Fact, ...], Field(strict=False)] = ()
 
 
@@ -275,6 +291,7 @@ def families_of_template(template: str) -> tuple[str, ...]:
         for family in families()
         for known in load_builtin(family).templates
         if all(fragment in template for fragment in known.holds)
+        and not any(fragment in template for fragment in known.lacks)
     ]
     return tuple(dict.fromkeys(family for _, _, family in sorted(matching)))
 
@@ -282,6 +299,28 @@ def families_of_template(template: str) -> tuple[str, ...]:
 def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
     """Whether a model whose template fits `by_template` may be of a family: not if that has other templates."""
     return not by_template or family in by_template or not load_builtin(family).templates
+
+
+@lru_cache(maxsize=256)
+def families_without(key: Literal["architectures", "vocabularies"], value: str | int) -> frozenset[str]:
+    """Return the families whose models do not have an architecture, or so many tokens.
+
+    None for a value that no family declares: it may be new, or written in another way.
+    """
+    declared: dict[str, set[str | int]] = {
+        family: {_plain(each) for each in getattr(weights, key)}
+        for family in families()
+        if (weights := load_builtin(family).weights) is not None and getattr(weights, key)
+    }
+    plain = _plain(value)
+    if not any(plain in values for values in declared.values()):
+        return frozenset()
+    return frozenset(family for family, values in declared.items() if plain not in values)
+
+
+def _plain(value: str | int) -> str | int:
+    """Return an architecture without the marks that servers write or leave out: `gpt-oss`, `gptoss`, `gpt_oss`."""
+    return re.sub(r"[-_.]", "", value.lower()) if isinstance(value, str) else value
 
 
 @cache

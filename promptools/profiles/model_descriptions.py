@@ -1,16 +1,15 @@
-"""What a server says about its models: their names, files and chat templates, and the family that follows from them.
+"""What a server says about its models: their names, files, chat templates, architectures and sizes.
 
-Apps send any model name, and many servers accept any. So a model's family is concluded from what the server says about
-the model, and from the name in the request only where the server says nothing.
+`model_family` concludes from it which family a model is of.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from promptools.profiles.facts import families_of_template, family_known_as, family_of, template_allows
+from promptools.profiles.facts import families_of_template, family_of
 from promptools.profiles.tables import is_array, is_table
 
 PARSER_FIELD = "PARSER"
@@ -23,40 +22,27 @@ class ModelDescription(NamedTuple):
     names: tuple[str, ...] = ()
     """Names under which it can be requested."""
     files: tuple[tuple[str, str], ...] = ()
-    """`(field, name or path)` of what it was loaded from, the most reliable first."""
+    """`(field, name or path)` of what it was loaded from, and what that says of itself, the most reliable first."""
+    base_models: tuple[tuple[str, str], ...] = ()
+    """`(field, name)` of what it was trained further from."""
     kind_names: tuple[tuple[str, str], ...] = ()
     """`(field, name)` of the server's own names for the kind of model, such as its architecture."""
+    served_names: tuple[tuple[str, str], ...] = ()
+    """`(field, name)` of the names that somebody gave it on the server."""
     template_families: tuple[str, ...] = ()
     """Families that its chat template fits, the most likely first."""
+    has_template: bool = False
+    """Whether the server shows its chat template."""
+    architecture: str | None = None
+    """The architecture of its weights, as a GGUF file names it."""
+    vocabulary: int | None = None
+    """The number of its tokens."""
     context: int | None = None
     """Tokens that a prompt and its reply may have together."""
     serves_any_name: bool = False
     """Whether it serves requests for any name."""
     renders_tools: bool = True
     """Whether its chat template renders the tools of a request; true where the server does not say."""
-
-
-def described_family(model: ModelDescription, requested_name: str) -> tuple[str | None, str]:
-    """Return the family of a model, with the reason; None where nothing that the server says implies one.
-
-    A name counts only if the template does not contradict it. The name in the request comes last, and only chooses
-    among the families that the template fits.
-    """
-    for field, text in model.files:
-        for part in _name_parts(text):
-            family = family_of(part)
-            if family and template_allows(family, model.template_families):
-                return family, f"{field} {part!r}, which the server tells"
-    for field, word in model.kind_names:
-        family = family_known_as(word)
-        if family and template_allows(family, model.template_families):
-            return family, f"{field} {word!r}, which the server tells"
-    if not model.template_families:
-        return None, ""
-    own = family_of(requested_name)
-    if own and template_allows(own, model.template_families):
-        return own, f"the name {requested_name!r}, with which the server's chat template agrees"
-    return model.template_families[0], "the chat template that the server tells"
 
 
 def find_description(listed: Sequence[ModelDescription], model: str) -> ModelDescription | None:
@@ -91,14 +77,20 @@ def describe_ollama_model(shown: Mapping[str, Any]) -> ModelDescription:
     info, details = _table(shown.get("model_info")), _table(shown.get("details"))
     parser = re.search(r"^PARSER (?!passthrough$)(\S+)", nonempty_string(shown.get("modelfile")) or "", re.MULTILINE)
     num_ctx = re.search(r"^num_ctx\s+([0-9]{1,9})$", nonempty_string(shown.get("parameters")) or "", re.MULTILINE)
+    template = nonempty_string(shown.get("template")) or ""
     return ModelDescription(
-        files=_fields(info, "general.basename", "general.name") + _fields(details, "parent_model"),
+        files=_with_finetune(info)
+        + _fields(info, "general.basename", "general.name")
+        + _fields(details, "parent_model"),
+        base_models=_fields(info, "general.base_model.0.name"),
         kind_names=(
             *(((PARSER_FIELD, parser[1]),) if parser else ()),
             *_fields(details, "family"),
             *_fields(info, "general.architecture"),
         ),
-        template_families=families_of_template(nonempty_string(shown.get("template")) or ""),
+        template_families=families_of_template(template),
+        has_template=bool(template),
+        architecture=nonempty_string(info.get("general.architecture")) or nonempty_string(details.get("family")),
         context=int(num_ctx[1]) or None if num_ctx else None,
     )
 
@@ -130,16 +122,14 @@ def _fields(table: Mapping[str, Any], *keys: str) -> tuple[tuple[str, str], ...]
     return tuple((key, string) for key in keys if (string := nonempty_string(table.get(key))))
 
 
+def _with_finetune(info: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the basename with what the file says that it was tuned for: converters divide a name in other places."""
+    base, tuned = nonempty_string(info.get("general.basename")), nonempty_string(info.get("general.finetune"))
+    return (("general.basename, general.finetune", f"{base}-{tuned}"),) if base and tuned else ()
+
+
 def _is_model_list(label: str) -> bool:
     return label.endswith("/models") and not label.startswith("GET /api/")
-
-
-def _name_parts(path: str) -> Iterator[str]:
-    """Yield the parts of a name or path that may name a model: the last, a folder of the hub's cache, the folder."""
-    parts = [part for part in re.split(r"[/\\]", path) if part]
-    yield from parts[-1:]
-    yield from (part.removeprefix("models--").replace("--", "/") for part in parts if part.startswith("models--"))
-    yield from parts[-2:-1]
 
 
 def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelDescription:
@@ -149,8 +139,11 @@ def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelDescr
         nonempty_string(props.get("chat_template_tool_use")) or ""
     )
     return ModelDescription(
-        files=_fields(props, "model_path", "model_alias") + _fields(listed, "id"),
+        files=_fields(props, "model_path"),
+        served_names=_fields(props, "model_alias") + _fields(listed, "id"),
         template_families=families_of_template(template),
+        has_template=bool(template),
+        vocabulary=token_count(meta.get("n_vocab")),
         context=token_count(settings.get("n_ctx")) or token_count(meta.get("n_ctx")),
         serves_any_name=True,
         renders_tools=_template_renders_tools(props),
@@ -170,7 +163,8 @@ def _list_entry(model: Mapping[str, Any], by_name: Mapping[str, Mapping[str, Any
     meta = _table(model.get("meta"))
     return ModelDescription(
         names=tuple(filter(None, (name, *map(nonempty_string, aliases if is_array(aliases) else ())))),
-        files=_fields(model, "root") + (_fields(base, "root") if base else ()) + _fields(model, "parent", "id"),
+        files=_fields(model, "root") + (_fields(base, "root") if base else ()) + _fields(model, "parent"),
+        served_names=_fields(model, "id"),
         context=token_count(model.get("max_model_len")) or token_count(meta.get("n_ctx")),
     )
 
@@ -182,6 +176,7 @@ def _lmstudio(model: Mapping[str, Any], *, any_name: bool) -> ModelDescription:
         names=(name,) if name else (),
         files=_fields(model, "id"),
         kind_names=_fields(model, "arch"),
+        architecture=nonempty_string(model.get("arch")),
         context=token_count(model.get("loaded_context_length")),
         serves_any_name=any_name,
     )

@@ -387,6 +387,8 @@ def _family(entry: Model, seen: ServerInfo | None) -> tuple[str | None, str]:
         return None if entry.family == NO_FAMILY else entry.family, f"family {entry.family!r}: of model {entry.name!r}"
     if seen and seen.family:
         return seen.family, f"family {seen.family!r}: by {seen.family_why}"
+    if seen and seen.family_evidence:
+        return None, "family: none that all the server's evidence allows"
     family = family_of(entry.name)
     return family, f"family {family!r}: by the model's name" if family else "family: none matches the model's name"
 

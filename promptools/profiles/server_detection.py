@@ -29,12 +29,12 @@ from promptools.profiles.model_descriptions import (
     ModelDescription,
     describe_models,
     describe_ollama_model,
-    described_family,
     find_description,
     nonempty_string,
     objects_under,
     token_count,
 )
+from promptools.profiles.model_family import FamilyFinding, family_by_name, find_family
 from promptools.profiles.tables import is_array, is_table
 from promptools.types import ServerInfo
 
@@ -163,14 +163,22 @@ def with_model(seen: ServerInfo, listed: Sequence[ModelDescription], model: str)
     """Add what the server says about the model that serves a name."""
     description = find_description(listed, model)
     if description is None:
-        return seen
-    family, why = described_family(description, model)
+        return with_family(seen, family_by_name(model))
     return replace(
-        seen,
-        family=family,
-        family_why=why,
+        with_family(seen, find_family(description, model)),
         context=description.context or seen.context,
         template_tools=description.renders_tools,
+    )
+
+
+def with_family(seen: ServerInfo, finding: FamilyFinding) -> ServerInfo:
+    """Add the family of a model, and how it was found."""
+    return replace(
+        seen,
+        family=finding.family,
+        family_by=finding.by,
+        family_why=finding.why,
+        family_evidence=finding.evidence,
     )
 
 
@@ -215,9 +223,8 @@ def read_model(
     asked = (*seen.asked, *_outcomes(requests, responses))
     table = _json_object(responses[0])
     shown = describe_ollama_model(table)
-    family, why = described_family(shown, model)
     parser = dict(shown.kind_names).get(PARSER_FIELD)
-    seen = replace(seen, family=family, family_why=why, num_ctx=shown.context, parser=parser, asked=asked)
+    seen = replace(with_family(seen, find_family(shown, model)), num_ctx=shown.context, parser=parser, asked=asked)
     listed: Any = table.get("capabilities")
     if not is_array(listed):
         return seen

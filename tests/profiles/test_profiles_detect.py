@@ -224,7 +224,7 @@ def test_what_a_model_of_ollamas_can_do():
     assert found.context == 8192
     assert found.asked[-1] == ("POST /api/show", "HTTP 200")
     profile = resolve("gptoss", base_url=BASE, config=Config(), seen=found).profile
-    named = resolve("gptoss", provider="ollama").profile
+    named = resolve("go", provider="ollama").profile  # it is a tiny llama, whatever its name says
     assert (profile.modes, profile.thinking, profile.num_ctx_limit) == (named.modes, True, 8192)
 
 

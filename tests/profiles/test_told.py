@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from promptools.profiles import Config, Model, Provider, families, kinds, load_builtin, resolve
-from promptools.profiles.facts import families_of_template, family_known_as, template_allows
+from promptools.profiles.facts import families_of_template, families_without, family_known_as, template_allows
 from promptools.profiles.server_detection import (
     ProbeResponse,
     kind_requests,
@@ -23,7 +23,9 @@ from promptools.types import ServerInfo
 BASE = "http://host:8000/v1"
 TEMPLATES = Path(__file__).parents[2] / "promptools/lab/templates"
 HARMONY, HERMES, PLAIN = ((TEMPLATES / f"{name}.jinja").read_text() for name in ("harmony", "hermes", "plain"))
+# the template of Qwen2.5 and Qwen2.5-Coder has these fragments, that of Qwen3 takes thoughts out of the history too
 QWEN = HERMES + "{#- You may call one or more functions to assist with the user query. -#}"
+QWEN3_TEMPLATE = QWEN + "{%- set content = content.split('</think>')[-1] %}"
 
 
 def seen(told, model, kind=None):
@@ -66,9 +68,17 @@ LLAMACPP = [
     (props("", "C:\\models\\gpt-oss-120b\\model-00001-of-00003.gguf"), "qwen3", "gpt-oss"),
     (props("", "/hub/models--unsloth--gpt-oss-20b-GGUF/snapshots/0123abcd/q4.gguf"), "tiny", "gpt-oss"),
     (props("", "m.gguf", model_alias="gpt-oss-20b"), "tiny", "gpt-oss"),
+    # names that people give: of families that share the template, or lost
+    (props(QWEN, model_alias="qwen2.5-coder"), "gpt-4", "qwen2.5-coder"),
+    (props(QWEN, model_alias="gpt-oss-20b"), "llama3", "qwen"),
+    (props(QWEN, model_alias="llama3"), "gpt-4", "qwen"),
+    (props(QWEN, "/models/Qwen2.5-Coder-0.5B-Instruct-GGUF/q05.gguf", model_alias="llama3"), "x", "qwen2.5-coder"),
+    # Qwen3's template is not Qwen2.5-Coder's, whatever somebody calls it
+    (props(QWEN3_TEMPLATE), "qwen2.5-coder:7b", "qwen"),
+    (props(QWEN3_TEMPLATE, "/models/qwen2.5-coder.gguf"), "local-model", "qwen"),
     # what says nothing leaves it to the name
     (props(PLAIN), "tiny", None),
-    (props("{{ messages }}"), "gpt-oss-20b", None),
+    (props("{{ messages }}"), "gpt-oss-20b", "gpt-oss"),
 ]
 
 
@@ -100,7 +110,7 @@ QWEN3 = {"id": "qwen", "root": "/models/Qwen3-8B", "max_model_len": 4096}
         (listed(OSS, LORA, QWEN3), "qwen", "qwen", 4096),
         (listed(OSS, LORA, QWEN3), "nowhere", None, 4096),
         (listed(OSS), "tiny", "gpt-oss", 8192),
-        (listed(OSS), "llama-3.1-8b", None, 8192),
+        (listed(OSS), "llama-3.1-8b", "llama", 8192),
         (listed({"id": "fast", "root": None, "max_model_len": True, "aliases": 7}), "fast", None, None),
         (listed({"id": "x", "root": "/models/gpt-oss-20b/", "aliases": ["fast", 7]}, QWEN3), "fast", "gpt-oss", 4096),
     ],
@@ -138,9 +148,9 @@ def test_what_lm_studio_says_of_its_models(told, model, family, context, kind):
     assert (found.kind, found.family, found.context) == ("lmstudio", family, context)
 
 
-def shown(**said):
-    (question,) = model_requests(BASE, "tiny")
-    return read_model(ServerInfo("ollama"), [question], [ProbeResponse(200, json.dumps(said).encode())], "tiny")
+def shown(model="tiny", /, **said):
+    (question,) = model_requests(BASE, model)
+    return read_model(ServerInfo("ollama"), [question], [ProbeResponse(200, json.dumps(said).encode())], model)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +168,101 @@ def shown(**said):
 )
 def test_what_ollama_says_of_a_model(said, family):
     assert shown(**said).family == family
+
+
+CODER = {"general.architecture": "qwen2", "general.basename": "Qwen2.5-Coder", "general.finetune": "Instruct"}
+QWEN2, QWEN3_WEIGHTS, LLAMA = ({"general.architecture": name} for name in ("qwen2", "qwen3", "llama"))
+BASENAME = "general.basename, general.finetune"
+TUNED = {**CODER, "general.basename": "Qwen2.5", "general.finetune": "Coder-Instruct"}
+TITLED = {**QWEN2, "general.name": "Qwen2.5 Coder 0.5B Instruct AWQ"}
+BUILT_ON = {**QWEN2, "general.basename": "House", "general.base_model.0.name": "Qwen2.5 Coder 7B Instruct"}
+
+
+@pytest.mark.parametrize(
+    ("said", "model", "family", "by"),
+    [
+        # what the file says of itself, under any name that it is served by, and without a template
+        ({"model_info": CODER, "template": QWEN}, "llama3", "qwen2.5-coder", BASENAME),
+        ({"model_info": CODER, "template": "{{ .Prompt }}"}, "gpt-4", "qwen2.5-coder", BASENAME),
+        ({"model_info": TUNED}, "q05", "qwen2.5-coder", BASENAME),
+        ({"model_info": TITLED}, "q05", "qwen2.5-coder", "general.name"),
+        ({"model_info": BUILT_ON, "template": QWEN}, "q05", "qwen2.5-coder", "general.base_model.0.name"),
+        ({"model_info": BUILT_ON, "template": HERMES}, "q05", "hermes", "chat template"),
+        # the architecture excludes families, of the template and of names
+        ({"model_info": LLAMA, "template": QWEN}, "tiny", "hermes", "architecture"),
+        ({"model_info": QWEN3_WEIGHTS, "template": QWEN}, "qwen2.5-coder:7b", "qwen", "architecture"),
+        ({"model_info": QWEN2, "template": QWEN}, "qwen2.5-coder:7b", "qwen2.5-coder", "name"),
+        ({"model_info": QWEN2, "template": QWEN}, "q05", "qwen", "chat template"),
+        ({"model_info": QWEN2}, "llama3", None, ""),
+        ({"model_info": QWEN2}, "qwen2.5-coder:7b", "qwen2.5-coder", "name"),
+        ({"model_info": {"general.architecture": "gpt_oss"}}, "llama3", None, ""),
+        # one that nobody has declared says nothing, and a parser of Ollama's is for a format
+        ({"model_info": {"general.architecture": "qwen9"}}, "llama3", "llama", "name"),
+        ({"model_info": LLAMA, "modelfile": "PARSER harmony"}, "tiny", "gpt-oss", "PARSER"),
+        ({"model_info": LLAMA, "template": HARMONY}, "tiny", "gpt-oss", "chat template"),
+        ({}, "llama3", "llama", "name"),
+        ({}, "tiny", None, ""),
+    ],
+)
+def test_which_evidence_decides_on_ollama(said, model, family, by):
+    found = shown(model, **said)
+    assert (found.family, found.family_by) == (family, by), found.family_evidence
+    assert bool(found.family_why) == bool(family)
+    assert ServerInfo.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_a_name_that_the_evidence_contradicts_is_no_family_for_the_profile_either():
+    contradicted = shown("llama3", model_info=QWEN2)
+    target = resolve("llama3", provider="ollama", seen=contradicted)
+    assert target.profile.family is None
+    assert "family: none that all the server's evidence allows" in target.reasons
+    house = Provider("p", base_url=BASE, kind="ollama", models={"llama3": Model("llama3", family="qwen2.5-coder")})
+    mine = resolve("llama3", config=Config(providers={"p": house}), seen=contradicted)
+    assert (mine.profile.family, mine.profile.modes[0]) == ("qwen2.5-coder", "prompt")
+    assert resolve("llama3", provider="ollama", seen=ServerInfo("ollama")).profile.family == "llama"
+
+
+def listing(vocabulary):
+    return {"/v1/models": {"data": [{"id": "local-model", "owned_by": "llamacpp", "meta": {"n_vocab": vocabulary}}]}}
+
+
+@pytest.mark.parametrize(
+    ("template", "vocabulary", "model", "family", "by"),
+    [
+        (QWEN, 151_936, "local-model", "qwen", "chat template"),
+        (QWEN, 128_256, "local-model", "hermes", "n_vocab"),
+        (QWEN, 128_256, "qwen2.5-coder", "hermes", "n_vocab"),
+        (QWEN, 151_665, "qwen2.5-coder", "qwen2.5-coder", "name"),
+        (PLAIN, 151_936, "llama3", None, ""),
+        (PLAIN, 128_256, "llama3", "llama", "name"),
+        (PLAIN, None, "llama3", "llama", "name"),
+    ],
+)
+def test_the_size_of_the_vocabulary_excludes_families(template, vocabulary, model, family, by):
+    found = seen(props(template) | listing(vocabulary), model, "llamacpp")
+    assert (found.family, found.family_by) == (family, by), found.family_evidence
+
+
+def test_all_that_was_considered_is_told_in_order():
+    found = seen(props(QWEN, "/models/q05.gguf", model_alias="llama3") | listing(151_936), "gpt-4-mistral", "llamacpp")
+    assert found.family_evidence == (
+        ("chat template", "qwen, qwen-thinking, qwen2.5-coder, hermes"),
+        ("n_vocab 151936", ""),
+        ("model_path 'q05.gguf'", ""),
+        ("model_path 'models'", ""),
+        ("model_alias 'llama3'", "llama, contradicted"),
+        ("id 'local-model'", ""),
+        ("name 'gpt-4-mistral'", "mistral, contradicted"),
+    )
+    assert found.family_why == (
+        "the chat template that the server tells; no name says that it is qwen-thinking, qwen2.5-coder, hermes,"
+        " which would fit too"
+    )
+
+
+def test_a_long_name_is_told_in_part():
+    found = seen(props(QWEN), "x" * 100_000, "llamacpp")
+    assert max(len(label) for label, _ in found.family_evidence) < 1000
 
 
 @pytest.mark.parametrize(
@@ -194,6 +299,7 @@ def test_a_template_is_declared_in_fragments_that_markup_alone_has(name):
         assert template_allows(name, families_of_template(" ".join(each.holds)))
     for word in shipped.known_as:
         assert family_known_as(word) == name
+        assert name not in families_without("architectures", word), "a family has the architecture that it is known by"
 
 
 def test_servers_have_no_templates():

@@ -14,8 +14,9 @@ from promptools.batch.offline.vllm_app import VllmApp, open_vllm
 from promptools.batch.request_answering import BatchAnswer, RequestAnswerer, TemporaryFailureError
 from promptools.errors import UpstreamError, UsageError, clip
 from promptools.profiles.facts import families_of_template
-from promptools.profiles.model_descriptions import ModelDescription, described_family
-from promptools.profiles.server_detection import VLLM, server_root
+from promptools.profiles.model_descriptions import ModelDescription
+from promptools.profiles.model_family import find_family
+from promptools.profiles.server_detection import VLLM, server_root, with_family
 from promptools.transport import installed_library
 from promptools.transport.session import PLACEHOLDER_KEY
 from promptools.types import ServerInfo
@@ -124,19 +125,19 @@ def _describe_model(app: VllmApp) -> ServerInfo:
     """Return what detection would find out about a server, from the model itself."""
     template = app.chat_template
     described = ModelDescription(
-        files=(("model", app.engine.model_config.model), ("name", app.model)),
+        files=(("model", app.engine.model_config.model),),
+        served_names=(("name", app.model),),
         kind_names=(("model_type", app.architecture.replace("_", "-")),),
         template_families=families_of_template(template or ""),
+        has_template=bool(template),
         context=app.context,
         renders_tools=template is None or "tools" in template,
     )
-    family, why = described_family(described, app.model)
-    return ServerInfo(
+    info = ServerInfo(
         VLLM,
         app.version,
         context=app.context,
-        family=family,
-        family_why=why,
         template_tools=described.renders_tools,
         why="it runs in this process",
     )
+    return with_family(info, find_family(described, app.model))

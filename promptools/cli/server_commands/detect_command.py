@@ -67,10 +67,16 @@ def _show(base_url: str, target: Target, detection: ServerInfo) -> None:
     if detection.capabilities is not None:
         training_context = f", made for {detection.context} tokens" if detection.context else ""
         lines.append((f"\n{target.model}: {', '.join(detection.capabilities)}{training_context}", ""))
+    model = target.model or "its model"
     if detection.family is not None:
-        lines.append((f"\n{target.model}: family {detection.family}, by {detection.family_why}", ""))
+        lines.append((f"\n{model}: family {detection.family}, by {detection.family_why}", ""))
+    elif detection.family_evidence:
+        lines.append((f"\n{model}: no family that the evidence allows", ""))
     if detection.answered:
         lines.append((f"\n{_raw_mode(target)}", ""))
+    if detection.family_evidence:
+        rows = [(label, says or "-") for label, says in detection.family_evidence]
+        print_table("Which family of models it is", ("evidence", "families"), rows)
     print_styled(lines)
 
 

@@ -103,7 +103,7 @@ def resolve_route(state: ExchangeState, route: Route, model: str) -> Steps[Route
     base, began = api_base(route.url or state.request.url), state.now
     kind = route.target.profile.kind if route.target.probe == "model" else ""
     cache, key = state.context.detection_cache, (server_root(base), model, kind)
-    seen = cache.get(*key, at=began)
+    seen = cache.get(*key, at=began) if model else None  # else the entry is of the server alone
     if seen is None:
         expired = cache.get(*key)
         seen = yield from _Detector(_Prober(state, route.headers), cache, base, kind, began).detect(model)
@@ -133,12 +133,10 @@ class _Detector:
         seen, listed = self._cached(), self._cache.models(self._root, self._kind)
         if seen is None:
             seen, listed = yield from self._detect_server()
-        if not model:
-            return seen
-        if seen.kind == OLLAMA:
+        if seen.kind == OLLAMA and model:
             return (yield from self._detect_model(seen, model))
         detected = with_model(seen, listed, model)
-        if self._cached():
+        if model and self._cached():
             self._cache.put(self._root, model, detected, self._kind, listed, at=self._started_at)
         return detected
 
