@@ -15,6 +15,9 @@ from promptools.profiles.tables import is_array, is_table
 PARSER_FIELD = "PARSER"
 """The field of a Modelfile that names one of Ollama's parsers."""
 
+SGLANG_PATHS = ("/server_info", "/get_server_info")
+"""Asked only of a server known as SGLang: the response costs its scheduler a round, and holds its arguments."""
+
 
 class ModelDescription(NamedTuple):
     """A server's description of one model."""
@@ -69,7 +72,9 @@ def describe_models(bodies: Mapping[str, Mapping[str, Any]]) -> tuple[ModelDescr
     if nonempty_string(props.get("model_path")) and len(listed) <= 1:
         return (_llamacpp(props, listed[0] if listed else {}),)
     by_name = {name: model for model in listed if (name := nonempty_string(model.get("id")))}
-    return tuple(_list_entry(model, by_name) for model in listed)
+    told = [bodies.get(f"GET {path}", {}) for path in SGLANG_PATHS]
+    arguments = told[0] or told[1]
+    return tuple(_list_entry(model, by_name, arguments) for model in listed)
 
 
 def describe_ollama_model(shown: Mapping[str, Any]) -> ModelDescription:
@@ -156,14 +161,23 @@ def _template_renders_tools(props: Mapping[str, Any]) -> bool:
     return capabilities.get("supports_tools") is not False or bool(nonempty_string(props.get("chat_template_tool_use")))
 
 
-def _list_entry(model: Mapping[str, Any], by_name: Mapping[str, Mapping[str, Any]]) -> ModelDescription:
-    """Read one entry of a list of models; an adapter names its base model as `parent`."""
+def _list_entry(
+    model: Mapping[str, Any], by_name: Mapping[str, Mapping[str, Any]], arguments: Mapping[str, Any]
+) -> ModelDescription:
+    """Read one entry of a list of models; an adapter names its base model as `parent`.
+
+    `arguments` are SGLang's, whose list has the served name as `root`.
+    """
     name, base = nonempty_string(model.get("id")), by_name.get(nonempty_string(model.get("parent")) or "")
     aliases: Any = model.get("aliases")
     meta = _table(model.get("meta"))
+    started_with = _fields(arguments, "model_path") if name and arguments.get("served_model_name") == name else ()
     return ModelDescription(
         names=tuple(filter(None, (name, *map(nonempty_string, aliases if is_array(aliases) else ())))),
-        files=_fields(model, "root") + (_fields(base, "root") if base else ()) + _fields(model, "parent"),
+        files=started_with
+        + _fields(model, "root")
+        + (_fields(base, "root") if base else ())
+        + _fields(model, "parent"),
         served_names=_fields(model, "id"),
         context=token_count(model.get("max_model_len")) or token_count(meta.get("n_ctx")),
     )

@@ -82,7 +82,10 @@ class _FamilySearch:
     def _names(self) -> Iterator[tuple[str, str, str | None, Callable[[str], bool]]]:
         """Yield what names the model, the most reliable first: `(field, name, family, whether a family counts)`."""
         for field, text in self._model.files:
-            yield from ((field, part, family_of(part), self._allows) for part in name_parts(text))
+            for number, part in enumerate(name_parts(text)):
+                family = family_of(part)
+                if family or not number:  # other folders are nobody's business
+                    yield field, part, family, self._allows
         yield from ((field, text, family_of(text), self._fits) for field, text in self._model.base_models)
         for field, word in self._model.kind_names:
             if family := family_known_as(word):

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from promptools.profiles.model_descriptions import (
     PARSER_FIELD,
+    SGLANG_PATHS,
     ModelDescription,
     describe_models,
     describe_ollama_model,
@@ -43,8 +44,6 @@ OLLAMA, VLLM, LLAMACPP, SGLANG, LMSTUDIO = "ollama", "vllm", "llamacpp", "sglang
 MODELS_PATH = "/models"
 PROBE_PATHS = ("/api/version", "/version", "/props", "/api/v0/models", "/api/v1/models")
 """Paths below the server's root: of Ollama, vLLM, llama.cpp and, twice, LM Studio."""
-SGLANG_PATHS = ("/server_info", "/get_server_info")
-"""Asked only of a server known as SGLang: the response costs its scheduler a round, and holds its arguments."""
 SHOW_PATH = "/api/show"
 PATHS_BY_KIND: Mapping[str, tuple[str, ...]] = {
     OLLAMA: (),

@@ -16,6 +16,7 @@ from promptools.profiles.server_detection import (
     read_models,
     read_server,
     server_requests,
+    version_requests,
     with_model,
 )
 from promptools.types import ServerInfo
@@ -31,14 +32,18 @@ QWEN3_TEMPLATE = QWEN + "{%- set content = content.split('</think>')[-1] %}"
 def seen(told, model, kind=None):
     """What a look concludes of a model, from the answers by path."""
     questions = kind_requests(BASE, kind) if kind else server_requests(BASE)
-    answers = [
+    said = answers(questions, told)
+    found = read_kind(kind, questions, said) if kind else read_server(questions, said)
+    return with_model(found, read_models(questions, said), model)
+
+
+def answers(questions, told):
+    return [
         ProbeResponse(200, json.dumps(told[path]).encode())
         if (path := each.url.removeprefix("http://host:8000")) in told
         else None
         for each in questions
     ]
-    found = read_kind(kind, questions, answers) if kind else read_server(questions, answers)
-    return with_model(found, read_models(questions, answers), model)
 
 
 def props(template="", path="model.gguf", **more):
@@ -119,6 +124,30 @@ QWEN3 = {"id": "qwen", "root": "/models/Qwen3-8B", "max_model_len": 4096}
 def test_what_vllm_says_of_its_models(told, model, family, context, kind):
     found = seen(told, model, kind)
     assert (found.version, found.family, found.context) == ("0.32.0", family, context)
+
+
+@pytest.mark.parametrize("path", ["/server_info", "/get_server_info"])
+@pytest.mark.parametrize(
+    ("model_path", "served", "model", "family", "by"),
+    [
+        ("Qwen/Qwen2.5-Coder-7B-Instruct", "local-model", "local-model", "qwen2.5-coder", "model_path"),
+        ("/models/Qwen2.5-Coder-7B-Instruct/", "llama3", "llama3", "qwen2.5-coder", "model_path"),
+        ("/models/q05", "local-model", "qwen2.5-coder", "qwen2.5-coder", "name"),
+        ("Qwen/Qwen2.5-Coder-7B-Instruct", "base", "adapter", None, ""),
+        (None, "local-model", "local-model", None, ""),
+    ],
+)
+def test_sglang_tells_the_path_with_its_version(path, model_path, served, model, family, by):
+    """Its list of models has the served name as the root."""
+    names = [served] if served != "base" else ["base", "adapter"]
+    listed = {"/v1/models": {"data": [{"id": each, "root": each, "owned_by": "sglang"} for each in names]}}
+    told = {**listed, path: {"version": "0.5.10", "model_path": model_path, "served_model_name": served}}
+    questions = server_requests(BASE)
+    found = read_server(questions, answers(questions, told))
+    more = version_requests(BASE, found)
+    every, said = (*questions, *more), (*answers(questions, told), *answers(more, told))
+    found = with_model(found, read_models(every, said), model)
+    assert (found.kind, found.family, found.family_by) == ("sglang", family, by)
 
 
 def studio(*models):
@@ -249,7 +278,6 @@ def test_all_that_was_considered_is_told_in_order():
         ("chat template", "qwen, qwen-thinking, qwen2.5-coder, hermes"),
         ("n_vocab 151936", ""),
         ("model_path 'q05.gguf'", ""),
-        ("model_path 'models'", ""),
         ("model_alias 'llama3'", "llama, contradicted"),
         ("id 'local-model'", ""),
         ("name 'gpt-4-mistral'", "mistral, contradicted"),

@@ -153,7 +153,9 @@ class _Detector:
         certain = is_kind_final(answers) if named else is_server_final(seen, answers)
         more = () if named else version_requests(self._base, seen)
         if more:
-            seen = read_version(seen, more, (yield from self._prober(more)))
+            told = yield from self._prober(more)
+            seen = read_version(seen, more, told)
+            questions, answers = (*questions, *more), (*answers, *told)
         listed = read_models(questions, answers)
         if certain:
             self._cache.put(self._root, "", seen, named, listed, at=self._started_at)
