@@ -126,6 +126,7 @@ LEFT = [
             f"`{PARIS}`",
             f"> {PARIS}",
             f"```json\n{PARIS}",
+            f"```json\n{PARIS}abc",
             f"```json\n{PARIS}\n````",
             '{"city": "Paris"',
             '{"arguments": {"city": "Paris"}, "status": "done"}',
@@ -162,6 +163,20 @@ def test_a_reply_that_was_cut_off_is_none(finish, streamed):
     answer = stream(PARIS, finish=finish) if streamed else reply(PARIS, finish=finish)
     seen = play(ask(WEATHER, tool_choice=NAMED, stream=streamed), [answer] * 4, spare=True)
     assert called(seen) == []
+
+
+@pytest.mark.parametrize("form", [FORM, {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}])
+def test_where_an_answer_in_json_is_asked_for_too_it_is_one(form):
+    body = ask(WEATHER, tool_choice=NAMED, response_format=form)
+    for sent_beside in (True, False):
+        seen = play(body, [reply(PARIS)] * 6, target=target(format_beside_tools=sent_beside), spare=True)
+        assert (called(seen), seen.message["content"]) == ([], PARIS)
+
+
+def test_beside_a_call_of_the_servers_it_is_content():
+    made = reply(PARIS, calls=[("get_weather", {"city": "Lyon"})], finish="tool_calls")
+    seen = play(ask(WEATHER, tool_choice=NAMED), [made])
+    assert (called(seen), seen.message["content"]) == ([("get_weather", {"city": "Lyon"})], PARIS)
 
 
 def test_a_call_with_its_name_comes_first():
@@ -201,6 +216,15 @@ def test_in_harmony_mode(streamed):
     seen = play(ask(WEATHER, tool_choice=NAMED, stream=streamed), [answer], target=place)
     assert called(seen) == [CALL]
     assert seen.reply.reasoning == "Paris."
+
+
+def test_under_a_name_that_is_sent_for_another_tool():
+    """Harmony has `functions.get` as `get`, and so sends `get` under a third name."""
+    tools = [tool("functions.get", ["city"], city=TEXT), tool("get", ["query"], query=TEXT)]
+    place = target(modes=("harmony",), family="gpt-oss", raw="llamacpp", context=131_072)
+    for name, arguments in (("get", {"query": "Paris"}), ("functions.get", {"city": "Paris"})):
+        answer = said("llamacpp", f"<|channel|>final<|message|>{json.dumps(arguments)}")
+        assert called(play(ask(*tools, tool_choice="required"), [answer], target=place)) == [(name, arguments)]
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])

@@ -217,6 +217,8 @@ BUILT_ON = {**QWEN2, "general.basename": "House", "general.base_model.0.name": "
         ({"model_info": TITLED}, "q05", "qwen2.5-coder", "general.name"),
         ({"model_info": BUILT_ON, "template": QWEN}, "q05", "qwen2.5-coder", "general.base_model.0.name"),
         ({"model_info": BUILT_ON, "template": HERMES}, "q05", "hermes", "chat template"),
+        ({"model_info": BUILT_ON}, "q05", None, ""),
+        ({"template": HERMES}, "hermes-3-llama-3.1-8b", "hermes", "chat template"),
         # the architecture excludes families, of the template and of names
         ({"model_info": LLAMA, "template": QWEN}, "tiny", "hermes", "architecture"),
         ({"model_info": QWEN3_WEIGHTS, "template": QWEN}, "qwen2.5-coder:7b", "qwen", "architecture"),
@@ -289,7 +291,7 @@ def test_all_that_was_considered_is_told_in_order():
 
 
 def test_a_long_name_is_told_in_part():
-    found = seen(props(QWEN), "x" * 100_000, "llamacpp")
+    found = seen(props(QWEN, model_alias="y" * 100_000), "x" * 100_000, "llamacpp")
     assert max(len(label) for label, _ in found.family_evidence) < 1000
 
 

@@ -35,11 +35,14 @@ _OBJECT = re.compile(r"\s*+(?:(?P<fence>`{3,}|~{3,})[ \t]*+[\w+-]*+[ \t]*+\r?\n\
 
 
 def takes_bare_arguments(request: ToolRequest) -> bool:
-    """Whether a reply to this request may consist of the arguments alone."""
+    """Whether a reply to this request may consist of the arguments alone.
+
+    Where it asks for an answer in JSON as well, `resolve_call` takes none that has no name.
+    """
     accepted = request.accepted_dialects is None or JSON in request.accepted_dialects
     # whether a tool of another type takes the object too cannot be known
     certain = request.choice.kind == "named" or (request.choice.kind == "required" and not request.other_tools)
-    return certain and accepted and not request.json_answer
+    return certain and accepted
 
 
 def read_bare_arguments(text: str, rules: ParseOptions) -> Call | None:
