@@ -257,6 +257,62 @@ def test_a_call_like_the_example_with_a_value_is_a_call():
     assert seen.message["tool_calls"][0]["function"]["arguments"] == '{"city": "city"}'
 
 
+def fenced(*calls):
+    return "```json\n" + json.dumps([{"tool": name, "arguments": arguments} for name, arguments in calls]) + "\n```"
+
+
+SEND = {
+    "type": "function",
+    "function": {
+        "name": "send_report",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "report": {
+                    "type": "object",
+                    "properties": {"sky": {"type": "string"}, "days": {"type": "array", "items": {"type": "string"}}},
+                }
+            },
+        },
+    },
+}
+PLACEHOLDERS = [{"sky": "<sky>"}, {"sky": "grey", "days": ["Mon", "<days>"]}]
+
+
+@pytest.mark.parametrize("stream_it", [False, True])
+@pytest.mark.parametrize("report", PLACEHOLDERS)
+def test_a_call_that_waits_for_the_result_of_another_is_left_out(report, stream_it):
+    # Qwen2.5-Coder-1.5B looks a thing up, and at once uses what it has not been told yet
+    written = fenced(GOOD, ("send_report", {"report": report}))
+    answer = stream(written) if stream_it else reply(written)
+    seen = play(ask(WEATHER, SEND, stream=stream_it, promptools={"mode": "prompt"}), [answer])
+    assert [(each.name, each.arguments) for each in seen.reply.calls] == [GOOD]
+    assert not seen.reply.malformed
+    assert any("stands in place of a value" in note for note in seen.reply.trace.notes)
+    assert any("send_report" in each.raw for each in seen.reply.discarded), seen.reply.discarded
+    assert "send_report" not in (seen.choice().content if stream_it else seen.message.get("content") or "")
+
+
+@pytest.mark.parametrize("report", PLACEHOLDERS)
+def test_alone_it_is_asked_for_again(report):
+    written = fenced(("send_report", {"report": report}))
+    seen = play(ask(WEATHER, SEND, promptools={"mode": "prompt"}), [reply(written), reply(fenced(GOOD))])
+    assert f"in place of {'<days>' if 'days' in report else '<sky>'}" in seen.bodies[1]["messages"][-1]["content"]
+    assert [(each.name, each.arguments) for each in seen.reply.calls] == [GOOD]
+
+
+def test_what_the_conversation_says_is_a_value():
+    said = [{"role": "user", "content": "What is the weather in Paris? And report the sky as <sky>."}]
+    asked = ask(WEATHER, SEND, messages=said, promptools={"mode": "prompt"})
+    seen = play(asked, [reply(fenced(GOOD, ("send_report", {"report": {"sky": "<sky>"}})))])
+    assert [each.name for each in seen.reply.calls] == ["get_weather", "send_report"]
+
+
+def test_the_placeholder_of_another_parameter_is_a_value():
+    seen = play(ask(WEATHER, promptools={"mode": "prompt"}), [reply(fenced(GOOD, ("get_weather", {"city": "<town>"})))])
+    assert [each.arguments["city"] for each in seen.reply.calls] == ["Paris", "<town>"]
+
+
 def test_natively_nothing_is_shown_and_nothing_is_a_copy():
     seen = play(ask(WEATHER), [native(("get_weather", {"city": "<city>"}))])
     assert seen.message["tool_calls"] == [call("get_weather", {"city": "<city>"})]

@@ -8,7 +8,7 @@ usual form, such as a tag in a format of tags.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -103,6 +103,19 @@ def _value(schema: Any, root: Schema, placeholder: str, depth: int, form: str, *
 
 
 _EXAMPLE_VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "null": None}
+
+
+def placeholder_in(arguments: Mapping[str, Any]) -> str:
+    """Return an argument that is a placeholder as examples have them, such as `<city>` for `city`; empty if none is."""
+    return next((found for name, value in arguments.items() if (found := _placeholder_of(name, value))), "")
+
+
+def _placeholder_of(name: str, value: Any) -> str:
+    if is_object(value):
+        return placeholder_in(value)
+    if is_array(value):
+        return next((found for item in value if (found := _placeholder_of(name, item))), "")
+    return value if isinstance(value, str) and value in {form.format(name) for form in PLACEHOLDERS} else ""
 
 
 def _is_placeholder(value: Any, form: str) -> bool:

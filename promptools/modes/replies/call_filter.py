@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from promptools.dialects.calls.resolve import unknown_tool_message
+from promptools.dialects.rendering.example_calls import placeholder_in
 from promptools.modes.replies.tool_deltas import NATIVE
-from promptools.modes.requests.history import alnum9_id
+from promptools.modes.requests.history import alnum9_id, quotable_texts
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Text
 from promptools.types import Call, Discarded, Malformed, Span
 
@@ -52,6 +53,8 @@ class CallFilter:
     calls: list[Call] = field(default_factory=list[Call])
     malformed: list[Malformed] = field(default_factory=list[Malformed])
     notes: list[str] = field(default_factory=list[str])
+    discarded: list[Discarded] = field(default_factory=list[Discarded])
+    """Calls in the text that were left out, and that no parser has recorded as discarded."""
     left_out: list[str] = field(default_factory=list[str])
     """The arguments of the server's calls that were dropped because no call may be made."""
     _numbers: dict[tuple[CallSource, int], int] = field(default_factory=dict[tuple[CallSource, int], int])
@@ -93,6 +96,8 @@ class CallFilter:
             return self._drop_forbidden(call.name, source, raw_of(event.span), event.span, call.dialect)
         if self._is_example(event.call):
             return self._fail_example(call, index, raw_of(event.span), event.span)
+        if not live and (placeholder := self._placeholder_in(call)):
+            return self._fail_unfilled(call, index, placeholder, raw_of(event.span), event.span)
         if self._may_be_undeclared(call):
             self.notes.append(f"the call of {call.name!r} was handed over: the tool is not declared")
         elif self.request.offered.get(call.name) is None:
@@ -171,6 +176,28 @@ class CallFilter:
         message = (
             f"The call of {call.name!r} is the example of the instructions, so nothing was done: write values of the"
             " request in place of its placeholders, or answer in plain text."
+        )
+        return self._fail(Malformed(index, raw, "invalid_arguments", message, span, call.name, call.dialect))
+
+    def _placeholder_in(self, call: Call) -> str:
+        """Return the placeholder that a call has in place of a value, after the prompt's examples; empty if none.
+
+        Models write a call whose value only the result of another will tell (`find_song`, and at once
+        `add_to_playlist` of `<song_id>`: Qwen2.5-Coder-1.5B). What the conversation says is a value.
+        """
+        placeholder = placeholder_in(call.arguments) if self.prepared.examples else ""
+        said = placeholder and any(placeholder in text for text in quotable_texts(self.request.messages))
+        return "" if said else placeholder
+
+    def _fail_unfilled(self, call: Call, index: int, placeholder: str, raw: str, span: Span) -> list[Event]:
+        """Leave out a call with a placeholder beside other calls, whose results may tell the value; fail it alone."""
+        if self.calls:
+            self.notes.append(f"the call of {call.name!r} was left out: {placeholder} stands in place of a value")
+            self.discarded.append(Discarded(raw, "markup", span))
+            return [self.discarded[-1]]
+        message = (
+            f"The call of {call.name!r} was not run: write a value in place of {placeholder}. Call first the tool that"
+            " tells it, or ask the user."
         )
         return self._fail(Malformed(index, raw, "invalid_arguments", message, span, call.name, call.dialect))
 

@@ -135,7 +135,7 @@ class ReplyReader:
             content="".join(self._content),
             reasoning="".join(self._reasoning),
             malformed=tuple(self._filter.malformed),
-            discarded=(*parsed.discarded, *self._discarded),
+            discarded=(*parsed.discarded, *self._filter.discarded, *self._discarded),
             finish_reason=self._finish_reason,
             fixes=parsed.fixes,
             trace=Trace(tries=parsed.trace.tries, notes=tuple(self._filter.notes)),
