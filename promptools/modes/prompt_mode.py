@@ -148,7 +148,8 @@ def _encode_messages(request: ToolRequest, turns: Sequence[Turn], dialect: Diale
         messages += _results_message(results, dialect, request.profile)
         results = []
         messages.append(_with_calls(turn, dialect, request.profile))
-    messages += _results_message(results, dialect, request.profile)
+    line = _after_results(request) if block else ""
+    messages += _results_message(results, dialect, request.profile, line)
     return fit_template(join_system(request, own, block), messages, request.profile)
 
 
@@ -180,12 +181,27 @@ def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
     return message
 
 
-def _results_message(turns: Sequence[Turn], dialect: Dialect, profile: Profile) -> list[Message]:
-    """Render consecutive results as one user message, with their images."""
+def _after_results(request: ToolRequest) -> str:
+    """Return what is said behind the results with which a conversation ends: small models call on and on without it.
+
+    Its first sentence makes them answer, the second go on where a step is missing (docs/reference/real-models.md).
+    """
+    if request.choice.forced:
+        return ""
+    form = "" if request.json_answer else " in plain text"
+    return (
+        f"If these results answer the user, write the answer now{form}. If an error can be mended, or a step that the"
+        " user asked for is still missing, make the next call."
+    )
+
+
+def _results_message(turns: Sequence[Turn], dialect: Dialect, profile: Profile, line: str = "") -> list[Message]:
+    """Render consecutive results as one user message, with a line behind them, and their images."""
     results: list[Result] = [turn.result for turn in turns if turn.result is not None]
     if not results:
         return []
     text = dialect.render_results(results)
+    text = f"{text}\n\n{line}" if line else text
     images = [part for turn in turns for part in turn.attachments]
     if not images or not profile.content_parts:
         return [{"role": "user", "content": text}]

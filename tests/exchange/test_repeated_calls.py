@@ -114,7 +114,7 @@ def test_what_is_done_about_it(mode, on_repeat):
     seen = play(body, [reply("It rains.")], options={"mode": mode, "on_repeat": on_repeat})
     sent, notes = seen.bodies[0], seen.reply.trace.notes
     hinted = on_repeat == "hint" or (on_repeat is None and mode == "prompt")
-    assert sent["messages"][-1]["content"].endswith(f"rain\n\n{HINT}") == hinted
+    assert (f"rain\n\n{HINT}" in sent["messages"][-1]["content"]) == hinted
     assert (HINT in json.dumps(sent)) == hinted
     if on_repeat == "off":
         assert notes == ()

@@ -32,6 +32,10 @@ RESULTS = [
 JSON = dialects.get("json")
 PAST = [Call("c1", "get_weather", {"city": "Oslo"}, '{"city": "Oslo"}'), Call("c2", "ping", {}, "{}")]
 IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
+AFTER_RESULTS = (
+    "If these results answer the user, write the answer now in plain text. If an error can be mended, or a step that"
+    " the user asked for is still missing, make the next call."
+)
 
 
 def sent(messages=(USER,), profile=None, system_prompt="", **body):
@@ -133,10 +137,34 @@ def test_images_are_kept():
     result = {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "a"}, IMAGE]}
     said = sent([seen, CALLED, result], tools=TOOLS).body["messages"]
     assert said[1] == seen
-    text = JSON.render_results([Result("c1", "get_weather", "a")])
+    text = f"{JSON.render_results([Result('c1', 'get_weather', 'a')])}\n\n{AFTER_RESULTS}"
     assert said[3] == {"role": "user", "content": [{"type": "text", "text": text}, IMAGE]}
     flat = sent([CALLED, result], Profile(content_parts=False), tools=TOOLS).body["messages"]
     assert flat[-1] == {"role": "user", "content": text}
+
+
+def test_results_at_the_end_are_followed_by_what_to_do_with_them():
+    def last(*more, **body):
+        return sent([USER, CALLED, *RESULTS, *more], **{"tools": TOOLS, **body}).body["messages"]
+
+    shown = last()[-1]["content"]
+    assert shown.endswith(f"4 C\n\n{AFTER_RESULTS}")
+    assert shown.count(AFTER_RESULTS) == 1
+    assert AFTER_RESULTS not in str(last(USER))
+    assert AFTER_RESULTS in last(USER, CALLED, RESULTS[1])[-1]["content"]
+    assert str(last(USER, CALLED, RESULTS[1])).count(AFTER_RESULTS) == 1
+
+
+@pytest.mark.parametrize("body", [{"tool_choice": "required"}, {"tool_choice": "none"}, {"tools": []}])
+def test_where_a_call_or_no_call_is_due_nothing_follows_the_results(body):
+    content = sent([USER, CALLED, *RESULTS], **{"tools": TOOLS, **body}).body["messages"][-1]["content"]
+    assert content.endswith("4 C")
+
+
+def test_an_answer_in_json_is_not_asked_for_in_plain_text():
+    form = {"type": "json_object"}
+    content = sent([USER, CALLED, *RESULTS], tools=TOOLS, response_format=form).body["messages"][-1]["content"]
+    assert AFTER_RESULTS.replace(" in plain text", "") in content
 
 
 def test_without_tools_to_offer_there_is_no_block():

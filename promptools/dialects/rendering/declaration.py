@@ -31,7 +31,7 @@ def json_lines(tools: Tools) -> str:
     return "\n".join(dump({"type": "function", "function": function}) for function in shown_functions(tools))
 
 
-_CALL_A_TOOL = "When the user asks for something that a tool can do, do not answer yourself: call the tool."
+_CALL_A_TOOL = "When the user asks for something that only a tool can tell or do, call the tool."
 DEFAULT_INSTRUCTIONS: Final = Instructions(
     text="""# Tools
 
@@ -41,17 +41,18 @@ You have these tools:
 
 {how_many}
 
-Leave out optional parameters that the user does not mention. {when}""",
+Give an optional parameter only if the user mentions it. {when}""",
     parallel=f"{_CALL_A_TOOL} Reply with only a list of calls, one for each thing that the user asks for. For one"
     " thing:\n\n{call}\n\nFor two things:\n\n{calls}",
     single=f"{_CALL_A_TOOL} Reply with only one call at a time:\n\n{{call}}",
     required="You must call a tool in this turn.",
-    optional="For anything else:\n\nan answer in plain text, without calls.",
+    optional="A call that needs the result of another waits for that result.\n\n"
+    "What needs no tool, answer in plain text.",
 )
 """The wording and its order were chosen by what small models do with it (docs/reference/real-models.md).
 
-`optional` is a paragraph of its own: at the end of another, a model of 1.5B overlooked it in eight of fourteen
-requests.
+What needs no tool is a paragraph of its own: at the end of another, a model of 1.5B overlooked it in eight of fourteen
+requests. It is a sentence, not the example of an answer: models hand on such an example as their own.
 """
 
 

@@ -154,7 +154,7 @@ class TagDialect(DeclaredDialect):
         if given.get("text"):
             return TAGS_WORDING._replace(**{"format": self._wrapped([self._generic_call()]), **given})
         values = _VALUES_IN_CDATA if self.grammar.cdata else _VALUES
-        text = DEFAULT_INSTRUCTIONS.text.replace("Leave out", f"{values} Leave out")
+        text = DEFAULT_INSTRUCTIONS.text.replace("Give an", f"{values} Give an")
         return DEFAULT_INSTRUCTIONS._replace(**{**given, "text": text})
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
