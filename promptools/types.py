@@ -177,12 +177,15 @@ class Malformed:
         return cls(**fields)
 
 
-DiscardWhy = Literal["markup", "space", "debris", "result", "repeat", "turn"]
+DiscardWhy = Literal["markup", "space", "debris", "result", "repeat", "turn", "around"]
 
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """Text that is neither content nor call: markup around a call, end-of-turn tokens, a made-up result or turn."""
+    """Text that is neither content nor call: markup around a call, end-of-turn tokens, a made-up result or turn.
+
+    Or what stood around an answer that a request wants in a form: its `why` is `around`.
+    """
 
     raw: str
     why: DiscardWhy

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from promptools.errors import UsageError
 from promptools.exchange.downstream.response_writer import encode_json
 from promptools.exchange.retry.adapt import REASONING_KEYS, find_rewordings, rewords_forwarded, without_reasoning
+from promptools.exchange.retry.mode_registry import get_mode
 from promptools.exchange.upstream.detection import resolve_route
 from promptools.modes.requests.options import Options
 from promptools.modes.requests.tool_request import ToolRequest, involves_tools, parse_request
+from promptools.profiles.openai_hosts import is_openai_url
 from promptools.wire.json_types import as_list, as_object, as_text
 from promptools.wire.lenient_json import TOO_DEEP, parse_body
 from promptools.wire.parameters import thinking_budget
@@ -76,9 +78,27 @@ class RoutedRequest:
             clock=context.wall_clock,
         )
         idle = () if len(body) == len(self.body) else ("tool_choice was left out: no tool is offered",)
+        if request.heals_answer and is_openai_url(self.url):
+            request = replace(request, options=request.options.override({"heal_format": False}))
         reduced = None if target.profile.thinking else without_reasoning(request)
         without = ("the reasoning parameters were left out: the model does not take them",) if reduced else ()
         return reduced or request, (*idle, *request.notes, *without)
+
+    def wants_form(self, state: ExchangeState) -> Steps[ToolRequest | None]:
+        """Return the request if the answer to it, when it is forwarded, is to be healed; None if it passes as it is."""
+        if not self.body.get("response_format"):
+            return None
+        return (yield from state.compute(partial(self._form_request, state.context)))
+
+    def _form_request(self, context: Context) -> ToolRequest | None:
+        try:
+            request, _ = self._parse(context)
+            if request.heals_answer:
+                get_mode("native").prepare(request)
+                return request
+        except UsageError:  # the server knows best how to refuse it, and may take it
+            pass
+        return None
 
     def is_reworded(self, state: ExchangeState) -> bool:
         """Whether a request that could be forwarded is known to be refused by the server, unless it is reworded."""

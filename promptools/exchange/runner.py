@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from promptools.errors import UsageError
 from promptools.exchange.downstream.error_responses import respond_bad_request, respond_failure
+from promptools.exchange.downstream.response_writer import SseWriter
 from promptools.exchange.effects import Effect, EffectResult, Head
 from promptools.exchange.exchange_state import ExchangeState, Heartbeat
 from promptools.exchange.retry.attempt_plan import AttemptPlan
 from promptools.exchange.retry.mode_registry import modes_for
 from promptools.exchange.retry.retry_loop import RetryLoop, is_retried_by_sdk, single_choice
 from promptools.exchange.routed_request import open_request
-from promptools.exchange.upstream.passthrough import PassthroughMonitor, forward
+from promptools.exchange.upstream.form_monitor import FormMonitor
+from promptools.exchange.upstream.passthrough import PassthroughMonitor, TakenReply, forward
 from promptools.types import Reply
 
 if TYPE_CHECKING:
@@ -74,10 +77,17 @@ def _forward(state: ExchangeState, routed: RoutedRequest, payload: bytes) -> Ste
     assert wire is not None, "a request is forwarded only to a server with the client's own API"
     streamed, swallows = routed.body.get("stream") is True, routed.route.target.profile.swallows
     can_reword = partial(routed.can_reword, state)
-    watch = PassthroughMonitor(streamed=streamed, swallows=swallows, wire=wire, can_reword=can_reword)
+    form = yield from routed.wants_form(state)
+    if form is None:
+        watch = PassthroughMonitor(streamed=streamed, swallows=swallows, wire=wire, can_reword=can_reword)
+    else:
+        limit = state.context.max_reply
+        watch = FormMonitor(form, swallows=swallows, wire=wire, can_reword=can_reword, limit=limit)
     failure = yield from forward(state, payload, watch, routed.defaults.heartbeat)
     if failure is None:
         return []
+    if isinstance(failure, TakenReply):
+        return (yield from _serve_taken(state, routed, failure, watch))
     state.record("native", failure, None)
     if state.head_sent and not streamed and failure.error is not None:
         raise failure.error  # half a JSON body was sent: no error can follow it but the end of the connection
@@ -117,6 +127,34 @@ def _serve(
         fatal = refused  # as without us: the later errors are about a request that the client did not make
     servers_own = not request.takes_calls or fatal is refused
     yield from respond_failure(state, fatal, loop.mode, servers_own=servers_own)
+    lost = fatal.verdict.reply if fatal.verdict else fatal.partial_reply or Reply()
+    return [*loop.traced_replies(), state.with_trace(lost, loop.mode)]
+
+
+def _serve_taken(
+    state: ExchangeState, routed: RoutedRequest, taken: TakenReply, monitor: PassthroughMonitor
+) -> Steps[list[Reply]]:
+    """Go on with a reply that was forwarded so far; a whole one is forwarded if nothing better can be had."""
+    request = yield from routed.parse(state)
+    request = single_choice(request) if taken.choices == 1 else replace(request, n=taken.choices)
+    writer = state.client_api.response_writer(request, begun=state.head_sent)
+    if isinstance(writer, SseWriter):
+        writer.resume(taken.forwarded)
+    keeps_first = not request.stream and taken.choices == 1
+    loop = RetryLoop(state, writer, keeps_first=keeps_first)
+    if request.options.heartbeat and writer.heartbeat:
+        state.heartbeat = Heartbeat(request.options.heartbeat, writer.heartbeat, loop.head)
+    plan = AttemptPlan(request, modes_for(request, tools=False), routed.provider_model, loop.context, loop.now)
+    opened = state.opened
+    fatal = yield from loop.serve(plan, range(taken.choices), None, taken)
+    if fatal is None:
+        yield from loop.end(request)
+        return loop.traced_replies()
+    if keeps_first and opened is not None:
+        head = Head(opened.status, opened.headers)
+        yield from state.emit(monitor.held, lambda: head)
+        return []
+    yield from respond_failure(state, fatal, loop.mode, servers_own=True)
     lost = fatal.verdict.reply if fatal.verdict else fatal.partial_reply or Reply()
     return [*loop.traced_replies(), state.with_trace(lost, loop.mode)]
 

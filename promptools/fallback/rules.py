@@ -259,7 +259,7 @@ REMEDIES: dict[FailureKind, tuple[Remedy, ...]] = {
     "truncated": ("next",),
     "unknown_tool": ("correct",),
     "choice": ("correct", "next"),
-    "format": ("format",),
+    "format": ("format", "correct"),
 }
 """The remedies for a failure, in the order in which they are tried, each once per mode; none: it is forwarded."""
 

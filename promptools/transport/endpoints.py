@@ -13,6 +13,7 @@ from promptools.exchange.downstream.responses.compaction import serve_compaction
 from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, count_input_tokens, serve_response
 from promptools.exchange.downstream.responses.stored_responses import STORED_ROUTE, serve_stored_response
 from promptools.exchange.messages_requests import count_message_tokens, serve_message
+from promptools.profiles.openai_hosts import is_openai_host
 
 BeginExchange: TypeAlias = Callable[[ClientRequest, Context], Exchange]
 """Begins the exchange of a client's request."""
@@ -64,8 +65,6 @@ MESSAGES_ENDPOINTS = (
 )
 
 OPENAI_ENDPOINTS = (CHAT_ENDPOINT, *RESPONSES_ENDPOINTS)
-_OPENAI_HOSTS = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
-"""The ends of the names of OpenAI's own hosts: their Responses API does more than Chat Completions can express."""
 OLLAMA_ENDPOINTS = (
     OLLAMA_CHAT_ENDPOINT,
     *(Endpoint("GET", f"/api/{name}", OLLAMA_API, serve_ollama_route) for name in ("tags", "ps", "version")),
@@ -85,4 +84,4 @@ PROXY_ENDPOINTS = (*OPENAI_ENDPOINTS, *MESSAGES_ENDPOINTS, *OLLAMA_ENDPOINTS, *R
 def find_endpoint(endpoints: tuple[Endpoint, ...], method: str, path: str, host: str) -> Endpoint | None:
     """Return the endpoint that a request matches; None if it is not intercepted."""
     endpoint = next((endpoint for endpoint in endpoints if endpoint.matches(method, path)), None)
-    return None if host.endswith(_OPENAI_HOSTS) and endpoint in RESPONSES_ENDPOINTS else endpoint
+    return None if is_openai_host(host) and endpoint in RESPONSES_ENDPOINTS else endpoint

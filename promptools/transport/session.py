@@ -99,6 +99,7 @@ class Settings(TypedDict, total=False):
     trace: bool
     escape: bool
     on_malformed: OnMalformed
+    heal_format: bool
     on_repeat: OnRepeat | None
     repeats: int
     undeclared: Undeclared

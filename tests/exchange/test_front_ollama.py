@@ -199,7 +199,7 @@ UNTOUCHED = (
 
 
 def test_what_concerns_no_tools_passes_byte_for_byte():
-    answer = whole("Hello")
+    answer = whole('{"hello": 1}')
     seen = play(UNTOUCHED, [answer], target=ollama())
     assert [(each.url, each.body) for each in seen.sent] == [(CHAT, UNTOUCHED)]
     assert seen.body == answer.body

@@ -104,8 +104,9 @@ def _of(body):
 
 
 def test_a_server_that_holds_both_is_asked_for_both_at_once():
-    seen = play(asked(), [reply(PROSE)], target=target(format_beside_tools=True))
+    seen = play(asked(), [reply(PROSE)] * 2, target=target(format_beside_tools=True))
     assert seen.message["content"] == PROSE
+    assert "response_format" in seen.bodies[1], "asked for again as it was asked for"
     assert (seen.bodies[0]["response_format"], "tools" in seen.bodies[0]) == (FORM, True)
 
 

@@ -42,7 +42,7 @@ _BACKLOG = 2048
 _OPTIONS = (
     *("base_url", "provider", "mode", "dialect", "accept", "strictness", "hold", "deadline", "detect"),
     *("on_repeat", "repeats"),
-    *("escape", "allow_provider", "max_body", "max_reply", "max_tools", "heartbeat"),
+    *("escape", "heal_format", "allow_provider", "max_body", "max_reply", "max_tools", "heartbeat"),
 )
 
 
@@ -99,6 +99,13 @@ def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const=False,
         help="send control tokens in messages, results and tools as they are",
+    )
+    parser.add_argument(
+        "--no-heal-format",
+        dest="heal_format",
+        action="store_const",
+        const=False,
+        help="pass on answers that a request wants in a form as they come",
     )
     parser.add_argument(
         "--heartbeat",

@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from promptools.modes.replies.healed_answer import AnswerStream
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text, WasReasoning
 from promptools.parsing.parts import SPACE
 from promptools.types import Discarded, Malformed, Span
@@ -30,6 +31,7 @@ from promptools.wire.json_types import as_list
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from promptools.exchange.upstream.passthrough import Forwarded
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.types import Call, Reply
     from promptools.wire.chat_decoder import Envelope
@@ -61,7 +63,12 @@ class ChoiceStream:
     """The stream of one choice to the client; `writer` makes its `ChoiceWriter` from the envelope."""
 
     def __init__(
-        self, request: ToolRequest, writer: Callable[[Envelope], ChoiceWriter], *, begun: bool = False
+        self,
+        request: ToolRequest,
+        writer: Callable[[Envelope], ChoiceWriter],
+        *,
+        begun: bool = False,
+        forwarded: Forwarded | None = None,
     ) -> None:
         self.committed = False
         self.failed_live_call: Malformed | None = None
@@ -75,6 +82,10 @@ class ChoiceStream:
         self._role_sent = begun
         self._held: list[Event] = []
         self._after_malformed = False
+        self._answer = _new_answer(request)
+        """What of an answer in a certain form may go out; None where there is no such answer."""
+        self._reasoning_left, self._text_left = forwarded or (0, 0)
+        """The characters that are still to come of those that the client has already."""
         self._reasoning_end = -1
         """The offset in the text at which the last reasoning ended."""
         self._in_reasoning = False
@@ -106,6 +117,8 @@ class ChoiceStream:
         self._held.clear()
         self._logprobs.clear()
         self._after_malformed = False
+        self._answer = _new_answer(self._request)
+        self._reasoning_left = self._text_left = 0
         if self._writer is not None:
             self._writer.discard_attempt()
 
@@ -114,7 +127,13 @@ class ChoiceStream:
 
         `valid` is false if the reply has no valid call and the model's own text is the content.
         """
-        chunks = self._send_held(valid, envelope) if self.committed else self._send_reply(reply, envelope)
+        chunks: list[dict[str, Any]] = []
+        if self.committed:
+            if self._answer is not None and (rest := self._answer.rest(reply.content)):
+                chunks += self._write(Text(rest, _NO_SPAN), envelope)
+            chunks += self._send_held(valid, envelope)
+        else:
+            chunks += self._send_reply(reply, envelope)
         for position, call in enumerate(reply.calls):
             if call.id not in self._sent_call_ids:
                 chunks += self._write(CallEnd(-1 - position, call, call.span), envelope)
@@ -174,9 +193,19 @@ class ChoiceStream:
         if uncertain or (not self.committed and not event.text.strip()):
             self._held.append(event)
             return []
+        if self._answer is not None:
+            ready = self._answer.feed(event.text)
+            return self._commit(replace(event, text=ready), envelope) if ready else []
         return self._commit(event, envelope)
 
+    def _end_answer(self) -> list[Event]:
+        """Return the text that was held as an answer in a certain form, and which is none beside a call."""
+        answer, self._answer = self._answer, None
+        held = answer.held if answer is not None else ""
+        return [Text(held, Span(self._text_end, self._text_end))] if held else []
+
     def _add_malformed(self, event: Malformed) -> None:
+        self._held += self._end_answer()
         if event.index not in self._live_calls:
             self._after_malformed = True
             if event.span == _NO_SPAN:  # the server's own call, which is not in the text, but came after it
@@ -191,7 +220,8 @@ class ChoiceStream:
     def _send_held_as_reasoning(self, envelope: Envelope) -> list[dict[str, Any]]:
         """Send held text as reasoning, which it turned out to be; what was already sent stays text."""
         held, self._held = self._held, []
-        reasoning = "".join(event.text for event in held if isinstance(event, Text))
+        reasoning = "".join(event.text for event in (*held, *self._end_answer()) if isinstance(event, Text))
+        self._answer = _new_answer(self._request)
         reasoning = reasoning.lstrip(SPACE) if self._reasoning_end < 0 else reasoning
         return self._write(Reasoning(reasoning, _NO_SPAN), envelope) if reasoning else []
 
@@ -201,6 +231,8 @@ class ChoiceStream:
         """Send held text, then `event`: the point of no return."""
         self.committed = True
         held, self._held = self._held, []
+        if isinstance(event, (CallStart, CallEnd)):
+            held += self._end_answer()
         texts = [held_event for held_event in held if isinstance(held_event, Text)]
         return [chunk for part in (*texts, event) for chunk in self._write(part, envelope)]
 
@@ -226,6 +258,10 @@ class ChoiceStream:
         return [chunk for event in events for chunk in self._write(event, envelope)]
 
     def _write(self, event: Event, envelope: Envelope) -> list[dict[str, Any]]:
+        if isinstance(event, (Text, Reasoning)) and (self._text_left or self._reasoning_left):
+            event = self._without_forwarded(event)
+            if not event.text:
+                return []
         writer = self._writer_for(envelope)
         chunks = writer.write(event, self._take_logprobs() if isinstance(event, Text) else None)
         if chunks and not self._role_sent:
@@ -233,6 +269,16 @@ class ChoiceStream:
             role = writer.role("" if isinstance(event, Text) else None)
             return [role, *chunks] if role else chunks
         return chunks
+
+    def _without_forwarded(self, event: Text | Reasoning) -> Text | Reasoning:
+        """Return the part of an event that the client does not have yet."""
+        if isinstance(event, Text):
+            known = min(self._text_left, len(event.text))
+            self._text_left -= known
+        else:
+            known = min(self._reasoning_left, len(event.text))
+            self._reasoning_left -= known
+        return replace(event, text=event.text[known:])
 
     def _writer_for(self, envelope: Envelope) -> ChoiceWriter:
         """Return the writer; the first attempt that sends anything sets the envelope of the whole stream."""
@@ -247,6 +293,10 @@ class ChoiceStream:
             return pending[0] if pending else None
         keys = dict.fromkeys(key for logprobs in pending for key in logprobs)
         return {key: [item for logprobs in pending for item in as_list(logprobs.get(key))] for key in keys}
+
+
+def _new_answer(request: ToolRequest) -> AnswerStream | None:
+    return AnswerStream(request.answer_schema) if request.streams_answer else None
 
 
 def _raw_text(event: Event) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from promptools.exchange.effects import Headers
+    from promptools.exchange.upstream.passthrough import Forwarded
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.parsing.events import Event
     from promptools.types import Malformed, Reply
@@ -97,6 +98,11 @@ class SseWriter:
         self._held_chunk: dict[str, Any] | None = None
         self._last_extra: Mapping[str, Any] = {}
         self._envelope: Envelope | None = None
+        self._forwarded: Mapping[int, Forwarded] = {}
+
+    def resume(self, forwarded: Mapping[int, Forwarded]) -> None:
+        """Leave out what the client has already of each choice, when the same reply is added from its beginning."""
+        self._forwarded = forwarded
 
     def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:
         """Add events of a choice, and return the bytes that may be sent now."""
@@ -152,7 +158,10 @@ class SseWriter:
 
     def _stream(self, index: int) -> ChoiceStream:
         if index not in self._streams:
-            self._streams[index] = ChoiceStream(self._request, self._writer_maker(index), begun=self._begun)
+            forwarded = self._forwarded.get(index)
+            self._streams[index] = ChoiceStream(
+                self._request, self._writer_maker(index), begun=self._begun, forwarded=forwarded
+            )
         return self._streams[index]
 
     def _writer_maker(self, index: int) -> Callable[[Envelope], ChoiceWriter]:

@@ -75,7 +75,9 @@ def adapt_request(adaptation: Adaptation, request: ToolRequest, failure: Failure
     """Return the request with one adaptation, as the server's error requires; None if that changes nothing."""
     match adaptation:
         case "format":
-            return without_tools(request, failure.verdict.feedback) if failure.verdict is not None else None
+            if failure.verdict is None or not request.checks_response_format:
+                return None  # it was asked for in its form already
+            return without_tools(request, failure.verdict.feedback)
         case "fit":
             if mode in {"harmony", "raw"} and request.profile.raw == "completions":
                 return _limit_answer(request, failure.overflow)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from promptools.exchange.context import Context
     from promptools.exchange.exchange_state import ExchangeState, Steps
     from promptools.exchange.retry.attempt_plan import AttemptPlan
+    from promptools.exchange.upstream.passthrough import TakenReply
     from promptools.modes.mode import ChoiceReader
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.parsing.events import Event
@@ -70,6 +71,8 @@ class AttemptRunner:
         }
         self._number = len(state.attempts) + 1
         self._client_index = dict(enumerate(indices))
+        self._refused: set[int] = set()
+        """The choices that are refusals, in whole or in part."""
         self._open_text = 0
         self._text_size = 0
         """Characters of the reply so far."""
@@ -82,8 +85,11 @@ class AttemptRunner:
             limit=state.context.max_reply,
         )
 
-    def run(self) -> Steps[AttemptOutcome]:
-        """Send the request, read the reply and judge it."""
+    def run(self, taken: TakenReply | None = None) -> Steps[AttemptOutcome]:
+        """Send the request, read the reply and judge it; of one that was `taken` over, read the rest."""
+        if taken is not None:
+            assert self._state.opened is not None, "what is taken over was opened"
+            return (yield from self._run_opened(self._state.opened, taken))
         if self._request.context_limit is not None:
             self._plan.note_known_context()
         self._state.notes.extend((*self._plan.notes, *self._notes))
@@ -100,8 +106,12 @@ class AttemptRunner:
             classify = partial(failure_of_status, opened, body, self._request.wire)
             failure = yield from self._state.compute(classify, len(body))
             return replace(failure, context_limit=self._request.context_limit)
+        return (yield from self._run_opened(opened))
+
+    def _run_opened(self, opened: Opened, taken: TakenReply | None = None) -> Steps[AttemptOutcome]:
+        """Read the reply, and judge it."""
         self.decoder.streamed = is_stream(opened.headers, asked=self._plan.request.stream)
-        broke = yield from self._read()
+        broke = yield from self._read(taken)
         self._state.notes.extend(f"the server's JSON was repaired: {fix}" for fix in self.decoder.fixes)
         return (yield from self._judge(opened, broke))
 
@@ -112,10 +122,11 @@ class AttemptRunner:
         counts = self._number, len(self._state.notes), self._state.unfit_calls
         return Head(200, response_headers(headers, self._writer.content_type, self._plan.mode, *counts))
 
-    def _read(self) -> Steps[Failed | None]:
+    def _read(self, taken: TakenReply | None) -> Steps[Failed | None]:
         """Read to the end of the reply or an error, sending what is certain; return how it broke off, if it did."""
+        ahead = [] if taken is None else [taken.data, None] if taken.ended else [taken.data]
         while True:
-            chunk = yield from self._state.read()
+            chunk = ahead.pop(0) if ahead else (yield from self._state.read())
             if isinstance(chunk, Failed):
                 return chunk
             size = self.decoder.bytes_to_decode(chunk)
@@ -148,6 +159,8 @@ class AttemptRunner:
             index = self._client_index.get(delta.index or 0)
             if index is None:
                 continue
+            if delta.refusal:
+                self._refused.add(index)
             events = self.readers[index].feed(delta)
             self._count_open_text(delta, events)
             data.append(self._add_events(index, events, delta.logprobs))
@@ -253,6 +266,8 @@ class AttemptRunner:
             usage=decoder.usage,
             harmony=self._plan.mode == "harmony",
             names=self._names,
+            refused=index in self._refused,
+            committed=self._writer.committed(index),
         )
 
     def written(self) -> tuple[WrittenChoice, ...]:

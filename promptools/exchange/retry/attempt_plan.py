@@ -227,8 +227,8 @@ class AttemptPlan:
         verdict = failure.verdict
         if verdict is None or not verdict.retry_with_feedback or self._corrections_left < 1:
             return None
-        if not self.request.takes_calls:  # an app without tools has a conversation, to which nobody adds turns
-            return None
+        if not (self.request.takes_calls or failure.kind == "format"):
+            return None  # an app without tools has a conversation, to which nobody adds turns
         self._corrections_left -= 1
         self.request = self.request.with_feedback(verdict.feedback)
         return "the model is asked to correct it"
@@ -252,6 +252,7 @@ class AttemptPlan:
             room = f"{adapted.tokens_left} tokens" if adapted.tokens_left is not None else "what is left"
             return f"sent again for an answer of {room}"
         if step == "format":
+            self._corrections_left -= 1
             return FORMAT_NOTE
         told = f"sent again {describe_adaptation(step, rewording.what if rewording else ())}"
         return f"{told} (num_ctx {adapted.num_ctx})" if step == "fit" else told

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from promptools.exchange.downstream.response_writer import ResponseWriter
     from promptools.exchange.exchange_state import ExchangeState, Steps
     from promptools.exchange.retry.attempt_plan import AttemptPlan
+    from promptools.exchange.upstream.passthrough import TakenReply
     from promptools.fallback import FailureKind
     from promptools.modes.replies.verdict import Verdict
     from promptools.modes.requests.tool_request import ToolRequest
@@ -48,12 +49,18 @@ _LOST_KINDS: frozenset[FailureKind] = frozenset({"server_parser", "harmony", "cr
 
 
 class RetryLoop:
-    """Serves the choices of one request; with `strict`, calls that remain invalid are an error, not content."""
+    """Serves the choices of one request; with `strict`, calls that remain invalid are an error, not content.
 
-    def __init__(self, state: ExchangeState, writer: ResponseWriter, *, strict: bool = False) -> None:
+    `keeps_first`: the caller has the bytes of the first reply, and forwards them where no attempt gives a good one.
+    """
+
+    def __init__(
+        self, state: ExchangeState, writer: ResponseWriter, *, strict: bool = False, keeps_first: bool = False
+    ) -> None:
         self._state = state
         self._writer = writer
         self._strict = strict
+        self._keeps_first = keeps_first
         self.replies: dict[int, Reply] = {}
         self.mode = ""
         self.lost_to_server: Failure | None = None
@@ -97,11 +104,21 @@ class RetryLoop:
         data = yield from self._state.compute(partial(self._writer.end, summary), size)
         yield from self._state.emit(data, self._attempt.head)
 
-    def serve(self, plan: AttemptPlan, indices: Sequence[int], failure: Failure | None = None) -> Steps[Failure | None]:
-        """Serve these choices, beginning after `failure` if there was one; return the final failure, if any."""
+    def serve(
+        self,
+        plan: AttemptPlan,
+        indices: Sequence[int],
+        failure: Failure | None = None,
+        taken: TakenReply | None = None,
+    ) -> Steps[Failure | None]:
+        """Serve these choices; return the final failure, if any.
+
+        It begins after `failure` if there was one, or goes on with a reply that was `taken` over.
+        """
         while True:
             if failure is None:
-                outcome = yield from self._run_attempt(plan, indices)
+                outcome = yield from self._run_attempt(plan, indices, taken)
+                taken = None
                 if not isinstance(outcome, Failure):
                     return (yield from self._serve_singly(plan, outcome))
                 failure = outcome
@@ -110,7 +127,9 @@ class RetryLoop:
                 return None if all(index in self.replies for index in indices) else failure
             failure = None
 
-    def _run_attempt(self, plan: AttemptPlan, indices: Sequence[int]) -> Steps[Failure | dict[int, Failure | None]]:
+    def _run_attempt(
+        self, plan: AttemptPlan, indices: Sequence[int], taken: TakenReply | None = None
+    ) -> Steps[Failure | dict[int, Failure | None]]:
         """Make one attempt; return its failure, or with several choices the failure of each that failed.
 
         A choice that the server never sent is in the mapping with None.
@@ -121,7 +140,7 @@ class RetryLoop:
             self._state.record(plan.mode, attempt, None)
             return attempt
         self._attempt = attempt
-        outcome = yield from attempt.run()
+        outcome = yield from attempt.run(taken)
         if not isinstance(outcome, Failure) or (outcome.status == 200 and outcome.server_error is None):
             plan.record_accepted(self.now)
         if isinstance(outcome, Failure):
@@ -221,7 +240,9 @@ class RetryLoop:
             yield from self._state.wait(pause)
             return True
         self._state.note_remedy(failure, pause if isinstance(pause, str) else "nothing is left to try")
-        shown = failure if is_retried_by_sdk(failure) else self._last_presentable.get(indices[0], failure)
+        shown = self._last_presentable.get(indices[0], failure)
+        if is_retried_by_sdk(failure) and shown.kind != "format":  # an answer that does not fit is one all the same
+            shown = failure
         yield from self._finish_with_failed(plan.request, indices, shown)
         return False
 
@@ -229,6 +250,8 @@ class RetryLoop:
         """Finish a choice with the content of a failed reply, if that may be shown; else leave it unfinished."""
         verdict = failure.verdict
         if verdict is None or len(indices) > 1 or not self._may_show(failure, request):
+            return
+        if self._keeps_first and failure.kind == "format" and not self._writer.committed(indices[0]):
             return
         reply = verdict.reply.with_trace(notes=(*verdict.reply.trace.notes, f"{failure.kind}: {failure.why}"))
         self._state.unfit_calls += len(reply.calls)
@@ -332,11 +355,20 @@ def _trace_report(replies: Sequence[Reply], request: ToolRequest) -> dict[str, A
                 "dialects": {call.id: call.dialect for call in reply.calls},
                 "malformed": [call.to_dict() for call in reply.malformed],
                 "tries": [attempt.to_dict() for attempt in reply.trace.tries],
+                **_healed_answer(reply),
                 **(_undeclared(reply) if request.options.takes_undeclared else {}),
             }
             for index, reply in enumerate(replies)
         ],
     }
+
+
+def _healed_answer(reply: Reply) -> dict[str, Any]:
+    """Return the fixes of an answer in a certain form, and what was cut off from it; nothing without any."""
+    if not reply.fixes or reply.calls:
+        return {}
+    cut = [text.raw for text in reply.discarded if text.why == "around"]
+    return {"answer": {"fixes": [fix.to_dict() for fix in reply.fixes], "cut": cut}}
 
 
 def _undeclared(reply: Reply) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from promptools.exchange.downstream.response_writer import DIGEST_FIELDS
 from promptools.exchange.effects import Failed, Head, Opened
@@ -43,7 +43,7 @@ from promptools.wire.lenient_json import parse_json
 from promptools.wire.sse import KEEP_ALIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from promptools.exchange.exchange_state import ExchangeState, Steps
     from promptools.fallback import FailureKind
@@ -58,6 +58,24 @@ _DELIMITERS: dict[Wire, re.Pattern[bytes]] = {"chat": re.compile(rb"\r\n\r\n|\n\
 """The end of an event (SSE), or of a line (NDJSON)."""
 _ENDS: dict[Wire, tuple[bytes, ...]] = {"chat": (b"\n\n", b"\r\n\r\n", b"\r\r"), "ollama": (b"\n",)}
 """The same, as bytes."""
+
+
+class Forwarded(NamedTuple):
+    """How many characters of a choice the client has already."""
+
+    reasoning: int = 0
+    text: int = 0
+
+
+class TakenReply(NamedTuple):
+    """A reply that was forwarded, as far as it was read."""
+
+    data: bytes
+    ended: bool
+    """Whether its body has ended."""
+    choices: int
+    forwarded: Mapping[int, Forwarded]
+    """By choice."""
 
 
 class PassthroughMonitor:
@@ -79,9 +97,9 @@ class PassthroughMonitor:
         self._end_detector = StreamEndDetector(wire)
         self._delimiter = _DELIMITERS[wire]
         self._swallows = swallows
-        self._buffer = bytearray()
+        self._buffer: bytearray = bytearray()
         self._searched = 0
-        self._held = bytearray()
+        self._held: bytearray = bytearray()
         self._has_reasoning = False
         self._closed = False
 
@@ -177,6 +195,14 @@ class PassthroughMonitor:
         """Whether another request may do better: the reply was lost, or what was refused can be said otherwise."""
         return failure.kind in RETRIED_KINDS or (failure.kind in REFUSAL_KINDS and self._can_reword(failure))
 
+    def take(self, *, ended: bool) -> TakenReply | None:  # noqa: ARG002 see `FormMonitor`
+        """Return the reply so far if an attempt is to go on with it; None: it is forwarded."""
+        return None
+
+    def flush(self) -> bytes:
+        """Return what is held of whole events when a stream breaks after content: nothing is."""
+        return b""
+
     @property
     def held(self) -> bytes:
         """The bytes that are held."""
@@ -231,8 +257,10 @@ def _is_plain_answer(body: bytearray) -> bool:
 
 def forward(
     state: ExchangeState, body: bytes, monitor: PassthroughMonitor, heartbeat: float = 0.0
-) -> Steps[Failure | None]:
+) -> Steps[Failure | TakenReply | None]:
     """Send `body` and forward the response; return the failure if no content was forwarded and a retry may help.
+
+    Or the reply as far as it was read, if the monitor hands it over.
 
     In a stream of events that is silent for `heartbeat` seconds (0: never), comments are sent between two events.
     """
@@ -268,16 +296,18 @@ def _forward_error(
 
 def _forward_body(
     state: ExchangeState, opened: Opened, head: Head, monitor: PassthroughMonitor
-) -> Steps[Failure | None]:
-    """Forward the body of a response, or return its failure."""
+) -> Steps[Failure | TakenReply | None]:
+    """Forward the body of a response, or return its failure, or what an attempt has to go on with."""
     while True:
         chunk = yield from state.read()
         if isinstance(chunk, Failed):
+            if rest := monitor.flush():
+                yield from state.emit(rest, lambda: head)
             return failure_of_connection(chunk, opened)
         data = monitor.end() if chunk is None else monitor.feed(chunk)
         over = chunk is None or monitor.is_over
         if over and chunk is not None:
-            monitor.end()
+            data += monitor.end()
         if data:
             if not data.endswith(_ENDS["chat"]):
                 state.heartbeat = None  # the event is too long to be held, and no comment may be inside of it
@@ -286,7 +316,11 @@ def _forward_body(
         if failure:
             yield from state.abandon()
             return failure
+        if taken := monitor.take(ended=chunk is None):
+            return taken
         if chunk is None and monitor.ended_early and is_stream(opened.headers, asked=False):
+            if rest := monitor.flush():
+                yield from state.emit(rest, lambda: head)
             return Failure("cut", _CUT, opened=opened)
         if over:
             yield from state.emit(monitor.held, lambda: head)

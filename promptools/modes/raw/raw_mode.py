@@ -26,7 +26,6 @@ from promptools.modes.native_mode import NativeMode
 from promptools.modes.raw.answer_room import answer_tokens, text_tokens
 from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
 from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
-from promptools.modes.requests.response_format import answer_schema
 from promptools.modes.requests.tool_request import ToolChoice
 from promptools.profiles import all_control_tokens, family_dialect, load_builtin
 from promptools.types import Call
@@ -269,7 +268,7 @@ def _answer_constraint(
     if in_reasoning:
         notes.append("response_format is not enforced: the template opens reasoning, for which a grammar has no place")
         return {}
-    schema = answer_schema(request)
+    schema = request.answer_schema
     match request.profile.raw:
         case "llamacpp":
             return {"json_schema": schema or {"type": "object"}}

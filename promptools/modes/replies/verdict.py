@@ -25,10 +25,11 @@ from promptools.harmony.control_tokens import TOKEN_IDS
 from promptools.jsontext.brackets import BracketScanner
 from promptools.jsontext.strict import read_members
 from promptools.modes.replies.call_filter import FORBIDDEN_PREFIXES, is_header_part
+from promptools.modes.replies.healed_answer import Healed
 from promptools.modes.replies.tool_deltas import NATIVE
-from promptools.modes.requests.response_format import describe_format, format_error
+from promptools.modes.requests.response_format import check_answer, describe_format
 from promptools.schema.fitting.spelling import format_names
-from promptools.types import Call, Reply
+from promptools.types import Call, Discarded, Reply
 from promptools.wire.chat_encoder import encode_call
 from promptools.wire.json_types import as_count
 
@@ -99,10 +100,13 @@ def judge_reply(
     usage: Mapping[str, Any] | None = None,
     harmony: bool = False,
     names: Mapping[str, str] = NO_NAMES,
+    refused: bool = False,
+    committed: bool = False,
 ) -> Verdict:
     """Judge a complete reply.
 
     `raw` is its reader's, `usage` that of this attempt alone, `names` maps the sent tool names to the client's.
+    `refused`: its text is a refusal; `committed`: a part of it has gone to the client.
     `harmony`: the reply was parsed from Harmony here, so no server can have lost a part of it. No call in the
     verdict's reply is one that was cut off.
     """
@@ -127,20 +131,36 @@ def judge_reply(
     if not (reply.calls or harmony) and (why := _missing_tokens(request, reply, raw, usage)):
         rest = replace(_as_content(reply, ""), finish_reason="length" if request.stream else "stop")
         return Verdict("empty_calls", rest, why, retry_elsewhere=True)
-    if not reply.calls and request.checks_response_format:
-        return _check_format(request, reply, raw, harmony=harmony)
+    if not (reply.calls or refused) and (request.checks_response_format or request.heals_answer):
+        return _check_format(request, reply, raw, harmony=harmony, committed=committed)
     return Verdict("answered", _with_unfit_beside(request, reply, raw))
 
 
-def _check_format(request: ToolRequest, reply: Reply, raw: str, *, harmony: bool) -> Verdict:
-    """Judge an answer by its `response_format`; one that was cut off passes, since it would be cut again."""
-    why = "" if reply.finish_reason in {"length", "content_filter"} else format_error(request, reply.content)
-    if not why:
+def _check_format(request: ToolRequest, reply: Reply, raw: str, *, harmony: bool, committed: bool) -> Verdict:
+    """Judge an answer by its `response_format`, and heal it; one that was cut off passes, as it would be cut again.
+
+    What is no JSON value is asked for again only if its schema is known: under `json_object` prose may be meant.
+    """
+    if reply.finish_reason in {"length", "content_filter"}:
         return Verdict("answered", reply)
-    feedback = _text_feedback(
-        reply, raw or reply.content, describe_format(request, "Write this answer as"), harmony=harmony
-    )
-    return Verdict("format", reply, why, feedback=feedback)
+    checked = check_answer(request, reply.content, convert=not committed)
+    if isinstance(checked, Healed):
+        return Verdict("answered", _with_healed(reply, checked))
+    if committed and checked.value is not None:
+        reply = _with_healed(reply, checked.value)
+    wanted = describe_format(request, "Write this answer as")
+    wanted = f"{checked.why[0].upper()}{checked.why[1:]}\n{wanted}" if request.heals_answer else wanted
+    feedback = _text_feedback(reply, raw or reply.content, wanted, harmony=harmony)
+    again = request.heals_answer and (checked.value is not None or request.answer_schema is not None)
+    return Verdict("format", reply, checked.why, retry_with_feedback=again, feedback=feedback)
+
+
+def _with_healed(reply: Reply, healed: Healed) -> Reply:
+    """Copy a reply with its answer healed; what was left out of it is discarded."""
+    if not (healed.fixes or healed.cut):
+        return reply
+    cut = tuple(Discarded(text, "around") for text in healed.cut)
+    return replace(reply, content=healed.text, fixes=(*reply.fixes, *healed.fixes), discarded=(*reply.discarded, *cut))
 
 
 def _answers_without_calls(request: ToolRequest, reply: Reply) -> bool:

@@ -54,6 +54,8 @@ class Options(BaseModel):
     """Add a `promptools` key with the trace to the reply or the last chunk."""
     escape: bool = True
     """Escape markup in text that the app did not write itself."""
+    heal_format: bool = True
+    """Heal the answers that `response_format` asks for, and ask again for one that does not fit."""
     on_repeat: OnRepeat | None = None
     """What is done about a call that the history holds `repeats` times with the same result: `hint` tells the model,
     `answer` lets it answer without tools (None: the profile's, else `hint` in the modes whose prompt we write)."""

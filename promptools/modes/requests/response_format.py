@@ -11,33 +11,21 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from promptools.errors import UsageError
+from promptools.jsontext.strict import reject_constant
+from promptools.modes.replies.healed_answer import NO_JSON, RESPONSE_FORMAT, Healed, Unhealed, form_error, heal_answer
 from promptools.parsing.events import CallEnd, Event
 from promptools.schema import Tools
-from promptools.schema.documents.graph import build_graph
-from promptools.schema.documents.json_guards import is_object, write_json
-from promptools.schema.fitting.budget import UncheckedError
-from promptools.schema.fitting.validate import Validator, check_patterns, describe_errors
+from promptools.schema.documents.json_guards import write_json
 from promptools.types import Malformed
-from promptools.wire.json_types import as_object
 
 if TYPE_CHECKING:
     from promptools.engine import StreamParser
     from promptools.modes.requests.tool_request import ToolRequest
-    from promptools.types import Schema
-
-_RESPONSE_FORMAT = "response_format"
-
-
-def answer_schema(request: ToolRequest) -> Schema | None:
-    """Return the JSON Schema of `response_format`; None where any JSON object is valid."""
-    form = as_object(request.body.get(_RESPONSE_FORMAT))
-    return as_object(as_object(form.get("json_schema")).get("schema")) or None
 
 
 def describe_format(request: ToolRequest, subject: str) -> str:
     """Describe what `response_format` requires; `subject` opens the sentence."""
-    schema = answer_schema(request)
+    schema = request.answer_schema
     if schema is None:
         return f"{subject} one JSON object and nothing else."
     text = write_json(schema, "the schema of response_format")
@@ -55,28 +43,21 @@ def format_error(request: ToolRequest, text: str) -> str:
     The check is strict, since the app reads the text with a JSON parser.
     """
     try:
-        value = json.loads(text, parse_constant=_reject_constant)
+        value = json.loads(text, parse_constant=reject_constant)
     except (ValueError, RecursionError):
-        return "the answer is no JSON"
-    schema = answer_schema(request)
-    if schema is None:
-        return "" if is_object(value) else "the answer is no JSON object"
-    errors = _validation_errors(schema, value)
-    return f"the answer does not fit its schema: {errors}" if errors else ""
+        return NO_JSON
+    return form_error(value, request.answer_schema)
 
 
-def _reject_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+def check_answer(request: ToolRequest, text: str, *, convert: bool = True) -> Healed | Unhealed:
+    """Return an answer in the form of `response_format`, healed where the request allows that, or why it has not.
 
-
-def _validation_errors(schema: Schema, value: Any) -> str:
-    """Return the validation errors of a value as text; empty for a schema that cannot be compiled."""
-    try:
-        graph = build_graph(schema, _RESPONSE_FORMAT)
-        check_patterns(graph, _RESPONSE_FORMAT)
-        return " ".join(describe_errors(Validator(graph).errors(value)))
-    except (UsageError, UncheckedError, RecursionError):
-        return ""
+    `convert`: values may be converted to the types of the schema.
+    """
+    if request.heals_answer:
+        return heal_answer(text, request.answer_schema, convert=convert)
+    why = format_error(request, text)
+    return Unhealed(why) if why else Healed(text)
 
 
 def calls_in_answer(
@@ -87,8 +68,8 @@ def calls_in_answer(
     `parser` reads the answer as if no JSON had been requested, but a call must name its tool. Where any JSON object
     fits the format, only calls that needed no fix count.
     """
-    fits = not format_error(request, text)
-    if fits and answer_schema(request) is not None:
+    fits = isinstance(check_answer(request, text), Healed)
+    if fits and request.answer_schema is not None:
         return [], text
     events = [*parser.feed(text), *parser.close(finish_reason)]
     calls = [event for event in events if isinstance(event, (CallEnd, Malformed)) and _names_its_tool(event)]
@@ -109,7 +90,7 @@ def without_tools(request: ToolRequest, feedback: tuple[dict[str, Any], ...]) ->
     Where the server's grammars garble the output (`constrained_ok` is false), only `feedback` describes the format.
     """
     enforced = request.profile.constrained_ok
-    body = request.body if enforced else {key: value for key, value in request.body.items() if key != _RESPONSE_FORMAT}
+    body = request.body if enforced else {key: value for key, value in request.body.items() if key != RESPONSE_FORMAT}
     return replace(
         request.with_feedback(feedback), body=body, choice=replace(request.choice, kind="none"), offered=Tools([])
     )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from promptools.modes.mode import PreparedRequest
     from promptools.modes.requests.repeated_calls import RepeatAction, RepeatedCall
     from promptools.profiles.profile import OnRepeat
-    from promptools.types import ModeName
+    from promptools.types import ModeName, Schema
     from promptools.wire.raw.chat_template import RenderedPrompt
 
 ToolChoiceKind = Literal["auto", "none", "required", "named"]
@@ -74,6 +74,8 @@ class ToolRequest:
     options: Options = field(default_factory=Options)
     json_answer: bool = False
     """Whether `response_format` asks for JSON; bare JSON is then the answer, not a call."""
+    answer_schema: Schema | None = None
+    """The JSON Schema of `response_format`; None where any JSON object is valid."""
     legacy: bool = False
     """Whether the client used `functions` and `function_call`; the reply then does too."""
     system_prompt: str = ""
@@ -121,6 +123,18 @@ class ToolRequest:
         if not self.json_answer or self.profile.format_beside_tools or self.choice.kind == "none":
             return False
         return bool(len(self.offered) or self.other_tools)
+
+    @property
+    def heals_answer(self) -> bool:
+        """Whether an answer that `response_format` asks for is healed; log probabilities are those of its tokens."""
+        if not (self.json_answer and self.options.heal_format):
+            return False
+        return not (self.body.get("logprobs") or self.body.get("top_logprobs"))
+
+    @property
+    def streams_answer(self) -> bool:
+        """Whether a healed answer goes out while it arrives: nothing can be asked again for the sake of a call."""
+        return self.heals_answer and not (self.checks_response_format or self.choice.forced)
 
     @property
     def max_tokens(self) -> int | None:
@@ -219,6 +233,8 @@ def parse_request(
         profile=profile,
         options=options,
         json_answer=as_object(own.get("response_format")).get("type") in {"json_object", "json_schema"},
+        answer_schema=as_object(as_object(as_object(own.get("response_format")).get("json_schema")).get("schema"))
+        or None,
         legacy=legacy,
         repeated=repeated,
         system_prompt=system_prompt,

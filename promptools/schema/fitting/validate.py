@@ -325,10 +325,10 @@ class Validator:
             budget.end_run()
 
 
-def describe_errors(errors: Iterable[Any]) -> tuple[str, ...]:
-    """Describe the first errors, one sentence each: where (JSON pointer), what is wrong, what is expected."""
+def describe_errors(errors: Iterable[Any], whole: str = "arguments") -> tuple[str, ...]:
+    """Describe the first errors, one sentence each: where (JSON pointer, else `whole`), what is wrong and expected."""
     lines = [
-        f"{clip(pointer(error.relative_path)) or 'arguments'}: {describe_error(error)}"
+        f"{clip(pointer(error.relative_path)) or whole}: {describe_error(error)}"
         for error in islice(errors, MAX_ERRORS + 1)
     ]
     if len(lines) > MAX_ERRORS:

@@ -1,0 +1,398 @@
+"""Heal an answer that `response_format` asks for: the JSON value alone, without a fence, a sentence or slips of JSON.
+
+Apps hand the content to a JSON parser, while models put a fence or a sentence around the value, or write it with single
+quotes or a comma too many. `heal_answer` reads a whole answer; `AnswerStream` is its twin for a stream, and says what
+of the value can go out while it arrives. What both give is the same, as far as nothing went out too early.
+
+A value is taken only if there is one, whole, and nothing else of meaning. That is
+
+    before it   nothing, or at most `MAX_AROUND` characters of text without brackets; then a line end, a colon or the
+                opening of a fence. Text that speaks of an example, or says that there is no answer, is of meaning
+    after it    the end of the fence, stray closing brackets, and text of the same kind on a line of its own
+
+Its JSON is repaired as that of calls is, and its values are converted to the types of the schema as arguments are. An
+answer that is JSON and fits already is left as it is, white space included.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from promptools.errors import UsageError
+from promptools.jsontext.brackets import MAX_DEPTH
+from promptools.jsontext.read import Unreadable, read_value
+from promptools.jsontext.strict import reject_constant
+from promptools.jsontext.value import ParsedValue, dump
+from promptools.schema.documents.graph import build_graph
+from promptools.schema.documents.json_guards import is_object
+from promptools.schema.fitting.budget import UncheckedError
+from promptools.schema.fitting.coerce import coerce_value, number_lookup
+from promptools.schema.fitting.validate import Validator, check_patterns, describe_errors
+from promptools.types import Fix
+
+if TYPE_CHECKING:
+    from promptools.types import Schema
+
+MAX_AROUND = 300
+"""The most characters of text before a value, and after it, that count as a sentence around it."""
+RESPONSE_FORMAT = "response_format"
+NO_JSON = "the answer is no JSON"
+NOT_ALONE = "the answer is not one JSON value and nothing else"
+FENCED = Fix("marker", "the answer was in a code fence")
+SURROUNDED = Fix("marker", "there was text around the answer")
+_STRAY = Fix("closer", "a stray closer after the answer")
+
+_SPACE = " \t\r\n"
+_UNSEEN = "\ufeff\u200b"
+_FENCE = r"(?P<fence>`{3,}|~{3,})[ \t]*+[\w+.-]*+\s*+"
+_LEAD = re.compile(rf"(?P<words>.*?)(?:{_FENCE})?", re.DOTALL)
+_FENCE_HEAD = re.compile(rf"\s*+{_FENCE}(?=[\[{{])")
+_FENCE_END = re.compile(r"\s*+(?:`{3,}|~{3,})[ \t]*+(?=[\r\n]|\Z)")
+_LAST_FENCE = re.compile(r"\s*+(?:`{3,}|~{3,})\s*+\Z")
+_FENCED_SCALAR = re.compile(rf"\s*+{_FENCE}(?P<value>[^`~\[\]{{}}]*)(?:`{{3,}}|~{{3,}})\s*+")
+_STRAY_END = re.compile(r"\s*+[}\].;,]++(?=\s|\Z)")
+_NOT_THE_ANSWER = re.compile(
+    r"\b(?:examples?|e\.g\.|for instance|samples?|templates?|placeholders?|instead|unable|sorry|cannot|not"
+    r"|[a-z]+n['’]t|beispiel|exemple|ejemplo)(?!\w)",
+    re.IGNORECASE,
+)
+"""Words of a text that shows what an answer would look like, or says why there is none."""
+_BRACKETS = re.compile(r"[\[\]{}]|`{3}|~{3}")
+
+
+class Healed(NamedTuple):
+    """An answer that fits its form, as the content that the app gets."""
+
+    text: str
+    fixes: tuple[Fix, ...] = ()
+    cut: tuple[str, ...] = ()
+    """What was left out of the answer, before the value and after it."""
+
+
+class Unhealed(NamedTuple):
+    """Why an answer does not fit its form."""
+
+    why: str
+    value: Healed | None = None
+    """The value alone, if there is one whole value that does not fit."""
+
+
+def heal_answer(text: str, schema: Schema | None, *, convert: bool = True) -> Healed | Unhealed:
+    """Return the answer alone, or why there is none; `schema` None: any JSON object fits. O(n) in characters.
+
+    `convert`: values may be converted to the types of the schema.
+    """
+    found = _find_value(text, schema)
+    return found if isinstance(found, Unhealed) else _fit(*found, schema, convert=convert)
+
+
+def _find_value(text: str, schema: Schema | None) -> tuple[Healed, Any] | Unhealed:
+    """Return the value that an answer is or holds, first as text, or why there is none."""
+    try:
+        value = json.loads(text, parse_constant=reject_constant)
+    except (ValueError, RecursionError):
+        pass
+    else:
+        return Healed(text), value
+    scalar = _find_scalar(text) if schema is not None else None
+    return scalar or _find_container(text)
+
+
+def form_error(value: Any, schema: Schema | None) -> str:
+    """Return why a JSON value does not fit the form, as text; empty if it fits, or if its schema cannot be compiled."""
+    if schema is None:
+        return "" if is_object(value) else "the answer is no JSON object"
+    try:
+        errors = " ".join(describe_errors(_validator(dump(schema)).errors(value), whole="answer"))
+    except (UsageError, UncheckedError, RecursionError, ValueError):
+        return ""
+    return f"the answer does not fit its schema: {errors}" if errors else ""
+
+
+@lru_cache(maxsize=64)
+def _validator(schema: str) -> Validator:
+    """Return the validator of a schema, given as JSON; raise UsageError for one that cannot be compiled."""
+    graph = build_graph(json.loads(schema), RESPONSE_FORMAT)
+    check_patterns(graph, RESPONSE_FORMAT)
+    return Validator(graph)
+
+
+def _fit(healed: Healed, value: Any, schema: Schema | None, *, convert: bool) -> Healed | Unhealed:
+    """Return an answer whose value fits its form, converted to the types of the schema where it has others."""
+    why = form_error(value, schema)
+    if not why:
+        return healed
+    if schema is not None and convert:
+        try:
+            converted, fixes, errors = coerce_value(
+                value, _validator(dump(schema)).errors, number_lookup(healed.text.strip())
+            )
+        except (UsageError, UncheckedError, RecursionError, ValueError, IndexError):  # IndexError: the value itself
+            return Unhealed(why, healed)
+        if fixes and not errors:
+            return Healed(dump(converted), (*healed.fixes, *fixes), healed.cut)
+    return Unhealed(why, healed)
+
+
+def _find_scalar(text: str) -> tuple[Healed, Any] | None:
+    """Return a string, number or literal in a fence; None if there is none."""
+    fenced = _FENCED_SCALAR.fullmatch(text)
+    if fenced is None:
+        return None
+    try:
+        value = json.loads(fenced["value"], parse_constant=reject_constant)
+    except ValueError:
+        return None
+    start, end = fenced.span("value")
+    return Healed(fenced["value"].strip(), (FENCED,), (text[:start], text[end:])), value
+
+
+def _find_container(text: str) -> tuple[Healed, Any] | Unhealed:
+    """Return the object or array that an answer holds, if it is the only one and what is around it has no meaning."""
+    start = min((at for at in map(text.find, "{[") if at >= 0), default=-1)
+    if start < 0:
+        return Unhealed(NO_JSON)
+    lead = _LEAD.fullmatch(text, max(0, start - 4 * MAX_AROUND), start) if start < 4 * MAX_AROUND else None
+    if lead is None or not _leads_to_value(lead["words"], fenced=lead["fence"] is not None):
+        return Unhealed(NOT_ALONE)
+    try:
+        parsed, written = _read(text, start)
+    except Unreadable as problem:
+        return Unhealed(f"{NO_JSON}: {problem}")
+    fixes, rest = parsed.fixes, text[parsed.end :]
+    closed = None
+    if lead["fence"] is not None:
+        fixes = (*fixes, FENCED)
+        closed = _FENCE_END.match(rest)
+        rest = rest[closed.end() :] if closed else rest
+    if closed is None and (stray := _STRAY_END.match(rest)):
+        fixes, rest = (*fixes, _STRAY), rest[stray.end() :]
+    if not (_is_blank(rest) or _trails(rest, after_fence=closed is not None)):
+        return Unhealed(NOT_ALONE)
+    if not (_is_blank(lead["words"]) and _is_blank(rest)):
+        fixes = (*fixes, SURROUNDED)
+    space = "" if text[:start].strip(_SPACE) else text[:start]
+    cut = tuple(part for part in (text[len(space) : start], text[parsed.end :]) if part.strip())
+    return Healed(space + written, fixes, cut), parsed.value
+
+
+def _read(text: str, start: int) -> tuple[ParsedValue, str]:
+    """Read the value at an index, repaired as the arguments of a call are; return it and its text as strict JSON."""
+    try:
+        parsed = read_value(text, start)
+    except Unreadable as problem:
+        if problem.kind != "truncated":
+            raise
+        fence = _LAST_FENCE.search(text, start)
+        parsed = read_value(text[: fence.start()] if fence else text, start, supply_closers=True)
+    if not parsed.fixes:
+        return parsed, text[start : parsed.end]
+    return parsed, parsed.repaired_text or dump(parsed.value)
+
+
+def _leads_to_value(words: str, *, fenced: bool) -> bool:
+    """Whether what stands before a value, and before its fence, announces it or is nothing."""
+    if _is_blank(words):
+        return True
+    ends = fenced or words.rstrip(" \t").endswith(("\n", ":", "："))
+    return ends and _is_sentence(words)
+
+
+def _trails(rest: str, *, after_fence: bool) -> bool:
+    """Whether text after a value is a sentence of its own, and does not go on with one that the value is a part of."""
+    return (after_fence or "\n" in rest[: len(rest) - len(rest.lstrip())]) and _is_sentence(rest)
+
+
+def _is_blank(text: str) -> bool:
+    return not text.strip().strip(_UNSEEN)
+
+
+def _is_sentence(words: str) -> bool:
+    return len(words) <= MAX_AROUND and not _BRACKETS.search(words) and not _NOT_THE_ANSWER.search(words)
+
+
+_START, _KEY, _NEXT_KEY, _COLON, _FIRST_ITEM, _VALUE, _AFTER, _STRING, _END = range(9)
+_STRING_BODY = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+_CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
+_SCALAR = re.compile(r"[\w.+-]*+")
+_WHOLE_SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+|true|false|null")
+_SOME_SPACE = re.compile(r"[ \t\r\n]*+")
+_MAX_SCALAR = 400
+"""The most characters of a number that goes out on the way."""
+_MAX_HEAD = 64
+"""The most characters of white space, a fence and its label that are waited for."""
+
+
+class AnswerStream:
+    """What of an answer can go out while it arrives: the value, as long as it is strict JSON.
+
+    An answer that begins with the value, or with a fence and the value, goes out from there. What may still become a
+    slip is held: a comma, which may be one too many; the quote at the end of a string, which may be inside of it; a
+    number or literal. From the first slip on, and after the value, all is held, as is an answer that begins with
+    anything else: what it is shows only at its end. Linear: no character is looked at twice.
+    """
+
+    def __init__(self, schema: Schema | None) -> None:
+        self._openers = "{" if schema is None or schema.get("type") == "object" else "{["
+        self.is_plain = True
+        """Whether nothing so far speaks against content that is JSON as it is: no fence, no slip, no text around it."""
+        self._is_stopped = False
+        self._state = _START
+        self._stack: list[str] = []
+        self._is_key = self._is_cut = False
+        """Whether the string that is read is a key; and whether the text ends inside a token."""
+        self._open = ""
+        """The text that is not read yet: the beginning of an answer, or a part of an escape, number or literal."""
+        self._held: list[str] = []
+        """What was read and may not go out yet."""
+        self._sent: list[str] = []
+
+    @property
+    def held(self) -> str:
+        """The text that has arrived and not gone out, except for the opening of a fence."""
+        return "".join(self._held) + self._open
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the value has ended."""
+        return self._state == _END
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether any text is held."""
+        return bool(self._held or self._open)
+
+    def feed(self, piece: str) -> str:
+        """Add text of the answer; return what can go out now."""
+        if self._is_stopped:
+            self._held.append(piece)
+            return ""
+        if self._state == _END:
+            self._held.append(piece)
+            self.is_plain = self.is_plain and not piece.strip(_SPACE)
+            return ""
+        text, self._open = self._open + piece, ""
+        if self._state == _START:
+            text = self._skip_lead(text)
+        out = self._scan(text) if text else ""
+        if out:
+            self._sent.append(out)
+        return out
+
+    def rest(self, answer: str) -> str:
+        """Return what is left to send at the end: of `answer`, if it begins as sent, else of the text as it came."""
+        sent = "".join(self._sent)
+        return answer[len(sent) :] if answer.startswith(sent) else self.held
+
+    def _skip_lead(self, text: str) -> str:
+        """Return the text from the value on once that has begun; empty before, and where that shows only at the end."""
+        bare = text.lstrip(_SPACE)
+        if not bare:
+            self._held.append(text)
+            return ""
+        if bare[0] in self._openers:
+            self._held.append(text[: len(text) - len(bare)])
+            self._state = _VALUE
+            return bare
+        self.is_plain = False
+        fence = _FENCE_HEAD.match(bare)
+        if fence is not None and bare[fence.end()] in self._openers:
+            self._held.clear()
+            self._state = _VALUE
+            return bare[fence.end() :]
+        if fence is None and bare[0] in "`~" and len(bare) <= _MAX_HEAD:
+            self._open = text
+        else:
+            self._stop(text)
+        return ""
+
+    def _stop(self, rest: str) -> None:
+        """Hold everything from here on."""
+        self.is_plain, self._is_stopped = False, True
+        self._held.append(rest)
+
+    def _scan(self, text: str) -> str:
+        """Read on, and return what is certain."""
+        out: list[str] = []
+        at = certain = 0
+        while at < len(text) and self._state != _END:
+            at, is_certain = self._step(text, at)
+            if at < 0:
+                self._stop(text[certain:])
+                return "".join(out)
+            if is_certain >= 0:
+                out += (*self._held, text[certain:is_certain])
+                self._held.clear()
+                certain = is_certain
+            if self._is_cut:
+                break
+        self._is_cut = False
+        if at > certain:
+            self._held.append(text[certain:at])
+        if self._state != _END:
+            self._open = text[at:]
+        elif at < len(text):
+            self._held.append(text[at:])
+            self.is_plain = self.is_plain and not text[at:].strip(_SPACE)
+        return "".join(out)
+
+    def _step(self, text: str, at: int) -> tuple[int, int]:
+        """Read a token; return where it ends, -1 for a slip, and up to where the text is certain, -1 for no further."""
+        if self._state == _STRING:
+            return self._read_string(text, at)
+        space = _SOME_SPACE.match(text, at)
+        at = space.end() if space else at
+        if at == len(text):
+            return at, -1
+        char, state = text[at], self._state
+        if state in (_VALUE, _FIRST_ITEM) and char not in "]}":
+            return self._read_value(text, at)
+        if state in (_KEY, _NEXT_KEY) and char == '"':
+            self._state, self._is_key = _STRING, True
+            return at + 1, at + 1
+        if state == _COLON and char == ":":
+            self._state = _VALUE
+            return at + 1, at + 1
+        if state == _AFTER and char == ",":
+            self._state = _NEXT_KEY if self._stack[-1] == "}" else _VALUE
+            return at + 1, at
+        if state in (_AFTER, _KEY, _FIRST_ITEM) and char == self._stack[-1]:
+            self._stack.pop()
+            self._state = _AFTER if self._stack else _END
+            return at + 1, at + 1
+        return -1, -1
+
+    def _read_string(self, text: str, at: int) -> tuple[int, int]:
+        """Read on in a string; its last quote is not certain before the next token is."""
+        body = _STRING_BODY.match(text, at)
+        end = body.end() if body else at
+        if end < len(text) and text[end] == '"':
+            self._state = _COLON if self._is_key else _AFTER
+            return end + 1, end
+        if end < len(text) and not _CUT_ESCAPE.match(text, end):
+            return -1, -1
+        self._is_cut = end < len(text)
+        return end, end
+
+    def _read_value(self, text: str, at: int) -> tuple[int, int]:
+        """Read the beginning of a string or container, or a whole number or literal."""
+        char = text[at]
+        if char in "{[" and len(self._stack) < MAX_DEPTH:
+            self._stack.append("}" if char == "{" else "]")
+            self._state = _KEY if char == "{" else _FIRST_ITEM
+            return at + 1, at + 1
+        if char == '"':
+            self._state, self._is_key = _STRING, False
+            return at + 1, at + 1
+        scalar = _SCALAR.match(text, at, at + _MAX_SCALAR)
+        end = scalar.end() if scalar else at
+        if end == len(text):
+            self._is_cut = True
+            return at, -1
+        if not _WHOLE_SCALAR.fullmatch(text, at, end):
+            return -1, -1
+        self._state = _AFTER
+        return end, -1
