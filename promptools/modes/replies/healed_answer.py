@@ -267,6 +267,8 @@ class AnswerStream:
 
     def feed(self, piece: str) -> str:
         """Add text of the answer; return what can go out now."""
+        if not piece:
+            return ""
         if self._is_stopped:
             self._held.append(piece)
             return ""
