@@ -176,11 +176,12 @@ def test_streaming_response(server, driver):
     assert [line for line in got if line][-1] == "data: [DONE]"
 
 
-def test_parse(server, driver):
+@pytest.mark.parametrize("text", ['{"name": "Paris"}', 'Sure:\n```json\n{"name": "Paris"}\n```', "{'name': 'Paris',}"])
+def test_parse(server, driver, text):
     class City(BaseModel):
         name: str
 
-    server.play(completion('{"name": "Paris"}'))
+    server.play(completion(text))
 
     def parsing(c):
         completions = c.chat.completions if hasattr(c.chat.completions, "parse") else c.beta.chat.completions

@@ -296,6 +296,14 @@ def test_it_can_be_switched_off(front, streamed):
     assert text_of(front, seen, streamed=streamed) == FENCED
 
 
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("front", FRONTS)
+def test_what_was_cut_off_at_its_limit_is_neither_healed_nor_asked_for_again(front, streamed):
+    body, how = asked(front, streamed=streamed)
+    seen = play(body, [answered("{'sky': 'grey'}", streamed=streamed, finish="length")], **how)
+    assert text_of(front, seen, streamed=streamed) == "{'sky': 'grey'}"
+
+
 # --- streams
 
 

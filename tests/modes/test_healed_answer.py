@@ -104,11 +104,12 @@ def test_what_does_not_fit_is_told_and_kept():
     "text",
     [
         " " * 20_000, "`" * 20_000, "{" + " " * 20_000, '{"' + "a" * 20_000, "[" + "1," * 10_000, "[" + "1" * 20_000,
-        "{" * 20_000, "```json\n" + " " * 20_000, '{"a": 1}' + " \n" * 10_000, '["' + "\\u12" * 5_000, "Words: " * 3_000,
+        "{" * 20_000, "```json\n" + " " * 20_000, '{"a": 1}' + " \n" * 10_000, '["' + "\\u12" * 5_000,
+        "Words: " * 3_000,
     ],
 )  # fmt: skip
 def test_a_stream_costs_what_it_is_long(text):
-    """No character is joined or matched again and again: what is fed to the patterns is at most a few times the text."""
+    """What is not read yet is short, so no character is joined or matched again and again."""
     stream, read = AnswerStream(ANYTHING), 0
     for char in text:
         read += len(stream._open) + 1
