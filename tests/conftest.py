@@ -9,11 +9,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
-from zlib import crc32
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from many_rows import Rows, in_sample
 
 T = TypeVar("T")
 NO_ORACLE = "NO ORACLE"
@@ -46,6 +47,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sample", type=int, default=1, metavar="N", help="one in N of what is tested in many forms")
+    parser.addoption("--rows", default="", metavar="PART", help="of `every_row`: those with PART in their names")
 
 
 @pytest.hookimpl(trylast=True)  # syrupy has to see what is left out, or its snapshots would count as unused
@@ -71,9 +73,8 @@ def name_of(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
 
-def in_sample(nodeid: str, one_in: int) -> bool:
-    """Whether one of many forms is run: by its name alone, so that a failure is there again the next time."""
-    return crc32(nodeid.encode()) % one_in == 0
+def parameter(item: pytest.Item, name: str) -> Any:
+    return item.callspec.params.get(name) if hasattr(item, "callspec") else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -82,12 +83,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     yield
     one_in = metafunc.config.getvalue("sample")
     forms = vars(metafunc).get("_calls", [])  # pytest's own, without which every item is made and then left out
+    if "rows" in metafunc.fixturenames and forms and isinstance(forms[0].params["rows"], Rows):
+        choose_rows(metafunc, forms)
+        return
     # a snapshot of a form that was never made would count as unused, which is an error
     if one_in > 1 and len(forms) > MANY and "snapshot" not in metafunc.fixturenames:
         test = metafunc.definition
         kept = [forms[0], *(form for form in forms[1:] if in_sample(f"{test.nodeid}[{form.id}]", one_in))]
         metafunc.config.stash[LEFT_OUT] = metafunc.config.stash.get(LEFT_OUT, 0) + len(forms) - len(kept)
         forms[:] = kept
+
+
+def choose_rows(metafunc: pytest.Metafunc, forms: list[Any]) -> None:
+    """Drop the rows of `every_row` that a sample leaves out, and then empty groups; one row is kept of each test."""
+    option, test = metafunc.config.getvalue, metafunc.definition.nodeid
+    first = Rows(forms[0].params["rows"].named[:1])
+    for form in forms:
+        form.params["rows"] = form.params["rows"].chosen(test, option("sample"), option("rows"))
+    kept = [form for form in forms if form.params["rows"].named]
+    if not kept and not option("rows"):
+        forms[0].params["rows"] = first
+    forms[:] = kept or forms[:1]
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str:
@@ -103,7 +119,12 @@ def sampled(items: list[pytest.Item], one_in: int) -> list[pytest.Item]:
     begun: set[str] = set()
     for item in items:
         name = name_of(item)
-        if name not in begun or forms[name] <= MANY or in_sample(item.nodeid, one_in):
+        if (
+            isinstance(parameter(item, "rows"), Rows)
+            or name not in begun
+            or forms[name] <= MANY
+            or in_sample(item.nodeid, one_in)
+        ):
             kept.append(item)
         begun.add(name)
     for test in {test for item in kept if hasattr(test := getattr(item, "obj", None), SETTINGS)}:
@@ -164,6 +185,21 @@ def quick_to_make(request: pytest.FixtureRequest) -> Iterator[None]:
 def little_to_collect() -> None:
     """Have the collector look through what comes from now on only: the whole takes a tenth of a second each time."""
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Tell the process that shows the results of each test once, and of what comes before and after it only where that
+    fails: of tens of thousands, each said three times with all its keywords, it takes half a minute.
+    """
+    if not hasattr(item.config, "workerinput"):  # of pytest-xdist
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            report.keywords = {}
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from casebook import ROWS_FOLDERS, Row, check_reply, rows, tools_of
+from many_rows import every_row
 
 from promptools import parse
 
 ROWS = rows(*ROWS_FOLDERS)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@every_row(ROWS, name=lambda row: row.id, group=lambda row: row.table)
 def test_row(row: Row) -> None:
     check_reply(row, parse(row.text, tools_of(row.tools), **row.options))
 

@@ -6,8 +6,8 @@ so another one is said to be.
 
 from __future__ import annotations
 
-import pytest
 from casebook import ROWS_FOLDERS, Row, rows, tools_of
+from many_rows import every_row
 
 from promptools import dialects, parse
 from promptools.types import Reply
@@ -20,7 +20,7 @@ def said(reply: Reply) -> tuple[object, ...]:
     return calls, [(failed.reason, failed.name) for failed in reply.malformed], reply.content, reply.reasoning
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@every_row(ROWS, name=lambda row: row.id, group=lambda row: row.table)
 def test_the_dialect_need_not_be_named(row: Row) -> None:
     named = row.table.partition("/")[0]
     options = {key: value for key, value in row.options.items() if key not in ("dialect", "expect")}

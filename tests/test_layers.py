@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from many_rows import every_row
 
 import promptools
 
@@ -83,8 +84,9 @@ def test_every_module_has_a_row():
     assert [name for name, _ in modules() if package(name) not in ROWS] == []
 
 
-@pytest.mark.parametrize(("module", "path"), [pytest.param(name, path, id=name) for name, path in modules()])
-def test_imports_go_down(module, path):
+@every_row(modules(), name=lambda row: row[0], group=lambda row: package(row[0]) or "promptools")
+def test_imports_go_down(row):
+    module, path = row
     assert wrong(path.read_text(encoding="utf-8"), module) == []
 
 

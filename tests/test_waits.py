@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from many_rows import every_row
 
 HERE = Path(__file__).parent
 A_MINUTE = 60
@@ -82,9 +83,9 @@ def found(name: str, source: str) -> list[str]:
     return [text for node in nodes if not is_clocked(node) for text in (*short_limits(node), *durations(node))]
 
 
-@pytest.mark.parametrize("name", modules())
-def test_limits_are_minutes_and_no_time_is_asserted(name: str) -> None:
-    assert found(name, (HERE / name).read_text("utf-8")) == []
+@every_row(modules(), name=str, group=lambda row: row.partition("/")[0])
+def test_limits_are_minutes_and_no_time_is_asserted(row: str) -> None:
+    assert found(row, (HERE / row).read_text("utf-8")) == []
 
 
 @pytest.mark.parametrize(

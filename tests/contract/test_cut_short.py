@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from casebook import ROWS_FOLDERS, Row, rows, tools_of
+from many_rows import every_row
 from shared_cases import built_in_cases
 
 from promptools import dialects, parse
@@ -24,7 +24,7 @@ ROWS = [
 BLOCKS = [row for row in ROWS if row.options.get("expect") == "hermes" and "<tool_call>" in row.text]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@every_row(ROWS, name=lambda row: row.id, group=lambda row: row.table)
 def test_every_beginning_of_a_reply(row: Row) -> None:
     options = {key: value for key, value in row.options.items() if key != "finish_reason"}
     tools = tools_of(row.tools)
@@ -35,7 +35,7 @@ def test_every_beginning_of_a_reply(row: Row) -> None:
         assert found == whole[: len(found)], f"cut at {end}"
 
 
-@pytest.mark.parametrize("row", BLOCKS, ids=lambda row: row.id)
+@every_row(BLOCKS, name=lambda row: row.id, group=lambda row: row.table)
 def test_a_cut_call_is_never_shown_as_text(row: Row) -> None:
     """With the dialect asked for, the first part of a block is a truncated call and not content."""
     begins = row.text.index("<tool_call>")

@@ -12,12 +12,13 @@ from zlib import crc32
 
 import pytest
 from casebook import ROWS_FOLDERS, SETS, Row, bare, feed, rows, tiled, tools_of
+from many_rows import every_row
 from shared_cases import built_in_cases
 
 from promptools import dialects, parse
 from promptools.parsing.events import join
 
-EACH = 3
+EACH = 5
 """One in so many rows is read: the combinations are the same in all of them."""
 ROWS = [
     row
@@ -50,7 +51,7 @@ def assert_agrees(text: str, tools: Any, reason: str | None, options: dict[str, 
         assert bare(other) == bare(reply), cut
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@every_row(ROWS, name=lambda row: row.id, group=lambda row: row.table)
 def test_a_row_under_other_options(row: Row) -> None:
     strictness, reason, kind = COMBINATIONS[crc32(row.name.encode()) % len(COMBINATIONS)]
     options = {**row.options, "strictness": strictness, "sources": sources_of(kind, row.text)}

@@ -8,6 +8,7 @@ import pytest
 from casebook import ROWS_FOLDERS, SETS, Row, bare, cuts, feed, honest, in_order, rows, tiled, tools_of
 from hypothesis import example, given
 from hypothesis import strategies as st
+from many_rows import every_row
 from shapes import STEADY, offered, options, pieces, reasons, spoiled, spoilings, texts
 from shared_cases import built_in_cases
 
@@ -81,7 +82,7 @@ def test_found_by_search(text: str, given_options: dict[str, Any], reason: str |
         assert bare(other) == bare(reply), way
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@every_row(ROWS, name=lambda row: row.id, group=lambda row: row.table)
 def test_a_row_however_it_is_cut(row: Row) -> None:
     given_options = dict(row.options)
     reason = given_options.pop("finish_reason", None)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from casebook import SETS, bare, cuts, feed, tiled
+from many_rows import every_row
 
 from promptools import parse
 from promptools.types import Reply
@@ -16,7 +17,7 @@ CUTS = 24
 """Places at which each text is cut in two: six hundred texts at every place of theirs would take minutes."""
 
 TEXTS: list[dict[str, Any]] = [
-    row
+    {**row, "kind": kind.stem}
     for kind in sorted((Path(__file__).parent / "negative").glob("*.toml"))
     for row in tomllib.loads(kind.read_text("utf-8"))["text"]
 ]
@@ -32,12 +33,12 @@ def nothing_called(reply: Reply, row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("strictness", ["balanced", "strict"])
-@pytest.mark.parametrize("row", TEXTS, ids=lambda row: row["name"])
+@every_row(TEXTS, name=lambda row: row["name"], group=lambda row: row["kind"])
 def test_nothing_is_called(row: dict[str, Any], strictness: str) -> None:
     nothing_called(parse(row["text"], SETS["all"], strictness=strictness, **row.get("options", {})), row)
 
 
-@pytest.mark.parametrize("row", TEXTS, ids=lambda row: row["name"])
+@every_row(TEXTS, name=lambda row: row["name"], group=lambda row: row["kind"])
 def test_nothing_is_called_however_it_is_cut(row: dict[str, Any]) -> None:
     options = row.get("options", {})
     whole = bare(parse(row["text"], SETS["all"], **options))
@@ -47,13 +48,13 @@ def test_nothing_is_called_however_it_is_cut(row: dict[str, Any]) -> None:
         tiled(events, row["text"])
 
 
-@pytest.mark.parametrize("row", TEXTS, ids=lambda row: row["name"])
+@every_row(TEXTS, name=lambda row: row["name"], group=lambda row: row["kind"])
 def test_nothing_is_called_whatever_the_server_says(row: dict[str, Any]) -> None:
     for finish_reason in ("stop", "length", "tool_calls"):
         nothing_called(parse(row["text"], SETS["all"], finish_reason=finish_reason, **row.get("options", {})), row)
 
 
-@pytest.mark.parametrize("row", TEXTS, ids=lambda row: row["name"])
+@every_row(TEXTS, name=lambda row: row["name"], group=lambda row: row["kind"])
 def test_nothing_is_called_when_nothing_is_offered(row: dict[str, Any]) -> None:
     reply = parse(row["text"], [], **row.get("options", {}))
     nothing_called(reply, row)

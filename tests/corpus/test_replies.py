@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from casebook import bare, cuts, feed, tiled, tools_of
+from many_rows import every_row
 from syrupy.assertion import SnapshotAssertion
 
 from promptools import parse
@@ -67,7 +68,7 @@ def test_reply(row: dict[str, Any], snapshot: SnapshotAssertion) -> None:
     assert page(row, reply) == snapshot
 
 
-@pytest.mark.parametrize("row", REPLIES, ids=lambda row: row["id"])
+@every_row(REPLIES, name=lambda row: row["id"], group=lambda row: row["id"].partition(":")[0])
 def test_reply_is_the_same_however_it_is_cut(row: dict[str, Any]) -> None:
     whole = bare(read(row))
     options = dict(row["options"])

@@ -7,6 +7,7 @@ from textwrap import dedent
 
 import pytest
 from casebook import Row
+from many_rows import every_row
 from shared_cases import DIFFERENCES, NOT_WRITTEN, SHARED, built_in_cases, check, shared_cases
 
 from promptools import dialects
@@ -14,7 +15,7 @@ from promptools import dialects
 ROWS = [row for name in dialects.BUILT_IN for row in built_in_cases(name)]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@every_row(ROWS, name=lambda row: row.id, group=lambda row: row.table)
 def test_shared_case(row: Row) -> None:
     check(row)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from casebook import ROWS_FOLDERS, rows, tools_of
+from many_rows import every_row
 from scripted import play, reply, stream
 
 from promptools.exchange.downstream.client_api import MESSAGES_API, OLLAMA_API
@@ -121,7 +122,7 @@ def by_ollama(functions, answers, *, streamed):
 OTHERS = {"responses": by_responses, "messages": by_messages, "ollama": by_ollama}
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@every_row(ROWS, name=lambda row: row.id, group=lambda row: row.table)
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("api", OTHERS)
 def test_the_same_reply(api, row, streamed):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from casebook import ROWS_FOLDERS, rows, tools_of
+from many_rows import every_row
 from scripted import WEATHER, Answer, ask, call, error, play, reply, stream, target
 
 from promptools.exchange import Failed
@@ -19,13 +20,13 @@ ROWS = [row for row in rows(*ROWS_FOLDERS) if tools_of(row.tools)][::6]
 def record(tmp_path):
     """Play an exchange with a recorder; return what came of it, and the rows."""
 
-    def run(body, answers, *, given=None, **context):
-        recorder = Recorder(tmp_path / "rows", **(given or {}))
+    def run(body, answers, *, given=None, folder="rows", **context):
+        recorder = Recorder(tmp_path / folder, **(given or {}))
         try:
             seen = play(body, answers, observer=recorder, **context)
         finally:
             recorder.close()
-        return seen, list(read_rows(tmp_path / "rows"))
+        return seen, list(read_rows(tmp_path / folder))
 
     return run
 
@@ -59,13 +60,13 @@ def test_a_streamed_call_of_the_server(record):
     assert row.difference() == ""
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@every_row(ROWS, name=lambda row: row.id, group=lambda row: row.table)
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-def test_every_dialect_is_read_as_it_was(record, row, streamed):
+def test_every_dialect_is_read_as_it_was(record, tmp_path, row, streamed):
     tools = [{"type": "function", "function": tool.get("function", tool)} for tool in tools_of(row.tools)]
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": tools, "stream": streamed}
     answers = [stream(row.text, cut=11) if streamed else reply(row.text)] * 6
-    seen, recorded = record(body, answers, spare=True)
+    seen, recorded = record(body, answers, folder=f"rows of {len(list(tmp_path.iterdir()))}", spare=True)
     assert [one.difference() for one in recorded] == [""] * len(seen.sent)
     assert not any(one.data.get("inexact") for one in recorded)
     last = recorded[-1].expected[0]

@@ -14,6 +14,7 @@ import pytest
 from casebook import bare, cuts, feed, tiled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from many_rows import every_row
 from syrupy.assertion import SnapshotAssertion
 from test_oracle import conversations
 
@@ -99,7 +100,7 @@ def test_reply(row: dict[str, Any], snapshot: SnapshotAssertion) -> None:
 
 
 @pytest.mark.parametrize("dialect", [None, "harmony"])
-@pytest.mark.parametrize("row", REPLIES, ids=lambda row: row["name"])
+@every_row(REPLIES, name=lambda row: row["name"], group=lambda row: "all")
 def test_reply_is_the_same_however_it_is_cut(row: dict[str, Any], dialect: str | None) -> None:
     options = {**row["options"], "dialect": dialect}
     whole = bare(parse(row["text"], TOOLS, **options))
