@@ -24,17 +24,20 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from promptools import StreamParser, dialects
+from promptools import StreamParser, Tools, dialects
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Discarded, End, Event, Malformed, Reasoning, Text
 from promptools.types import Call, Reply
 
 HERE = Path(__file__).parent
 ROWS_FOLDERS = tuple(f"cases/{path.name}" for path in sorted((HERE / "cases").iterdir()) if path.is_dir())
-SPLIT_EVERYWHERE = 32
-"""Characters up to which a text is cut at every place; a longer one is at as many, spread evenly."""
+SPLIT_EVERYWHERE = 16
+"""Characters up to which a text is cut at every place; a longer one is at as many, spread evenly: of thousands of rows,
+all lengths of a piece and all kinds of places are among them, and a row is cut at all of its places at once as well.
+"""
 
 
 def _sets() -> dict[str, list[dict[str, Any]] | None]:
@@ -151,11 +154,17 @@ def cuts(text: str, *, places: int | None = None) -> Iterator[tuple[str, list[st
         yield f"at {at}", [text[:at], text[at:]]
 
 
+@cache
+def _prepared() -> dict[int, Tools]:
+    """Return the sets by their ids as what a parser makes of them: here one is made for each way to cut a text."""
+    return {id(tools): Tools(tools) for tools in SETS.values() if tools is not None}
+
+
 def feed(
     pieces: Iterable[str], tools: Any = None, finish_reason: str | None = None, **options: Any
 ) -> tuple[list[Event], Reply]:
     """Feed pieces to a new parser, close it, and give all its events and its reply."""
-    parser = StreamParser(tools, **options)
+    parser = StreamParser(_prepared().get(id(tools), tools), **options)
     events: list[Event] = []
     for piece in pieces:
         events += parser.feed(piece)
