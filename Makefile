@@ -75,7 +75,9 @@ SAMPLE ?= 16
 APART := $(filter-out o200k,$(E2E)) integrations majors models
 # a path is always given: without one, syrupy takes the snapshots of what a sample leaves out for unused
 PATHS := $(or $(filter tests/%,$(PYTEST)),tests)
+# compiled once: processes that begin together would each compile all of it
 suite: .venv/.dev
+	@$(BIN)/python -m compileall -q promptools
 	@echo '== pytest, one in $(SAMPLE)'
 	@$(BIN)/pytest -n auto --sample $(SAMPLE) \
 		-m 'not clock$(foreach marker,$(APART), and not $(marker))' \
