@@ -28,6 +28,7 @@ from typing import Any, get_args
 
 import pytest
 from pages import ADDRESS, BLOCK, blocks
+from upstream import few_certificates
 
 from promptools import dialects
 from promptools.cli import COMMANDS
@@ -79,8 +80,9 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture
-def no_litter() -> Iterator[None]:
-    yield
+def no_litter(little_to_collect: None) -> Iterator[None]:
+    with few_certificates():
+        yield
     gc.collect()  # readers need not close what they try out: here its sockets go, and not in another test
 
 
