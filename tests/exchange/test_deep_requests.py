@@ -105,7 +105,7 @@ def said(seen):
 @pytest.mark.parametrize("tools", [True, False], ids=["tools", "plain"])
 @pytest.mark.parametrize("place", TARGETS)
 @pytest.mark.parametrize("front", FRONTS)
-@pytest.mark.parametrize("levels", [150, 300, MAX_LEVELS - 10, MAX_LEVELS + 10, 950, 990, 5_000, 100_000])
+@pytest.mark.parametrize("levels", [150, MAX_LEVELS - 10, MAX_LEVELS + 10, 990, 100_000])
 def test_no_depth_breaks_a_request(front, place, tools, levels):
     api, url, begin = FRONTS[front]
     unread = levels > MAX_LEVELS

@@ -19,6 +19,8 @@ from promptools.wire.chat_decoder import Delta
 HERMES = sample_text(dialects.get("hermes"))
 PRINTED = sorted(set(dialects.names()) - {"llama3_json", "xlam"})
 """Those that are read without being asked for under their own name."""
+EACH = 12
+"""Choices of dialects, of which each is left out once."""
 KIN = {"tool_name_yaml": "tool_name_xml"}
 """A dialect that has the same tags."""
 
@@ -28,12 +30,15 @@ def said(text: str) -> str:
     return text.removesuffix("<|call|>")
 
 
-@pytest.mark.parametrize("name", PRINTED)
-def test_a_dialect_that_is_not_accepted_is_text(name: str) -> None:
-    text = sample_text(dialects.get(name))
-    others = set(dialects.names()) - {name, KIN.get(name, name)}
-    assert name not in {each.dialect for each in parse(text, [TOOL], accept=others).calls}
-    assert parse(text, [TOOL], accept=[]).content == said(text)
+@pytest.mark.parametrize("at", range(EACH))
+def test_a_dialect_that_is_not_accepted_is_text(at: int) -> None:
+    """A few are left out at a time: the patterns of all that are accepted are compiled anew for each choice."""
+    left_out = PRINTED[at::EACH]
+    others = set(dialects.names()) - {*left_out, *(KIN[name] for name in left_out if name in KIN)}
+    for name in left_out:
+        text = sample_text(dialects.get(name))
+        assert not {each.dialect for each in parse(text, [TOOL], accept=others).calls} & set(left_out), name
+        assert parse(text, [TOOL], accept=[]).content == said(text), name
 
 
 @pytest.mark.parametrize("name", dialects.names())

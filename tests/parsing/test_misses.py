@@ -66,8 +66,8 @@ def test_a_call_after_1000(name: str, unit: str, step: int | None) -> None:
 
 @pytest.mark.parametrize("step", [None, 1_000], ids=["whole", "in pieces"])
 @pytest.mark.parametrize(("name", "unit"), [*FIRSTS[::12], *OTHERS[:3]])
-def test_a_call_after_10000(name: str, unit: str, step: int | None) -> None:
-    assert_called(name, unit, 10_000, step)
+def test_a_call_after_4000(name: str, unit: str, step: int | None) -> None:
+    assert_called(name, unit, 4_000, step)
 
 
 def test_a_call_after_failed_markers_of_many_dialects() -> None:

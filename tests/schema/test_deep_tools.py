@@ -7,6 +7,8 @@ from promptools import StreamParser, Tools, UsageError, dialects, parse, render
 CALL = '<tool_call>{"name": "t", "arguments": {"a": "x"}}</tool_call>'
 USER = {"role": "user", "content": "Hi"}
 DEPTHS = [450, 5_000]
+WRITTEN = [450, 1_500]
+"""Below the interpreter's limit and above it, for what every dialect writes: that takes its time."""
 
 
 def wrapped(levels, wrap, value):
@@ -48,7 +50,7 @@ def test_a_call_of_a_deep_tool_is_read(levels, shape):
 
 @pytest.mark.parametrize("dialect", sorted(dialects.names()))
 def test_what_is_deep_is_written_or_refused(dialect):
-    for deep in (schema(levels) for levels in DEPTHS for schema in SCHEMAS.values()):
+    for deep in (schema(levels) for levels in WRITTEN for schema in SCHEMAS.values()):
         past = {"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "t", "arguments": {"a": deep}}}]}
         result = {"role": "tool", "tool_call_id": "x", "content": "y"}
         for messages, tools in (([USER], [tool(deep)]), ([USER, past, result], [tool({})])):
