@@ -126,17 +126,24 @@ def damaged(text: str) -> Iterator[str]:
 CANARIES = "QA1", "QB2"
 
 
+BESIDE = [
+    [("bash", {"command": "ls QA1"}), ("bash", {"command": "pwd QB2"})],
+    [("write_file", {"path": "QA1"}), ("bash", {"command": "cd QB2"})],
+    [("write_file", {"path": "QA1", "content": "hello, QB2"})],
+    [("write_file", {"content": "hello, QA1", "path": "QB2"})],
+]
+"""Calls of one tool and of two; arguments in one order and in another: each dialect has one of both."""
+
+
 @pytest.mark.parametrize(
-    "said",
+    ("name", "said"),
     [
-        [("bash", {"command": "ls QA1"}), ("bash", {"command": "pwd QB2"})],
-        [("write_file", {"path": "QA1"}), ("bash", {"command": "cd QB2"})],
-        [("write_file", {"path": "QA1", "content": "hello, QB2"})],
-        [("write_file", {"content": "hello, QA1", "path": "QB2"})],
+        pytest.param(name, said, id=f"{name}-{which}")
+        for number, name in enumerate(dialects.names())
+        for which, said in enumerate(BESIDE)
+        if (number + which) % 2 == 0
     ],
-    ids=["calls of one tool", "calls of two", "arguments", "arguments in another order"],
 )
-@pytest.mark.parametrize("name", dialects.names())
 def test_a_wrong_sign_never_makes_one_value_of_two(name: str, said: Said) -> None:
     for number, text in enumerate(damaged(rendered(name, said))):
         if "<\\|open|>" in text:  # in Kimi K3's tokens nothing is escaped

@@ -23,7 +23,7 @@ from promptools.parsing.escape import MarkupEscaper
 from promptools.profiles import Profile, all_control_tokens, families, load_builtin
 from promptools.types import Call, Result
 
-EACH = settings(STEADY, max_examples=25)
+EACH = settings(STEADY, max_examples=15)
 """For each of some sixty dialects."""
 NAMES = dialects.names()
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from statistics import median
 from typing import Any
 
 import pytest
 from casebook import SETS, feed
 from clock import assert_linear, seconds
+from counted import functions_called
 
 from promptools import StreamParser, Tools, dialects, parse
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
@@ -50,7 +50,7 @@ HOSTILE = {
     "turns without their tokens": "assistantfinal",
     "recipients": "to=functions.f ",
 }
-SMALL, LARGE = 2_000, 12_000
+SMALL, LARGE = 2_000, 8_000
 
 
 def cost(text: str, step: int | None, **options: Any) -> int:
@@ -62,20 +62,8 @@ def cost(text: str, step: int | None, **options: Any) -> int:
 
 def interpreted(text: str, step: int | None, **options: Any) -> int:
     """Count the functions called, ours and the interpreter's, while a text is parsed."""
-    count = 0
-
-    def counted(_frame: Any, event: str, _arg: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
     cut = [text] if step is None else [text[at : at + step] for at in range(0, len(text), step)]
-    before = sys.getprofile()
-    sys.setprofile(counted)
-    try:
-        feed(cut, SETS["demo"], **options)
-    finally:
-        sys.setprofile(before)
-    return count
+    return functions_called(lambda: feed(cut, SETS["demo"], **options))
 
 
 def grown(unit: str, size: int) -> str:

@@ -16,8 +16,8 @@ from casebook import bare, feed, tiled
 from shared_cases import Written
 
 from promptools import Tools, dialects, parse
-from promptools.parsing.events import join
-from promptools.types import Call
+from promptools.parsing.events import Event, join
+from promptools.types import Call, Reply
 
 TOOLS = Tools(
     [
@@ -71,7 +71,8 @@ def with_page(name: str, content: str, *, escaped: bool) -> str | None:
 @pytest.mark.parametrize("name", dialects.names())
 def test_markers_in_a_string_are_text(name: str, escaped: bool, share: Share) -> None:
     asked = Written(dialects.get(name)).asked
-    for number, family in share(enumerate(dialects.names(), len(name))):  # other pages for each dialect
+    families = list(enumerate(dialects.names(), len(name)))  # other pages for each dialect
+    for number, family in share(families[dialects.names().index(name) % 2 :: 2]):
         content = page(number, family)
         text = with_page(name, content, escaped=escaped)
         if text is None:
@@ -83,11 +84,10 @@ def test_markers_in_a_string_are_text(name: str, escaped: bool, share: Share) ->
         assert made == right if escaped else made in ([], right), text
         assert not (escaped and (reply.content or reply.malformed)), text
         tiled(events, text)
-        same_however_cut(text, number, expect=expect)
+        same_however_cut(text, number, events, reply, expect=expect)
 
 
-def same_however_cut(text: str, number: int, **options: Any) -> None:
-    events, reply = feed([text], TOOLS, **options)
+def same_however_cut(text: str, number: int, events: list[Event], reply: Reply, **options: Any) -> None:
     assert parse(text, TOOLS, **options) == reply
     place = 1 + number * 37 % (len(text) - 1)
     for cut in ([text[:place], text[place:]], [text[at : at + 5] for at in range(0, len(text), 5)]):
@@ -107,7 +107,7 @@ def test_markers_that_a_thought_quotes_are_text(said: str, share: Share) -> None
             continue
         thought = said.replace("{}", quoted.replace("\n\n", "\n"))
         text = f'<|channel|>analysis<|message|>{thought}<|end|>{HEADER}{{"zone": "UTC"}}<|call|>'
-        reply = parse(text, TOOLS)
+        events, reply = feed([text], TOOLS)
         assert [(each.name, each.arguments) for each in reply.calls] == [("get_time", {"zone": "UTC"})], text
         assert (reply.reasoning, reply.content) == (thought, "")
-        same_however_cut(text, number)
+        same_however_cut(text, number, events, reply)

@@ -15,7 +15,7 @@ from shapes import STEADY, same, values, words
 from promptools import dialects, parse
 from promptools.types import Call, Result
 
-EACH = settings(STEADY, max_examples=25)
+EACH = settings(STEADY, max_examples=15)
 """For each of some sixty dialects."""
 
 TOOLS: list[dict[str, Any]] = [

@@ -12,7 +12,7 @@ from fuzz.inputs import ReplyInput
 from fuzz.minimise import minimised
 from fuzz.replies import DIALECTS, make
 
-EACH = 25
+EACH = 12
 """Inputs for one dialect."""
 SERVERS = 150
 """Answers of servers, and requests of clients."""
