@@ -70,7 +70,7 @@ def test_a_quoted_call_is_text(name: str, asked: bool) -> None:
         text = filled(form, call)
         reply = parse(text, [TOOL], sources=[SOURCES["as it is"](call)], **options)
         is_text(reply, text)
-        for size in (1, 5, 17):
+        for size in (1, 7):
             pieces = [text[at : at + size] for at in range(0, len(text), size)]
             events, pieced = feed(pieces, [TOOL], sources=[SOURCES["as it is"](call)], **options)
             assert bare(pieced) == bare(reply), (form, size)

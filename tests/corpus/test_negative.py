@@ -13,7 +13,7 @@ from many_rows import every_row
 from promptools import parse
 from promptools.types import Reply
 
-CUTS = 24
+CUTS = 15
 """Places at which each text is cut in two: six hundred texts at every place of theirs would take minutes."""
 
 TEXTS: list[dict[str, Any]] = [

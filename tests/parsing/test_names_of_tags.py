@@ -26,8 +26,17 @@ def test_there_are_such_names() -> None:
     assert {"think", "thinking", "thought", "reasoning", "answer", "response", "tool_result"} <= set(NAMED)
 
 
-@pytest.mark.parametrize("expect", [None, *dialects.names()])
-@pytest.mark.parametrize("name", THOUGHTS)
+OTHERS = [name for name in dialects.names() if name not in EXPECTED]
+
+
+@pytest.mark.parametrize(
+    ("name", "expect"),
+    [
+        (name, expect)
+        for number, name in enumerate(THOUGHTS)
+        for expect in (*EXPECTED, *OTHERS[number :: len(THOUGHTS)])  # each is compiled with each name of a tool anew
+    ],
+)
 def test_the_first_thought_is_no_call_of_a_tool_of_that_name(name: str, expect: str | None) -> None:
     for body in ("The user wants a number.", "\n<text>Plan</text>\n", '{"text": "Plan"}', "\ntext: Plan\n", ""):
         text = f"<{name}>{body}</{name}>\n\nIt is 4."
@@ -61,7 +70,7 @@ def test_what_does_not_fit_is_no_call_however_it_is_cut(name: str, body: str, ex
             assert whole.reasoning == f"One.{body}"
         elif f"<{name}>" in MARKERS.answer_tags and closer:
             assert whole.content == f"{body}\nYes.".strip()
-        for _, pieces in cuts(text, places=16):
+        for _, pieces in cuts(text, places=10):
             events, reply = feed(pieces, [tool(name)], expect=expect)
             tiled(events, text)
             assert bare(reply) == bare(whole)
