@@ -50,7 +50,7 @@ HOSTILE = {
     "turns without their tokens": "assistantfinal",
     "recipients": "to=functions.f ",
 }
-SMALL, LARGE = 2_000, 8_000
+SMALL, LARGE = 2_000, 12_000
 
 
 def cost(text: str, step: int | None, **options: Any) -> int:
