@@ -58,6 +58,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(set(items) - set(kept)))
         items[:] = kept
     items.sort(key=lambda item: item.get_closest_marker("majors") is None)
+    for item in items:  # for all tests it would take longer than it spares
+        if item.get_closest_marker("e2e") and "quick_to_make" not in (names := vars(item)["fixturenames"]):
+            names.insert(0, "quick_to_make")
 
 
 SETTINGS = "_hypothesis_internal_use_settings"
@@ -165,14 +168,14 @@ def share(request: pytest.FixtureRequest) -> Callable[[Iterable[T]], list[T]]:
     return lambda items: [item for number, item in enumerate(items) if in_sample(str(number), one_in)]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def quick_to_make(request: pytest.FixtureRequest) -> Iterator[None]:
     """Let HTTP clients of tests with llama.cpp load one certificate: all of them take twenty milliseconds each time.
 
-    Tests with `upstream.running()` do so, too. Those that install something need the certificates.
+    Every test with the mark `e2e` has it first. Tests with `upstream.running()` do so, too. Those that install
+    something need the certificates.
     """
-    marks = {mark.name for mark in request.node.iter_markers()}
-    if "e2e" not in marks or marks & INSTALLED:
+    if {mark.name for mark in request.node.iter_markers()} & INSTALLED:
         yield
         return
     from upstream import few_certificates
