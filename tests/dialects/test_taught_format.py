@@ -123,7 +123,7 @@ TOOLS: dict[str, list[dict[str, Any]]] = {
 SHOWN = re.compile(
     r"(?s)(?:For one thing:\n|one call at a time:\n|escaped in the values:|nothing after it:\n)\n(?P<one>.+?)"
     r"(?:\n\n(?:For two things|Several calls are written like this):\n\n(?P<both>.+?))?"
-    r"\n{1,2}(?:Values go|Leave out|Strings are|Write one call|Call one function|Name each)"
+    r"\n{1,2}(?:Values go|Give an|Strings are|Write one call|Call one function|Name each)"
 )
 """The calls that a prompt of any kind shows."""
 SLOTS = {
