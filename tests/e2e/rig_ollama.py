@@ -63,7 +63,7 @@ SAID: dict[OllamaTemplate, dict[str, str]] = {
         "foreign": BEFORE + HERMES_CALL,
         "string": THOUGHT + HARMONY_CALL.replace('{"city": "Paris"}', json.dumps('{"city": "Paris"}')),
         "types": THOUGHT + HARMONY_CALL.replace('"Paris"', "75001"),
-        "fenced": f"{THOUGHT}<|channel|>final<|message|>{BEFORE}{FENCED_CALL}<|return|>",
+        "fenced": f"{THOUGHT}<|channel|>final<|message|>{FENCED_CALL}<|return|>",
     },
     "coder": {
         "fine": XML_CALL,

@@ -58,7 +58,7 @@ CELLS = {
         "foreign": SWALLOWED,
         "string": Cell(error=RAW + '"{\\"city\\": \\"Paris\\"}"', late=True),
         "types": Cell([NUMBER]),
-        "fenced": Cell(content=BEFORE + FENCED_CALL),
+        "fenced": Cell(content=FENCED_CALL),
     },
     "coder": {
         "fine": Cell([PARIS]),

@@ -140,7 +140,7 @@ HEALED = {
         "foreign": replace(IN_TEXT, first="harmony"),
         "string": Healed(first="harmony", fixes=["unwrap"]),
         "types": replace(COERCED, first="harmony"),
-        "fenced": replace(IN_TEXT, first="harmony"),
+        "fenced": Healed(first="harmony"),
     },
     # its own parser is known to break, so raw mode comes first
     "coder": {
