@@ -42,7 +42,7 @@ from promptools.dialects.readers.tags.single_call_reader import SingleCallReader
 from promptools.dialects.readers.tags.tag_names import Tag
 from promptools.dialects.readers.tags.token_buffer import TokenBuffer, raw_text
 from promptools.dialects.reply_markers import reply_markers
-from promptools.parsing.parts import NEED_MORE, NeedMore, Part
+from promptools.parsing.parts import NEED_MORE, SPACE, NeedMore, Part
 from promptools.types import Fix
 
 MCP_TOOL = "use_mcp_tool"
@@ -338,7 +338,7 @@ class ElementReader(SingleCallReader):
         if following is NEED_MORE:
             return NEED_MORE
         inner, self._open_values = self._open_values, max(0, self._open_values - 1)
-        if not inner and (following is None or raw_text(self._tokens[following]).lstrip()[0] in "<`"):
+        if not inner and (following is None or raw_text(self._tokens[following]).lstrip(SPACE).startswith(("<", "`"))):
             return True
         self._possible_end = ValueEnd(self._text_size, closer + 1, sure=True)
         return False
