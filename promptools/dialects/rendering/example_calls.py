@@ -8,7 +8,7 @@ usual form, such as a tag in a format of tags.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -70,7 +70,7 @@ def _first_shown(tools: Iterable[Tool], shows: Shows) -> Call:
 def _example_of(tool: Tool, root: Schema, form: str, *, enums: bool) -> tuple[Call, bool]:
     """Return an example call, and whether it has a placeholder; without `enums` an enum of strings gets one too."""
     arguments = _object(root, root, 0, form, enums=enums)
-    is_placed = any(_is_placeholder(value, form) for value in arguments.values())
+    is_placed = any(text[:1] == form[0] and text[-1:] == form[-1] for _, text in _texts(arguments))
     return Call("", tool.name, arguments, dump(arguments)), is_placed
 
 
@@ -107,21 +107,17 @@ _EXAMPLE_VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True,
 
 def placeholder_in(arguments: Mapping[str, Any]) -> str:
     """Return an argument that is a placeholder as examples have them, such as `<city>` for `city`; empty if none is."""
-    return next((found for name, value in arguments.items() if (found := _placeholder_of(name, value))), "")
+    texts = _texts(arguments)
+    return next((text for name, text in texts if text in {form.format(name) for form in PLACEHOLDERS}), "")
 
 
-def _placeholder_of(name: str, value: Any) -> str:
+def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield all texts in a value, each with the name of the parameter that it belongs to."""
     if is_object(value):
-        return placeholder_in(value)
-    if is_array(value):
-        return next((found for item in value if (found := _placeholder_of(name, item))), "")
-    return value if isinstance(value, str) and value in {form.format(name) for form in PLACEHOLDERS} else ""
-
-
-def _is_placeholder(value: Any, form: str) -> bool:
-    """Return whether a value is a placeholder, or holds one."""
-    if is_object(value):
-        return any(_is_placeholder(member, form) for member in value.values())
-    if is_array(value):
-        return any(_is_placeholder(member, form) for member in value)
-    return isinstance(value, str) and value[:1] == form[0] and value[-1:] == form[-1]
+        for key, member in value.items():
+            yield from _texts(member, key)
+    elif is_array(value):
+        for item in value:
+            yield from _texts(item, name)
+    elif isinstance(value, str):
+        yield name, value
