@@ -219,6 +219,7 @@ def parse_request(
         repeated = find_repeated(as_list(own["messages"]), options.repeats)
     if repeated is not None and on_repeat == "answer" and not choice.forced:
         choice, allowed = ToolChoice("none"), frozenset[str]()
+    form = as_object(own.get("response_format"))
     return ToolRequest(
         body=own,
         tools=tools,
@@ -232,9 +233,8 @@ def parse_request(
         n=_parse_n(own),
         profile=profile,
         options=options,
-        json_answer=as_object(own.get("response_format")).get("type") in {"json_object", "json_schema"},
-        answer_schema=as_object(as_object(as_object(own.get("response_format")).get("json_schema")).get("schema"))
-        or None,
+        json_answer=form.get("type") in {"json_object", "json_schema"},
+        answer_schema=as_object(as_object(form.get("json_schema")).get("schema")) or None,
         legacy=legacy,
         repeated=repeated,
         system_prompt=system_prompt,
