@@ -351,3 +351,22 @@ def ask(*tools: Any, **more: Any) -> dict[str, Any]:
         **({"tools": list(tools)} if tools else {}),
         **more,
     }
+
+
+def text_of(front: str, seen: Seen, *, streamed: bool) -> str:
+    """Return the text that a client of the API gets."""
+    assert seen.head.status == 200, seen.body
+    if front == "chat":
+        return seen.choice().content if streamed else seen.message["content"] or ""
+    if front == "ollama":
+        return "".join(json.loads(line)["message"]["content"] for line in seen.lines)
+    if front == "messages":
+        if not streamed:
+            return "".join(block["text"] for block in seen.json["content"] if block["type"] == "text")
+        return "".join(each["delta"].get("text", "") for each in seen.events if each["type"] == "content_block_delta")
+    response = seen.events[-1]["response"] if streamed else seen.json
+    items = [item for item in response["output"] if item["type"] == "message"]
+    text = "".join(part["text"] for item in items for part in item["content"])
+    if streamed:
+        assert text == "".join(each["delta"] for each in seen.events if each["type"].endswith("output_text.delta"))
+    return text

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from scripted import JSON, SSE, WEATHER, Answer, ask, call, chunk, error, event, play, reply, stream, target
+from scripted import JSON, SSE, WEATHER, Answer, ask, call, chunk, error, event, play, reply, stream, target, text_of
 
 from promptools.exchange import Failed, Route
 from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API
@@ -86,25 +86,6 @@ def answered(text, *, streamed, cut=0, **keys):
         return reply(text, **keys)
     pieces = [text[at : at + cut] for at in range(0, len(text), cut)] if cut else [text]
     return stream(*pieces, **keys)
-
-
-def text_of(front, seen, *, streamed):
-    """Return the text that a client of the API gets."""
-    assert seen.head.status == 200, seen.body
-    if front == "chat":
-        return seen.choice().content if streamed else seen.message["content"] or ""
-    if front == "ollama":
-        return "".join(json.loads(line)["message"]["content"] for line in seen.lines)
-    if front == "messages":
-        if not streamed:
-            return "".join(block["text"] for block in seen.json["content"] if block["type"] == "text")
-        return "".join(each["delta"].get("text", "") for each in seen.events if each["type"] == "content_block_delta")
-    response = seen.events[-1]["response"] if streamed else seen.json
-    items = [item for item in response["output"] if item["type"] == "message"]
-    assert not streamed or "".join(
-        each["delta"] for each in seen.events if each["type"].endswith("output_text.delta")
-    ) == ("".join(part["text"] for item in items for part in item["content"]))
-    return "".join(part["text"] for item in items for part in item["content"])
 
 
 @pytest.mark.parametrize("tools", [(), (WEATHER,)], ids=["plain", "tools"])

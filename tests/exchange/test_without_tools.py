@@ -6,7 +6,7 @@ Agents leave out the tools in their last turn, and gpt-oss goes on calling. By i
 import json
 
 import pytest
-from scripted import JSON, SSE, Answer, ask, call, error, event, play, reply, stream, target
+from scripted import JSON, SSE, Answer, ask, call, error, event, play, reply, stream, target, text_of
 
 from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API
 from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
@@ -72,24 +72,6 @@ def request(front, *, streamed, history):
     if front == "messages":
         body["max_tokens"] = 100
     return body, {"front": api, "begin": begin, "url": f"http://server{path}"}
-
-
-def text_of(front, seen, *, streamed):
-    """Return the text that a client of the API gets; an error has none."""
-    if seen.head.status != 200:
-        return None
-    if front == "chat":
-        return seen.choice().content if streamed else seen.message["content"]
-    if front == "ollama":
-        lines = [json.loads(line) for line in seen.lines]
-        return "".join(line["message"]["content"] for line in lines)
-    if front == "messages":
-        if not streamed:
-            return "".join(block["text"] for block in seen.json["content"] if block["type"] == "text")
-        return "".join(each["delta"].get("text", "") for each in seen.events if each["type"] == "content_block_delta")
-    response = seen.events[-1]["response"] if streamed else seen.json
-    items = [item for item in response["output"] if item["type"] == "message"]
-    return "".join(part["text"] for item in items for part in item["content"])
 
 
 def said_to_the_server(seen):
