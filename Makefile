@@ -132,7 +132,7 @@ models: .venv/.dev
 SECONDS ?= 600
 fuzz: .venv/.dev
 	@$(BIN)/pytest -q -m clock tests $(PYTEST)
-	@PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $$(($(SECONDS) * $(if $(DIALECT),5,4) / 5)) \
+	@PYTHONPATH=tests:tests/helpers $(BIN)/python -m fuzz --seconds $$(($(SECONDS) * $(if $(DIALECT),5,4) / 5)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(DIALECT),--dialect $(DIALECT)) $(ARGS); status=$$?; \
 	$(if $(DIALECT),,$(BIN)/python tools/fuzz_linear.py --seconds $$(($(SECONDS) / 5)) \
 		$(if $(SEED),--seed $(SEED)) || status=$$?;) exit $$status

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "reference" / "dialects"
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
 from casebook import HERE, Row, rows, tools_of  # noqa: E402  they are beside the tests
 from shared_cases import built_in_cases  # noqa: E402

@@ -1,6 +1,6 @@
 """`make fuzz`: random inputs for some minutes, one process a core, and what they find.
 
-    PYTHONPATH=tests python -m fuzz --seconds 600 --seed 7 --dialect hermes
+    PYTHONPATH=tests:tests/helpers python -m fuzz --seconds 600 --seed 7 --dialect hermes
 
 Input number n of a seed is the same everywhere: what was found once is found again.
 """

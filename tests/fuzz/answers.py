@@ -8,9 +8,9 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 
-from exchange.scripted import JSON, SSE, Answer, Seen, play
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import ValidationError
+from scripted import JSON, SSE, Answer, Seen, play
 
 from fuzz.upstream import ExchangeInput
 

@@ -5,15 +5,10 @@ or shorten the conversation.
 """
 
 import json
-import sys
-from pathlib import Path
 
 import environments
 import pytest
 from programs import proxy_before, run
-
-sys.path.append(str(Path(__file__).parents[1]))
-
 from upstream import Answer, running
 
 ENVIRONMENT = "frameworks-openai-2"

@@ -1,13 +1,9 @@
 """What a real Ollama said on /api/chat, replayed: each exchange recorded, body byte for byte, with what it was sent."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
-
 from scripted import Answer, play, target
 
 from promptools.profiles import resolve

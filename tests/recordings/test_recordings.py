@@ -1,13 +1,9 @@
 """What real servers sent, replayed: each exchange recorded from the server that it names, body byte for byte."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
-
 from scripted import WEATHER, Answer, ask, play, reply, stream
 
 from promptools.profiles import Target, resolve

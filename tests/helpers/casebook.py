@@ -32,7 +32,7 @@ from promptools import StreamParser, Tools, dialects
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Discarded, End, Event, Malformed, Reasoning, Text
 from promptools.types import Call, Reply
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 ROWS_FOLDERS = tuple(f"cases/{path.name}" for path in sorted((HERE / "cases").iterdir()) if path.is_dir())
 SPLIT_EVERYWHERE = 16
 """Characters up to which a text is cut at every place; a longer one is at as many, spread evenly: of thousands of rows,
