@@ -13,10 +13,11 @@ A message says what is wrong, where, and what to do about it. The data it is bas
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
+
+from promptools.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from promptools.types import Attempt, Reply
@@ -46,7 +47,7 @@ def suggest(word: str, known: Collection[str]) -> str:
     return f"{did_you_mean(word, known)}known: {', '.join(sorted(known)) or 'none'}"
 
 
-_USERINFO = re.compile(r"(?:^|(?<=:/)|(?<=://))[^/?#\s]*@")
+_USERINFO = lazy_pattern(r"(?:^|(?<=:/)|(?<=://))[^/?#\s]*@")
 
 
 def without_credentials(text: str) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from promptools.errors import without_credentials
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_array, is_object
 
 if TYPE_CHECKING:
@@ -37,17 +38,17 @@ _MAX_ESCAPABLE = 256
 """The most characters that are searched for in all their forms, in the shortest credentials first; then only as is."""
 
 _OTHER_SECRET_FIELDS = frozenset({"openai-organization", "openai-project"})
-_SECRET_NAME = re.compile(
+_SECRET_NAME = lazy_pattern(
     r"auth|cookie|secret|passw|credential|session|api-?key|signature|(?:^|[-_])(?:key|token|sig)$"
 )
 _BEARER = "bearer "
-_SCHEME = re.compile(r"(?:bearer|basic|digest|token) +", re.IGNORECASE)
-_COOKIE_PAIR = re.compile(r"[;,\s]+")
-_QUERY = re.compile(r"([?&])([^=&#]*)=([^&#]*)")
-_PARTIAL_FORM = re.compile(r"\\{1,8}(?:u[0-9a-fA-F]{0,3})?|%[0-9a-fA-F]{0,5}|&(?:#?[xX]?[0-9a-zA-Z]{0,4})?")
+_SCHEME = lazy_pattern(r"(?:bearer|basic|digest|token) +", re.IGNORECASE)
+_COOKIE_PAIR = lazy_pattern(r"[;,\s]+")
+_QUERY = lazy_pattern(r"([?&])([^=&#]*)=([^&#]*)")
+_PARTIAL_FORM = lazy_pattern(r"\\{1,8}(?:u[0-9a-fA-F]{0,3})?|%[0-9a-fA-F]{0,5}|&(?:#?[xX]?[0-9a-zA-Z]{0,4})?")
 """The beginning of a form of one character."""
 _REST = r"[^\s\"<>]*+"
-_PART = re.compile(r"\\+|[^\\]", re.DOTALL)
+_PART = lazy_pattern(r"\\+|[^\\]", re.DOTALL)
 _MAX_FORM = 13
 """The longest form of one character: eight backslashes and `u002f`."""
 

@@ -1,4 +1,4 @@
-"""What `from promptools import parse, StreamParser` costs: little time, no I/O, no heavy library."""
+"""What the start costs: `from promptools import parse, StreamParser`, and the first reply that is read."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 import promptools
 
 HEAVY = {"httpx", "httpx2", "jsonschema", "ollama", "openai", "pydantic", "regex", "rich", "tenacity", "xllamacpp"}
-MODULES = 98
+MODULES = 99
 """Modules that may be loaded beyond those of Python's own start, the standard library's included."""
 LIMIT = 0.060
 """Seconds beyond Python's own start, on a machine that has nothing else to do."""
@@ -64,6 +64,41 @@ def test_the_command_loads_next_to_nothing_before_it_handles_an_interrupt():
     loaded = set(done.stdout.split())
     assert "promptools.__main__" in loaded
     assert loaded & {"argparse", "contextlib", "re", "typing", "promptools.cli"} == set()
+
+
+PATTERNS = """
+import re, sys
+compiled, made = [], []
+compile = re.compile
+def count(pattern, flags=0):
+    caller = sys._getframe(1).f_globals["__name__"]
+    if caller.startswith("promptools."):
+        compiled.append(pattern)
+    return compile(pattern, flags)
+re.compile = count
+import promptools.patterns
+class Counted(promptools.patterns._LazyPattern):
+    def __init__(self, pattern, flags):
+        made.append(pattern)
+        super().__init__(pattern, flags)
+promptools.patterns._LazyPattern = Counted
+import promptools.client
+at_import = len(compiled)
+tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
+promptools.render([{"role": "user", "content": "Hi"}], tools)
+reply = promptools.parse('```json\\n{"tool": "get_weather", "arguments": {"city": "Oslo"}}\\n```', tools)
+assert [call.name for call in reply.calls] == ["get_weather"]
+print(at_import, len(compiled), len(made))
+"""
+FIRST_REPLY = 80
+"""Patterns that may be compiled until a reply has been read: what any can begin with, and those of its own dialect."""
+
+
+def test_patterns_are_compiled_on_first_use():
+    at_import, compiled, made = map(int, run(PATTERNS).split())
+    assert at_import == 0
+    assert compiled <= FIRST_REPLY
+    assert made > 5 * compiled, "most of the patterns that there are wait until a reply needs them"
 
 
 @pytest.mark.clock

@@ -18,13 +18,14 @@ from typing import Final
 from promptools.dialects import Edition, edition, get, names
 from promptools.dialects.shared_markers import END_TOKENS, REASONING_TAGS, RESULT_OPENERS, TURN_TOKENS
 from promptools.parsing.special_tokens import SPECIAL_TOKEN
+from promptools.patterns import lazy_pattern
 
 TAG_SUFFIX: Final = r"[\w-]{1,32}"
 MAX_END: Final = 256
 """Characters at the end of a text in which tokens that end a turn are searched for."""
 _HOLE: Final = "{suffix}>"
-_PLAIN_TAG = re.compile(r"</?[a-z]+>\Z")
-_READABLE_TAG = re.compile(r"<[A-Za-z_:]+>\Z")
+_PLAIN_TAG = lazy_pattern(r"</?[a-z]+>\Z")
+_READABLE_TAG = lazy_pattern(r"<[A-Za-z_:]+>\Z")
 
 
 class ReplyMarkers:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from promptools.patterns import lazy_pattern
+
 MOST_LETTERS: Final = 3
 """Letters of a name that are looked up, in any case."""
 MAX_HELD_NAME: Final = 128
@@ -21,8 +23,8 @@ WORTH_A_PATTERN: Final = 4096
 """Lines looked up in vain after which a pattern of the tools pays: by then they have cost as much as to compile it."""
 _INDENT = r"\n[ \t]{0,8}+"
 _FRAGMENT = rf"(?=\S)[</]{{0,2}}([\w.:/ -]{{0,{MAX_HELD_NAME}}})\Z"
-_UNFINISHED_WORD = re.compile(_FRAGMENT)
-_UNFINISHED_LINE = re.compile(_INDENT + _FRAGMENT)
+_UNFINISHED_WORD = lazy_pattern(_FRAGMENT)
+_UNFINISHED_LINE = lazy_pattern(_INDENT + _FRAGMENT)
 _SEPARATORS = str.maketrans("", "", "-_.")
 """What models change in a name, or leave out."""
 _OTHER_CASES: Final = {"k": "\u212a", "s": "\u017f"}
@@ -157,7 +159,7 @@ def _first_letters(patterns: FirstWordPatterns, size: int) -> tuple[re.Pattern[s
         *([rf"</?+(?:{letters}|\Z)"] if patterns.tags else []),
     ]
     word = f"({'|'.join(branches) or '(?!)'})"
-    return re.compile(_INDENT + word), re.compile(word)
+    return lazy_pattern(_INDENT + word), lazy_pattern(word)
 
 
 def _line_pattern(patterns: FirstWordPatterns, beginnings: Set[str]) -> re.Pattern[str]:
@@ -169,4 +171,4 @@ def _line_pattern(patterns: FirstWordPatterns, beginnings: Set[str]) -> re.Patte
     ahead = ""
     if patterns.fixed_characters is not None:
         ahead = f"(?=[<{patterns.fixed_characters}{first_characters(sorted(beginnings))}])"
-    return re.compile(f"{_INDENT}{ahead}(?:{'|'.join(branches) or '(?!)'})")
+    return lazy_pattern(f"{_INDENT}{ahead}(?:{'|'.join(branches) or '(?!)'})")

@@ -18,6 +18,7 @@ from promptools.engine.first_words import (
     in_any_case,
 )
 from promptools.parsing.scanner import LineStartMarkers
+from promptools.patterns import lazy_pattern
 from promptools.schema.fitting.spelling import NAMESPACES
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class LineHeads:
         self._first_in_code = _first_pattern(
             {group: head for group, head in self._heads.items() if head.fence_labels != (None,)}
         )
-        self._patterns = {group: re.compile(head.pattern) for group, head in self._heads.items()}
+        self._patterns = {group: lazy_pattern(head.pattern) for group, head in self._heads.items()}
 
     def match(self, text: str, at: int, *, in_code: bool = False) -> Iterator[tuple[str, int]]:
         """Yield the group and the end of each head that may begin at `text[at]`, the first word of a line."""
@@ -75,7 +76,7 @@ class LineHeads:
             fixed_characters=characters,
             names=names is not None,
             tags=tags is not None,
-            before_names=re.compile("|".join(map(re.escape, sorted(before))), re.IGNORECASE),
+            before_names=lazy_pattern("|".join(map(re.escape, sorted(before))), re.IGNORECASE),
             labels=tuple(sorted({fold(label) for label in self._labels if label[0] != "<"})),
         )
 
@@ -86,7 +87,7 @@ class LineHeads:
 
 def _first_pattern(heads: Mapping[str, Head]) -> re.Pattern[str]:
     """Compile the pattern of the first head that matches, in a group of its name."""
-    return re.compile("|".join(f"(?P<{group}>{head.pattern})" for group, head in heads.items()) or r"(?!)")
+    return lazy_pattern("|".join(f"(?P<{group}>{head.pattern})" for group, head in heads.items()) or r"(?!)")
 
 
 def _occurs_in_prose(head: Head) -> bool:
@@ -94,7 +95,7 @@ def _occurs_in_prose(head: Head) -> bool:
     return not head.fence_labels or None in head.fence_labels
 
 
-_LOOKAHEAD = re.compile(r"\(\?=\[((?:[^]\\^]|\\.)++)\]\)")
+_LOOKAHEAD = lazy_pattern(r"\(\?=\[((?:[^]\\^]|\\.)++)\]\)")
 
 
 def _first_characters(gate: str) -> str | None:

@@ -14,42 +14,43 @@ from __future__ import annotations
 import re
 
 from promptools.dialects.calls.parse_options import ParseOptions
+from promptools.patterns import lazy_pattern
 from promptools.schema.fitting.spelling import is_offered_name
 
 CONTEXT = 256
 """Characters before a call that are searched."""
 
-_OPEN_QUOTE = re.compile(r"(?:\A|[^\w\"'])[bfruBFRU]{0,2}([\"'])(?:\1\1)?\Z")
-_LITERAL = re.compile(r"[=(\[{,][ ]?[bfruBFRU]{0,2}([\"'])(?!\1)(?:\\.|(?!\1)[^\\\n])*+\Z")
-_ARGUMENT = re.compile(r"\w\(\Z")
-_TEMPLATE = re.compile(r"(?:[=(\[{,:]|\breturn) ?`[^`\n]*\Z")
-_TYPOGRAPHIC = re.compile(r"[“„«「『]\Z")
-_TRIPLE = re.compile(r"(?:\"\"\"|''')\Z")
-_LONG = re.compile(r"<<[-~]?[ ]?[\"']?\w+[\"']?[ ]*\Z|\w[\"']?:[ ]+[|>][+-]?[ ]*\Z")
+_OPEN_QUOTE = lazy_pattern(r"(?:\A|[^\w\"'])[bfruBFRU]{0,2}([\"'])(?:\1\1)?\Z")
+_LITERAL = lazy_pattern(r"[=(\[{,][ ]?[bfruBFRU]{0,2}([\"'])(?!\1)(?:\\.|(?!\1)[^\\\n])*+\Z")
+_ARGUMENT = lazy_pattern(r"\w\(\Z")
+_TEMPLATE = lazy_pattern(r"(?:[=(\[{,:]|\breturn) ?`[^`\n]*\Z")
+_TYPOGRAPHIC = lazy_pattern(r"[“„«「『]\Z")
+_TRIPLE = lazy_pattern(r"(?:\"\"\"|''')\Z")
+_LONG = lazy_pattern(r"<<[-~]?[ ]?[\"']?\w+[\"']?[ ]*\Z|\w[\"']?:[ ]+[|>][+-]?[ ]*\Z")
 """A line that ends by opening a long string: a shell's here-document, or a block of YAML."""
-_CELL = re.compile(r"[ ]{0,3}\|(?:.*\|)?[ ]+\Z")
-_HTML = re.compile(
+_CELL = lazy_pattern(r"[ ]{0,3}\|(?:.*\|)?[ ]+\Z")
+_HTML = lazy_pattern(
     r"<(?:pre|code|samp|kbd|blockquote)(?:\s[^<>\n]{0,64})?>\s{0,8}\Z|<!--\s{0,8}\Z|<!\[CDATA\[\s{0,8}\Z"
 )
-_EMPHASIS = re.compile(r"(?:\A|[\s(\[>|])(?:\*{1,3}|_{1,3})\Z")
-_HEADING = re.compile(r"[ ]{0,3}#{1,6}[ \t]")
+_EMPHASIS = lazy_pattern(r"(?:\A|[\s(\[>|])(?:\*{1,3}|_{1,3})\Z")
+_HEADING = lazy_pattern(r"[ ]{0,3}#{1,6}[ \t]")
 _ROLE = r"[ ]{0,3}(?:\*\*|#{1,6} )?"
-_ANSWERS = re.compile(
+_ANSWERS = lazy_pattern(
     rf"(?:\A|\n){_ROLE}(?:assistant|ai|bot|model|agent)(?:\*\*:|:(?:\*\*)?)\s{{0,8}}\Z", re.IGNORECASE
 )
-_ASKS = re.compile(rf"(?:\A|\n){_ROLE}(?:user|human)(?:\*\*:|:)", re.IGNORECASE)
+_ASKS = lazy_pattern(rf"(?:\A|\n){_ROLE}(?:user|human)(?:\*\*:|:)", re.IGNORECASE)
 _CLOCK = r"\d{1,2}:\d{2}:\d{2}"
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)"
-_LOGGED = re.compile(
+_LOGGED = lazy_pattern(
     rf"[\[(]?(?:\d{{4}}[-/]\d\d[-/]\d\d[T ]{_CLOCK}|[A-Z][a-z]{{2}}[ ]{{1,2}}\d{{1,2}} {_CLOCK}"
     rf"|{_CLOCK}[.,]\d{{3}}\b|{_CLOCK}\]?[ ]{_LEVEL}\b|{_CLOCK}\][ ]|{_LEVEL}[\]:|])"
 )
-_PATCHED = re.compile(r"[+-]\Z|@@ -\d+")
-_INDENT = re.compile(r"(?:[ ]{4}|\t)[ \t]*\Z")
-_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]")
+_PATCHED = lazy_pattern(r"[+-]\Z|@@ -\d+")
+_INDENT = lazy_pattern(r"(?:[ ]{4}|\t)[ \t]*\Z")
+_ITEM = lazy_pattern(r"[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]")
 
-_EMPTY_LINE = re.compile(r"\n[ \t\r]*\n")
-_CALLED = re.compile(
+_EMPTY_LINE = lazy_pattern(r"\n[ \t\r]*\n")
+_CALLED = lazy_pattern(
     r"[ \t]{0,64}(?:[^\W\d]\w{0,63}[ \t]{0,4}=[ \t]{0,4}|print[ \t]?\([ \t]{0,4})?(?:await[ \t]{1,4})?"
     r"(\w[\w.\\-]{0,127}+)[ \t]{0,4}\("
 )
@@ -87,15 +88,15 @@ _WRONG = (
     r"(?:请)?(?:不要|别|切勿)(?:这样|那样)?(?:写|做|用|使用|调用)[^，。：:\n]{0,16}",
 )
 _BESIDE = r"(?: ?\([^()]{0,80}\))?"
-_ANNOUNCED = re.compile(rf"(?:{'|'.join((*_EXAMPLES, *_WRONG))}){_BESIDE} ?", re.IGNORECASE)
-_FORBIDS = re.compile(rf"{_FORBIDDEN}{_BESIDE} ?", re.IGNORECASE)
-_NOT_RUN = re.compile(
+_ANNOUNCED = lazy_pattern(rf"(?:{'|'.join((*_EXAMPLES, *_WRONG))}){_BESIDE} ?", re.IGNORECASE)
+_FORBIDS = lazy_pattern(rf"{_FORBIDDEN}{_BESIDE} ?", re.IGNORECASE)
+_NOT_RUN = lazy_pattern(
     r"\b(?:I|we) (?:did not|didn['’]t|have not|haven['’]t|will not|won['’]t|do not|don['’]t|am not going to)"
     rf" (?:actually )?(?:run|ran|execute|executed|call|called|make|made|send|sent|invoke|invoked) {_IT}\)?\Z"
     r"|\(not (?:executed|run|called)\)\Z",
     re.IGNORECASE,
 )
-_SENTENCE_ENDS = re.compile(r"[.!?。！？] ")
+_SENTENCE_ENDS = lazy_pattern(r"[.!?。！？] ")
 MAX_SENTENCE = 160
 """Characters of a sentence that may announce a call."""
 

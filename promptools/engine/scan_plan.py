@@ -34,6 +34,7 @@ from promptools.parsing.scanner import (
     markers_by_group,
 )
 from promptools.parsing.special_tokens import CONTROL_TOKEN, RESERVED_TOKEN, RESERVED_TOKEN_PREFIXES, is_only_tokens
+from promptools.patterns import lazy_pattern
 
 CACHED_TOOL_LISTS = 64
 """Lists of tools for which one plan caches its scanners."""
@@ -245,7 +246,7 @@ def _head_markers(group: str, head: Head) -> Iterator[Marker]:
             yield Marker(group, literals, head.pattern, head.gate)
 
 
-_PLAIN_TAG = re.compile(r"</?[a-z]+>\Z")
+_PLAIN_TAG = lazy_pattern(r"</?[a-z]+>\Z")
 
 
 def _sentinels(dialect: Dialect) -> Iterator[str]:

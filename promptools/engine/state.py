@@ -20,7 +20,6 @@ output once and in order, so that the spans tile the reply.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 from promptools.parsing.emitter import Emitter
 from promptools.parsing.parts import NEED_MORE, SPACE, Candidate, NeedMore, Part
 from promptools.parsing.scanner import ForwardSearch, MarkerScanner
+from promptools.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from promptools.dialects.calls.parse_options import ParseOptions
@@ -64,7 +64,7 @@ StateName: TypeAlias = Literal[
     "holding_trailing_calls",
     "in_candidate",
 ]
-RUNS: Final = {"`": re.compile(r"`+"), "~": re.compile(r"~+")}
+RUNS: Final = {"`": lazy_pattern(r"`+"), "~": lazy_pattern(r"~+")}
 """The patterns of runs of the characters that code fences are made of."""
 
 

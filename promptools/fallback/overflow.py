@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from promptools.fallback.rules import searched_parts
+from promptools.patterns import lazy_pattern
 
 DEFAULT_ANSWER_TOKENS = 4_096
 """Tokens reserved for an answer whose request sets no `max_tokens`: a call after some reasoning."""
@@ -36,7 +37,7 @@ _PATTERNS = (
     # LM Studio 0.3
     r"keep the first (?P<prompt>\d+) tokens when context the overflows.{0,80}only (?P<context>\d+) tokens",
 )
-_COMPILED = tuple(re.compile(text, re.IGNORECASE | re.DOTALL) for text in _PATTERNS)
+_COMPILED = tuple(lazy_pattern(text, re.IGNORECASE | re.DOTALL) for text in _PATTERNS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from promptools.patterns import lazy_pattern
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -55,7 +57,7 @@ def refusal_of(names: Iterable[str]) -> str:
 
 
 _COMPILED = tuple(
-    (name, re.compile(refusal_of((name,)), re.IGNORECASE))
+    (name, lazy_pattern(refusal_of((name,)), re.IGNORECASE))
     for name in (*HARMLESS_PARAMETERS, *LIMIT_PARAMETERS, *COMPANION_PARAMETERS)
 )
 

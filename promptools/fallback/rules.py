@@ -19,6 +19,7 @@ from promptools.fallback.refused_parameters import (
     REASONING_PARAMETERS,
     refusal_of,
 )
+from promptools.patterns import lazy_pattern
 
 FailureKind = Literal[
     # reported by the server
@@ -291,7 +292,7 @@ COUNTED_KINDS: Mapping[FailureKind, str] = MappingProxyType(
 For any other, one app's requests would disable a mode for all others.
 """
 
-_COMPILED = tuple((re.compile(rule.pattern, re.IGNORECASE), rule) for rule in RULES)
+_COMPILED = tuple((lazy_pattern(rule.pattern, re.IGNORECASE), rule) for rule in RULES)
 SEARCHED_HEAD = 4_000
 """The number of characters at the start of an error text that the rules search."""
 SEARCHED_TAIL = 2_000

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from promptools.fallback.rules import SEARCHED_HEAD
+from promptools.patterns import lazy_pattern
 
 # Ollama 0.11 to 0.32 (ollama#12064, #17638): error parsing tool call: raw='<arguments>', err=<Go error>
-_OLLAMA_PREFIX = re.compile(r"error parsing tool call: raw='", re.IGNORECASE)
+_OLLAMA_PREFIX = lazy_pattern(r"error parsing tool call: raw='", re.IGNORECASE)
 _OLLAMA_SUFFIX = "', err="
 # llama.cpp (llama.cpp#23838): Failed to parse input at pos <n>: <the reply from there on, or all of it>
-_LLAMACPP_PREFIX = re.compile(r"failed to parse input at pos \d+: ?", re.IGNORECASE)
+_LLAMACPP_PREFIX = lazy_pattern(r"failed to parse input at pos \d+: ?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import re
-
 from promptools.harmony.parsing.header_text import HEADER_PARTS, MAX_HEADER, has_routing, may_continue
 from promptools.parsing.parts import NEED_MORE, NeedMore
+from promptools.patterns import lazy_pattern
 
-_HEADER = re.compile(r"(?:<\|(?:start|channel|constrain)\|>[^<{\n]{0,120}(?:\n\s{0,3})?)+<\|message\|>")
+_HEADER = lazy_pattern(r"(?:<\|(?:start|channel|constrain)\|>[^<{\n]{0,120}(?:\n\s{0,3})?)+<\|message\|>")
 """Tokens of a header, a few words after each, and `<|message|>`."""
-_NAMED = re.compile(
+_NAMED = lazy_pattern(
     r"<\|(?:start|channel|constrain)\|>"
     r"(?:system|developer|user|assistant|functions\.|analysis|commentary|final|json|code|to=|<\|message\|>)"
 )
 """A token of a header, and right after it what it introduces; a sentence about tokens goes on differently."""
-_SPACED = re.compile(
+_SPACED = lazy_pattern(
     r"(?:<\|start\|> (?:assistant(?: to=[^\s<]{1,128})?|functions\.[^\s<]{1,128}))?"
     r"<\|channel\|> (?:analysis|commentary|final)"
     r"(?: to=[^\s<]{1,128})?(?: ?<\|constrain\|> \w{1,16}| (?:json|code))?<\|message\|>"
 )
 """A whole header with a space after each token, and no others: what LLM-jp's tokenizer makes of one. A sentence about
 tokens has spaces before them, too."""
-_HALF_TOKEN = re.compile(r"<(?:\|\w{0,9}\|?)?\Z")
-_UNFINISHED = re.compile(
+_HALF_TOKEN = lazy_pattern(r"<(?:\|\w{0,9}\|?)?\Z")
+_UNFINISHED = lazy_pattern(
     rf"(?:<\|(?:start|channel|constrain)\|>[^<{{\n]{{0,120}}(?:\n\s{{0,3}})?)+(?:{_HALF_TOKEN.pattern}|\Z)|{_HALF_TOKEN.pattern}"
 )
-_SPEAKS = re.compile(r"<\|start\|>\s?(?:system|developer|user|assistant|functions\.)")
+_SPEAKS = lazy_pattern(r"<\|start\|>\s?(?:system|developer|user|assistant|functions\.)")
 _SPEAKER = "assistant<|channel|>"
-_ENDED = re.compile(r"<\|end\|>\s{0,4}")
-_ENDS = re.compile(r"<\|(?:end|return|call)\|>")
+_ENDED = lazy_pattern(r"<\|end\|>\s{0,4}")
+_ENDS = lazy_pattern(r"<\|(?:end|return|call)\|>")
 
 
 def harmony_header_begins(text: str, at: int, *, first: bool, final: bool) -> bool | NeedMore:

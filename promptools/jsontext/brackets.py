@@ -17,6 +17,8 @@ import re
 from functools import cache
 from typing import Final
 
+from promptools.patterns import lazy_pattern
+
 MAX_DEPTH: Final = 200
 """Levels of nesting that a value may have."""
 
@@ -26,11 +28,11 @@ _PLAIN = rf"[^\"'‘’“”/#\[\]{{}}]++|{_DOUBLE}|(?:(?<=[{{\[,:])|(?<=[{{\[,
 _FLAT = rf"\{{(?:{_PLAIN})*+\}}|\[(?:{_PLAIN})*+\]"
 _SKIP = rf"(?:{_PLAIN}|\{{(?:{_PLAIN}|{_FLAT})*+\}}|\[(?:{_PLAIN}|{_FLAT})*+\])*+"
 """Short strings and two levels of brackets, skipped by the regex engine; a long string is left to `str.find`."""
-_DELIMITERS = re.compile(r"[\[{]+|[\]}]+|\"|['‘’“”/#]+")
-_COMMENTS = re.compile(r"(?:\s|(?:#|//)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)++")
-_SMART = {"“": re.compile("[“”]"), "‘": re.compile("[‘’]")}
+_DELIMITERS = lazy_pattern(r"[\[{]+|[\]}]+|\"|['‘’“”/#]+")
+_COMMENTS = lazy_pattern(r"(?:\s|(?:#|//)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)++")
+_SMART = {"“": lazy_pattern("[“”]"), "‘": lazy_pattern("[‘’]")}
 _OPENERS = {"'": "'", "‘": "‘", "’": "‘", "“": "“", "”": "“"}
-_IN_TRIPLE = {quote: re.compile(rf"[^\\{quote}]*+(?:\\.[^\\{quote}]*+)*+", re.DOTALL) for quote in "\"'"}
+_IN_TRIPLE = {quote: lazy_pattern(rf"[^\\{quote}]*+(?:\\.[^\\{quote}]*+)*+", re.DOTALL) for quote in "\"'"}
 _BEFORE_VALUE = "{[,:"
 """A key or a value may start after one of these; anywhere else a single quote is an apostrophe."""
 

@@ -12,6 +12,7 @@ import re
 from typing import Final
 
 from promptools.jsontext.strings import STRICT_STRING, FixLog
+from promptools.patterns import lazy_pattern
 
 PYTHON_LITERALS: Final = {"True": "true", "False": "false", "None": "null"}
 
@@ -41,10 +42,10 @@ def _compile_run() -> re.Pattern[str]:
 
 RUN: Final = _compile_run()
 """Strict JSON and common mistakes, with two levels of brackets."""
-STRICT_RUN: Final = re.compile(rf"(?:{_NUMBER}|{_LITERAL}|{_BETWEEN_ITEMS})*+")
+STRICT_RUN: Final = lazy_pattern(rf"(?:{_NUMBER}|{_LITERAL}|{_BETWEEN_ITEMS})*+")
 """Strict JSON up to a string or a bracket."""
 
-_NEXT_MISTAKE = re.compile(
+_NEXT_MISTAKE = lazy_pattern(
     rf"((?:{STRICT_STRING}|[ \t\n\r:{{}}\[\]0-9.+-]++|(?<=[0-9.+-])[eE]++|{_LITERAL}|,(?!{_BLANKS}[}}\]]))*+)"
     rf"(?:({_PYTHON_LITERAL}|,)|({_SINGLE_QUOTED}|[^\W\d][\w$-]*+)|)"
 )

@@ -21,6 +21,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from promptools.jsontext.strings import CLOSING_QUOTES, STRING_BODIES, Unreadable
+from promptools.patterns import lazy_pattern
 
 OpenContainer: TypeAlias = tuple[set[str], str]
 """An open container: the keys that it has so far, and its closing delimiter: `]`, `}` or `}}`."""
@@ -30,24 +31,25 @@ UNESCAPED_QUOTES: Final = "unescaped quotes in a string"
 CALL_KEYS: Final = frozenset({"name", "tool", "tool_name", "function", "arguments", "parameters", "tool_calls", "type"})
 """First keys of a call: an object that begins with one is the next call."""
 
-_CANDIDATES = {quote: re.compile(rf"[{close}](?=\s*+[,}}\]])") for quote, close in CLOSING_QUOTES.items()}
-_ANY_QUOTE = {quote: re.compile(f"[{close}]") for quote, close in CLOSING_QUOTES.items()}
+_CANDIDATES = {quote: lazy_pattern(rf"[{close}](?=\s*+[,}}\]])") for quote, close in CLOSING_QUOTES.items()}
+_ANY_QUOTE = {quote: lazy_pattern(f"[{close}]") for quote, close in CLOSING_QUOTES.items()}
 _COUNTED = {
-    quote: re.compile(rf"\\.|((?<!\w)[{close}]|[{close}](?!\w))", re.DOTALL) for quote, close in CLOSING_QUOTES.items()
+    quote: lazy_pattern(rf"\\.|((?<!\w)[{close}]|[{close}](?!\w))", re.DOTALL)
+    for quote, close in CLOSING_QUOTES.items()
 }
-_COUNTED['"'] = re.compile(r'\\.|(")', re.DOTALL)
-_SPACE = re.compile(r"\s*+")
-_KEY = re.compile(r"""\s*+(?:"([^"\\\n]*+)"|'([^'\\\n]*+)'|[“”]([^“”\\\n]*+)[“”]|([^\W\d]\w*+))\s*+:""")
-_ITEM = re.compile(r"""\s*+(?:["'“‘\[{]|-?[0-9]|(?:true|false|null|True|False|None)\b)""")
-_AFTER_VALUE = re.compile(r"\s*+(?:\Z|</|<\||```|\[/)")
-_CLOSED_END = re.compile(r"[}\]]\s*+(?:```|</[^<>]*+>|<\|[^<>|]*+\|>)?+\s*+\Z")
-_BRACKET = re.compile(r"""[\]}]|[\[{](?:\s*+["'“]?([^\W\d][\w.-]{0,80}+)["'”]?\s*+:)?|<([|｜])[^<>|｜\n]{1,64}+\2>""")
-_MEMBER = re.compile(
+_COUNTED['"'] = lazy_pattern(r'\\.|(")', re.DOTALL)
+_SPACE = lazy_pattern(r"\s*+")
+_KEY = lazy_pattern(r"""\s*+(?:"([^"\\\n]*+)"|'([^'\\\n]*+)'|[“”]([^“”\\\n]*+)[“”]|([^\W\d]\w*+))\s*+:""")
+_ITEM = lazy_pattern(r"""\s*+(?:["'“‘\[{]|-?[0-9]|(?:true|false|null|True|False|None)\b)""")
+_AFTER_VALUE = lazy_pattern(r"\s*+(?:\Z|</|<\||```|\[/)")
+_CLOSED_END = lazy_pattern(r"[}\]]\s*+(?:```|</[^<>]*+>|<\|[^<>|]*+\|>)?+\s*+\Z")
+_BRACKET = lazy_pattern(r"""[\]}]|[\[{](?:\s*+["'“]?([^\W\d][\w.-]{0,80}+)["'”]?\s*+:)?|<([|｜])[^<>|｜\n]{1,64}+\2>""")
+_MEMBER = lazy_pattern(
     r"""[\]}]|[\[{]|(?:[,"'“”]\s*+\\?\s*+["'“]([\w.$-]{1,80}+)\\?["'”]?|,\s*+\\?\s*+([\w.$-]{1,80}+)\\?["'”])"""
     r"""\s*+\\?\s*+[:"'“]"""
 )
 """A bracket, or a key after a comma or a value: a quote or the colon may be missing."""
-_NEXT_CALL = re.compile(r"""[\s;,]*+[\[{]++\s*+["']([^"'\\\n]*+)["']\s*+:""")
+_NEXT_CALL = lazy_pattern(r"""[\s;,]*+[\[{]++\s*+["']([^"'\\\n]*+)["']\s*+:""")
 
 
 class _Following(Enum):

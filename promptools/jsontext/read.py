@@ -14,6 +14,7 @@ from promptools.jsontext.brackets import MAX_DEPTH
 from promptools.jsontext.strict import MemberSpans, exceeds_max_depth, read_members, read_strict_value
 from promptools.jsontext.strings import Unreadable
 from promptools.jsontext.value import ParsedValue
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ParsedValue", "Unreadable", "read_complete_object", "read_value", "read_whole_value"]
 
-_SPACE = re.compile(r"[ \t\n\r]*+")
-_LOOSE_SPACE = re.compile(r"[\s\ufeff\u200b-\u200d\u2060]*+")
+_SPACE = lazy_pattern(r"[ \t\n\r]*+")
+_LOOSE_SPACE = lazy_pattern(r"[\s\ufeff\u200b-\u200d\u2060]*+")
 
 
 def read_value(

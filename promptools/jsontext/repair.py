@@ -36,13 +36,14 @@ from promptools.jsontext.strings import (
     parse_finite_float,
 )
 from promptools.jsontext.value import ParsedValue
+from promptools.patterns import lazy_pattern
 
 _LITERALS: Final = ("true", "false", "null", *PYTHON_LITERALS)
 _NOT_NUMBERS: Final = frozenset({"NaN", "Infinity", "nan", "inf"})
 
 _NOT_AT_VALUE_END = r"(?!\s*+(?:[}\],]|\Z))"
 _TRIPLE = {
-    quote: re.compile(
+    quote: lazy_pattern(
         rf"(?:[^\\{quote}]++|\\.|{quote}(?!{quote * 2})|{quote * 3}{quote}*+{_NOT_AT_VALUE_END})*+{quote * 3}{quote}*+",
         re.DOTALL,
     )
@@ -51,19 +52,19 @@ _TRIPLE = {
 """From just after opening triple quotes up to those after which the value may end."""
 MAX_WORD = 4096
 """The most characters of a word without quotes: a page of 64 MB that is no JSON may be one."""
-_WORD = re.compile(r"[^\W\d][\w$-]*+")
-_COLON = re.compile(r"\s*+:")
-_TOKEN = re.compile(r"-?[\w.+-]++|.?", re.DOTALL)
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+")
-_CUT_NUMBER = re.compile(r"(?:[0-9.+-]|[0-9.][eE])\Z")
+_WORD = lazy_pattern(r"[^\W\d][\w$-]*+")
+_COLON = lazy_pattern(r"\s*+:")
+_TOKEN = lazy_pattern(r"-?[\w.+-]++|.?", re.DOTALL)
+_NUMBER = lazy_pattern(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+")
+_CUT_NUMBER = lazy_pattern(r"(?:[0-9.+-]|[0-9.][eE])\Z")
 _COMMENT = r"//[^\n]*+\n|\#(?=[\s#!])[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/"
-_COMMENTS = re.compile(_COMMENT)
+_COMMENTS = lazy_pattern(_COMMENT)
 _GAP = rf"(?:[\s\ufeff\u200b-\u200d\u2060]|\\[nrt]|{_COMMENT})"
-_ODD_SPACE = re.compile(rf"{_GAP}++")
-_TRAILING = re.compile(rf",{_GAP}*+(?=[}}\]])")
-_UNCLOSED_COMMENT = re.compile(r"//|\#[\s#!]|\#\Z|/\*|/\Z")
-_AFTER_VALUE = re.compile(r"\s*+[\],]")
-_ONLY_CLOSERS = re.compile(r"[\s}\]]*+\Z")
+_ODD_SPACE = lazy_pattern(rf"{_GAP}++")
+_TRAILING = lazy_pattern(rf",{_GAP}*+(?=[}}\]])")
+_UNCLOSED_COMMENT = lazy_pattern(r"//|\#[\s#!]|\#\Z|/\*|/\Z")
+_AFTER_VALUE = lazy_pattern(r"\s*+[\],]")
+_ONLY_CLOSERS = lazy_pattern(r"[\s}\]]*+\Z")
 
 
 class RepairingReader:

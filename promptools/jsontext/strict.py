@@ -9,17 +9,17 @@ something suspicious.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from json.decoder import JSONDecoder
 from typing import Any, NoReturn, TypeAlias, cast
 
 from promptools.jsontext.brackets import MAX_DEPTH
 from promptools.jsontext.strings import parse_finite_float, scan_string
+from promptools.patterns import lazy_pattern
 
 _SPACE = r"[ \t\n\r]*+"
 _KEY = r'"([^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+)"'
-_STEP = re.compile(rf"{_SPACE}(?:\}}|(,?+){_SPACE}{_KEY}{_SPACE}:{_SPACE})")
+_STEP = lazy_pattern(rf"{_SPACE}(?:\}}|(,?+){_SPACE}{_KEY}{_SPACE}:{_SPACE})")
 """The end of the object; or the comma, if there is one, and the next key, its escapes not decoded."""
 
 MemberSpans: TypeAlias = "dict[str, tuple[int, int]]"

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Final, Literal
 
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix, FixKind
 
 CLOSING_QUOTES: Final = {'"': '"', "'": "'", "“": "“”", "”": "“”", "„": "“”", "‘": "‘’", "’": "‘’"}
 """Opening quotes, each with the quotes that may close it."""
 
 STRING_BODIES: Final = {
-    quote: re.compile(rf"[^{close}\\]*+(?:\\.[^{close}\\]*+)*+(?=[{close}])", re.DOTALL)
+    quote: lazy_pattern(rf"[^{close}\\]*+(?:\\.[^{close}\\]*+)*+(?=[{close}])", re.DOTALL)
     for quote, close in CLOSING_QUOTES.items()
 }
 """The body of a string: from just after the opening quote up to the first closing quote that is not escaped."""
@@ -34,11 +35,11 @@ encode_string: Callable[[str], str] = vars(json.encoder)["encode_basestring"]
 """Encode a string as strict JSON, in C (typeshed lacks it)."""
 
 _NEEDLESS = frozenset("'$`_")
-_VALID = re.compile(r'[^\\"]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^\\"]*+)*+\Z')
-_CONTROL = re.compile(r"[\x00-\x1f]")
-_ESCAPE = re.compile(r'((?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))++)|\\(.?)', re.DOTALL)
-_BAD_LETTER = re.compile(r"\\(?![bfnrt])(?!u[0-9a-fA-F]{4})[^\W_]")
-_PATH = re.compile(
+_VALID = lazy_pattern(r'[^\\"]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^\\"]*+)*+\Z')
+_CONTROL = lazy_pattern(r"[\x00-\x1f]")
+_ESCAPE = lazy_pattern(r'((?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))++)|\\(.?)', re.DOTALL)
+_BAD_LETTER = lazy_pattern(r"\\(?![bfnrt])(?!u[0-9a-fA-F]{4})[^\W_]")
+_PATH = lazy_pattern(
     r"(?:[A-Za-z]:|\\\\[^\\/:*?\"<>|\s]++)"
     r"(?:\\(?:Program\ Files(?:\ \(x86\))?+|[^\\/:*?\"<>|\s]++))++\\?+"
 )

@@ -5,7 +5,6 @@ Neither the server's chat template nor its parser, which can break on a reply, i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -22,6 +21,7 @@ from promptools.modes.requests.foreign_text import ForeignEscaper
 from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
 from promptools.modes.requests.repeated_calls import hint_messages
 from promptools.modes.requests.tool_names import short_recipient
+from promptools.patterns import lazy_pattern
 from promptools.wire.json_types import as_object, as_text
 from promptools.wire.raw.raw_request import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
 
@@ -39,7 +39,7 @@ PRESERVED_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", 
 """The tokens to keep in the text of a reply whatever the model file says."""
 PREFILLS = MappingProxyType({"channel": "<|channel|>analysis", "thought": "<|channel|>analysis<|message|>"})
 
-_CONTROL_TOKEN = re.compile(r"<\|(\w+)\|>")
+_CONTROL_TOKEN = lazy_pattern(r"<\|(\w+)\|>")
 _EFFORT_IN_TEMPLATES = ("reasoning_effort", "enable_thinking", "thinking")
 
 

@@ -18,13 +18,13 @@ the beginning of a group.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Literal
 
 from promptools.errors import clip
 from promptools.parsing.parts import SPACE, EarlyArguments, EarlyCallStart, Part, add_fix
 from promptools.parsing.reply_record import ReplyRecord, Zone
 from promptools.parsing.special_tokens import QUOTE_CONTEXT, SPECIAL_TOKEN, count_quoted_tokens, is_quoted_token
+from promptools.patterns import lazy_pattern
 from promptools.types import DiscardWhy, Fix, NewId, Span
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MAX_HELD_SPACE = 4096
 LINE_START = 24
 """Characters of a line that are examined for the sign of a block quote."""
-_BLOCK_QUOTE = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?>")
+_BLOCK_QUOTE = lazy_pattern(r"[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?>")
 """A line of Markdown's block quote, perhaps in a list."""
 
 

@@ -12,11 +12,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
+from promptools.patterns import lazy_pattern
+
 MAX_SEARCHES = 64
 """Calls of one reply that are searched for. Later ones count as quoted if any of these was."""
-_QUOTE = re.compile(r"^[ \t]*+(?:>[ \t]?)++", re.MULTILINE)
-_ESCAPES = re.compile(r"(?:\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4}))+")
-_WORD = re.compile(r"[A-Za-z0-9_]+")
+_QUOTE = lazy_pattern(r"^[ \t]*+(?:>[ \t]?)++", re.MULTILINE)
+_ESCAPES = lazy_pattern(r"(?:\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4}))+")
+_WORD = lazy_pattern(r"[A-Za-z0-9_]+")
 _JSON_LEVELS = 2
 """Levels at which a text may be JSON inside a string of JSON."""
 

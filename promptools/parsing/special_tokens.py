@@ -7,6 +7,7 @@ from collections.abc import Sequence, Set
 from typing import Final
 
 from promptools.parsing.parts import SPACE, Part
+from promptools.patterns import lazy_pattern
 
 RESERVED_TOKEN_PREFIXES: Final = ("<|reserved_", "<|unused_", "<|extra_", "<|dummy_", "<SPECIAL_")
 RESERVED_TOKEN: Final = (
@@ -14,17 +15,17 @@ RESERVED_TOKEN: Final = (
 )
 """A reserved token of a vocabulary, which a model may end with: `<|reserved_special_token_5|>`, `<SPECIAL_5>`, or its
 beginning at the end of the text."""
-SPECIAL_TOKEN: Final = re.compile(r"<[|｜]([^<>\s]{1,64})[|｜]>")
+SPECIAL_TOKEN: Final = lazy_pattern(r"<[|｜]([^<>\s]{1,64})[|｜]>")
 """What has the form of a special token, whether a dialect declares it or not; the group is its name."""
 CONTROL_TOKEN: Final = r"<[|｜][^<>\s]{0,64}(?:>|\Z)"
 """What may be one, or its beginning at the end of the text."""
 QUOTE_CONTEXT: Final = 256
 """Characters before a token that are examined."""
 
-_SENTENCE_ENDS = re.compile(r"[.!?:…。！？：][\"'”’»)\]*_]{0,4}\Z")
+_SENTENCE_ENDS = lazy_pattern(r"[.!?:…。！？：][\"'”’»)\]*_]{0,4}\Z")
 _ONE = r"(?:<[^<>\s]+>|\[/?[A-Z_]+\]|\]<\]\w+\[>\[)"
-_TOKENS = re.compile(rf"(?:{_ONE}\s*+)++")
-_LIST_ITEM = re.compile(r"\s*(?:[-*+>#|]+|\d{1,3}[.)])\Z")
+_TOKENS = lazy_pattern(rf"(?:{_ONE}\s*+)++")
+_LIST_ITEM = lazy_pattern(r"\s*(?:[-*+>#|]+|\d{1,3}[.)])\Z")
 _QUOTES = "\"'`“”„‘’«»‹›「」『』([{*_=,/|"
 
 

@@ -19,11 +19,11 @@ profile.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from promptools.patterns import lazy_pattern
 from promptools.profiles.model_descriptions import (
     PARSER_FIELD,
     SGLANG_PATHS,
@@ -59,9 +59,9 @@ KIND_BY_OWNER = {"vllm": VLLM, "llamacpp": LLAMACPP, "sglang": SGLANG}
 OLLAMA_EMULATORS = frozenset(("docker", "koboldcpp", "lemonade", "llama-swap"))
 """Values of `owned_by` of servers that emulate Ollama's paths."""
 
-_NUMBERED = re.compile(r"[0-9]+\.[0-9]")
-_BUILD = re.compile(r"b([0-9]+)")
-_STATUS = re.compile(r"HTTP ([0-9]+)")
+_NUMBERED = lazy_pattern(r"[0-9]+\.[0-9]")
+_BUILD = lazy_pattern(r"b([0-9]+)")
+_STATUS = lazy_pattern(r"HTTP ([0-9]+)")
 _TRANSIENT_STATUSES = frozenset((401, 403, 408, 429))
 NOT_IMPLEMENTED = 501
 """Means what a 404 means, and is permanent."""

@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from promptools.errors import UsageError, clip, suggest
+from promptools.patterns import lazy_pattern
 
 _T = TypeVar("_T", bound=BaseModel)
 
@@ -168,7 +169,7 @@ def _usage_error(errors: list[ErrorDetails], location: Location) -> UsageError:
     return location.error(f"expected {wanted}, not {value}" if wanted else f"{value} is not valid here: {first['msg']}")
 
 
-_UNION_BRANCH = re.compile(r"literal\[.*|\[(?:array|table)\]")
+_UNION_BRANCH = lazy_pattern(r"literal\[.*|\[(?:array|table)\]")
 """What pydantic inserts into an error's path for the branch of a union."""
 
 

@@ -6,7 +6,6 @@ arguments encoded twice, begun twice (sglang#23071), or followed by a stray brac
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,11 +14,12 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, malformed_call, resolve_call, unknown_tool_message
 from promptools.jsontext.quotes import UNESCAPED_QUOTES
 from promptools.jsontext.read import Unreadable
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Malformed, MalformedReason
 
-_RESIDUE = re.compile(r"[\]}) \t\r\n]*(?:assistant|analysis|commentary|final)*[ \t\r\n]*\Z")
+_RESIDUE = lazy_pattern(r"[\]}) \t\r\n]*(?:assistant|analysis|commentary|final)*[ \t\r\n]*\Z")
 """Surplus brackets, and what filters leave of the header of gpt-oss' next message (SGLang)."""
-_FIRST_KEY = re.compile(r'\{\s*"[^"]*"')
+_FIRST_KEY = lazy_pattern(r'\{\s*"[^"]*"')
 
 
 MAX_CONCATENATED = 16

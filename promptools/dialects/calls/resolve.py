@@ -16,7 +16,6 @@ tool, arguments that are its own, no keys of a log record, no JSON schema that w
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ from promptools.dialects.calls.envelope import (
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.errors import clip
 from promptools.jsontext.value import dump
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_object
 from promptools.schema.fitting.spelling import format_names
 from promptools.types import Call, Fix, Malformed, MalformedReason, Tool
@@ -44,7 +44,7 @@ MAX_NAME_LENGTH = 256
 """Characters of a name, with everything that models put around it."""
 NOT_IN_NAMES = frozenset("{}\n")
 """Characters that no tool name has."""
-PLAUSIBLE_NAME = re.compile(r"[^\W\d][\w.:/ -]{0,127}\Z")
+PLAUSIBLE_NAME = lazy_pattern(r"[^\W\d][\w.:/ -]{0,127}\Z")
 """What may be a tool name where the offered tools are not known."""
 
 

@@ -23,13 +23,14 @@ from promptools.dialects.rendering.declaration import explain_tools
 from promptools.dialects.rendering.signature import describe
 from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate, Part
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
     from promptools.schema import Tools
 
 CLOSERS = Closers(right=("```",), wrong=(), openers=())
-_ANSWER = re.compile(r'\{\s*"tool_name"\s*:\s*"directly[-_]answer"\s*,\s*"parameters"\s*:\s*\{\s*\}\s*\}', re.DOTALL)
+_ANSWER = lazy_pattern(r'\{\s*"tool_name"\s*:\s*"directly[-_]answer"\s*,\s*"parameters"\s*:\s*\{\s*\}\s*\}', re.DOTALL)
 
 
 class CommandR(Textual):

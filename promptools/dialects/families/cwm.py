@@ -11,8 +11,6 @@ servers send them, 2026-11.
 
 from __future__ import annotations
 
-import re
-
 from promptools.dialects.calls.call_arguments import sole_string_parameter
 from promptools.dialects.calls.call_builder import CallBuilder
 from promptools.dialects.calls.envelope import NotACall
@@ -29,6 +27,7 @@ from promptools.dialects.readers.key_value.labelled_reader import ByFirstCharact
 from promptools.dialects.readers.tag_formats.tag_heads import may_be_tool
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore, Part, TriedStrategy
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Malformed
 
 CLOSER = "</tool>"
@@ -40,11 +39,11 @@ COMMAND = "command"
 _WORD = r"[^\W\d][\w.:/-]{0,127}+"
 _SPACE = r"[ \t]{0,4}+"
 _LINE_END = _SPACE, r"\r?+", r"\n", r"\s{0,16}+"
-_NAMED = re.compile(rf"<tool:{_SPACE}(?:{ANY_TOOL}>\s*+)?({_WORD})")
-_CLOSED = re.compile(rf"^[ \t]*{CLOSER}|{CLOSER}(?=\s*(?:<tool:|\Z))")
+_NAMED = lazy_pattern(rf"<tool:{_SPACE}(?:{ANY_TOOL}>\s*+)?({_WORD})")
+_CLOSED = lazy_pattern(rf"^[ \t]*{CLOSER}|{CLOSER}(?=\s*(?:<tool:|\Z))")
 """The closing tag in a line: at its beginning or end, or before another call. Elsewhere a command may hold it."""
-_OPENING_LINE = re.compile(rf"{_SPACE}<tool:{_SPACE}{_WORD}>\s*\Z")
-_MEMBER = re.compile(r"""["']([^"']{1,128})["']\s*:""")
+_OPENING_LINE = lazy_pattern(rf"{_SPACE}<tool:{_SPACE}{_WORD}>\s*\Z")
+_MEMBER = lazy_pattern(r"""["']([^"']{1,128})["']\s*:""")
 _CLOSERS = Closers(right=(CLOSER,), wrong=("</tool_call>", "</think>"), openers=("<tool:",))
 
 

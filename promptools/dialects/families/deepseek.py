@@ -26,6 +26,7 @@ from promptools.dialects.readers.json_block.named_marker_json import NamedMarker
 from promptools.dialects.readers.json_block.unopened import LOST_OPENER, unopened_head
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
 CALLS, CALL, SEP = "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"
@@ -75,7 +76,7 @@ _HEAD = sequence(
 )
 _ALONE = r"(?s:.*sep[|｜]>\s*(?:[\w./:-]+[ \t]*\n\s*)?(?:```\w*\s*)?)"
 """Up to the separator, or to the code fence after the name."""
-_NAMES = re.compile(r"(?:<[^<>]*>\s*)*([^<>\n{]*)\s*<[^<>]*>\s*([^<>\n{}`]*)")
+_NAMES = lazy_pattern(r"(?:<[^<>]*>\s*)*([^<>\n{]*)\s*<[^<>]*>\s*([^<>\n{}`]*)")
 _RESIDUE = sequence(
     literal_text("function"),
     r"[^\W\d][\w.-]{0,127}",

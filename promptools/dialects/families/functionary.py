@@ -22,6 +22,7 @@ from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore, Part
+from promptools.patterns import lazy_pattern
 
 _NAME = r"[^\W\d][\w./:-]{0,127}+"
 _LINE_END = r"[ \t]{0,8}", r"\r?", r"\n"
@@ -29,10 +30,10 @@ _LINE = "".join(_LINE_END)
 _FROM = sequence(literal_text("<|from|>"), r"[ \t]?", literal_text("assistant"), *_LINE_END)
 _TO = any_of(sequence(_FROM, literal_text("<|recipient|>")), literal_text("<|recipient|>"))
 _CONTENT = literal_text("<|content|>")
-_NAMED = re.compile(r"(?:<\|from\|>\s*assistant\s*)?(?:<\|recipient\|>|>>>)?\s*([^\s<>]+)")
-_USER_HEADER = re.compile(rf"(?:(?:{_FROM})?<\|recipient\|>[ \t]?)?all{_LINE}<\|content\|>[ \t]?|(?:>>>)?all{_LINE}")
-_INTERPRETER = re.compile(rf">>>(?P<name>{'|'.join(INTERPRETER_NAMES)}){_LINE}")
-_CALL = re.compile(rf"^>>>({_NAME}){_LINE}\s{{0,8}}\{{", re.MULTILINE)
+_NAMED = lazy_pattern(r"(?:<\|from\|>\s*assistant\s*)?(?:<\|recipient\|>|>>>)?\s*([^\s<>]+)")
+_USER_HEADER = lazy_pattern(rf"(?:(?:{_FROM})?<\|recipient\|>[ \t]?)?all{_LINE}<\|content\|>[ \t]?|(?:>>>)?all{_LINE}")
+_INTERPRETER = lazy_pattern(rf">>>(?P<name>{'|'.join(INTERPRETER_NAMES)}){_LINE}")
+_CALL = lazy_pattern(rf"^>>>({_NAME}){_LINE}\s{{0,8}}\{{", re.MULTILINE)
 ALL_ALIAS = "all"
 MAX_HELD = 4096
 """Characters of content that are held back until the header of a call shows that the line before was one too."""

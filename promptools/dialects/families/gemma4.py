@@ -9,7 +9,6 @@ A server that strips the tokens leaves `call:get_weather{city:Oslo,days:2}`; Gem
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +20,17 @@ from promptools.dialects.readers.python_calls.python_reader import PythonCallRea
 from promptools.dialects.rendering.python_text import results_as_text, tools_as_json
 from promptools.jsontext.value import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
     from promptools.schema import Tools
 
-_CALLEE = re.compile(
+_CALLEE = lazy_pattern(
     r"(?:(?:call|function|declaration|\w{1,32}(?=:default_api))?:[ \t]?)?(\w[\w.:/-]{0,127}+)[ \t]{0,8}+(?:\Z|\{)"
 )
-_BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
+_BARE_KEY = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
 
 _NAME = r"[A-Za-z_][\w.-]{0,63}+"
 _KEY = r"[A-Za-z_][\w.-]{0,63}+(?:[ ]{1,2}+[\w.-]{1,64}+){0,8}+\s{0,4}+"
@@ -39,8 +39,8 @@ _BODY = rf"{_NAME}\{{\s{{0,16}}+(?:\}}|{_KEY}:)"
 _BODY_CUT = rf"{_NAME}(?:\Z|\{{\s{{0,16}}+(?:\Z|{_KEY}\Z))"
 _SPACE_NAME = rf"(?:{_NAME}:[ \t]?)?(?:default_api:)?"
 _SPACE_CUT = rf"{_NAME}:[ \t]?(?:\Z|default_api:\Z)"
-_LINE = re.compile(rf"(?:({_NAME}):[ \t]?)??(default_api:)?({_NAME})\{{\s*(\}}?)")
-_LEAK = re.compile(rf"<(?:call|function)[:>](?:default_api:)?({_NAME})\{{")
+_LINE = lazy_pattern(rf"(?:({_NAME}):[ \t]?)??(default_api:)?({_NAME})\{{\s*(\}}?)")
+_LEAK = lazy_pattern(rf"<(?:call|function)[:>](?:default_api:)?({_NAME})\{{")
 _LEAK_LAYOUT = CallLayout(closers=("/>", "</call>", "</function>", ">"), brackets=False)
 
 

@@ -8,12 +8,12 @@ and holds the text is it read as arguments: models that are used to functions wr
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from promptools.dialects.calls.named_arguments import read_arguments
 from promptools.dialects.calls.resolve import malformed_call, validate_call
 from promptools.jsontext.value import dump
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 UNDECLARED_PARAMETER = "input"
 """The parameter for the text where no tool says one; that of custom tools, too."""
-_FIRST_KEY = re.compile(r'\s*\{\s*"([^"\\]+)"\s*:')
+_FIRST_KEY = lazy_pattern(r'\s*\{\s*"([^"\\]+)"\s*:')
 
 
 def free_text_tool(name: str, rules: ParseOptions) -> Tool | None:

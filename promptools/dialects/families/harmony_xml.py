@@ -10,7 +10,6 @@ parameter. Source: the parser `beam` of SGLang 0.5.23.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Final
 
@@ -19,11 +18,12 @@ from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup.markup_reader import MarkupReader
 from promptools.dialects.readers.tags.tag_names import TagNames
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Malformed
 
 OPENER: Final = "<rfl:parameter name="
 _GRAMMAR: Final = MarkupGrammar(
-    canonical=re.compile(r'<rfl:parameter name="[^"<>\n]{1,256}">|</rfl:parameter>'),
+    canonical=lazy_pattern(r'<rfl:parameter name="[^"<>\n]{1,256}">|</rfl:parameter>'),
     wrapper=("", ""),
     closers=("", "</rfl:parameter>"),
     trim="line",

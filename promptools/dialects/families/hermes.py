@@ -9,7 +9,6 @@ Source: NousResearch/Hermes-Function-Calling (2024-03), the chat templates of He
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
@@ -23,6 +22,7 @@ from promptools.dialects.readers.json_block.marked_json import MarkedJson
 from promptools.dialects.shared_markers import WRONG_CLOSERS
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import Candidate
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
 TAGS = (
@@ -44,7 +44,7 @@ TAGS = (
 AMBIGUOUS_TAGS = ("json", "JSON", "xml", "response", "invoke", "functions", "tool_request")
 """Tags with other uses: JSON in them needs as much evidence as JSON without tags."""
 
-_TAG = re.compile(rf"<({'|'.join((*TAGS, *AMBIGUOUS_TAGS))})\b")
+_TAG = lazy_pattern(rf"<({'|'.join((*TAGS, *AMBIGUOUS_TAGS))})\b")
 
 _BEFORE = (
     r"(?:\Z|`{1,3}\Z|(?=[{\[])"
@@ -67,7 +67,7 @@ _ELEMENTS = sequence(
     r"\s{0,64}",
 )
 """The same with an element for the name and one for the arguments."""
-_NAMED = re.compile(r"<tool_call>\s*<(?:tool_)?name>\s*([\w.:/-]+)")
+_NAMED = lazy_pattern(r"<tool_call>\s*<(?:tool_)?name>\s*([\w.:/-]+)")
 _CHANNELS = ("commentary", "analysis")
 _HEADED = sequence(
     literal_text("<tool_call>"),
@@ -88,7 +88,7 @@ _HEADED = sequence(
 )
 """The same with a Harmony header before the arguments, with or without tokens, as models write that were trained on
 both."""
-_ADDRESSED = re.compile(
+_ADDRESSED = lazy_pattern(
     rf"<tool_call>\s*(?:assistant)?\s*(?:(?:<\|channel\|>)?(?:{'|'.join(_CHANNELS)}))?\s*to=(?:functions\.)?([\w.-]+)"
 )
 _IN_ELEMENTS = Closers(right=("</arguments>", "</parameters>"), wrong=("</tool_call>",), openers=("<tool_call>",))

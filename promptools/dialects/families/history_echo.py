@@ -19,6 +19,7 @@ from promptools.dialects.prefix_patterns import any_literal_text, any_of, litera
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
+from promptools.patterns import lazy_pattern
 
 _NAME = r"[`\"']?[^\W\d][\w.-]{0,80}+[`\"']?"
 _SPACES = r"[ \t]{0,4}"
@@ -59,7 +60,7 @@ _PREVIOUS = sequence(
     r"\s{0,8}",
 )
 _WRENCH = sequence("🔧", r"\s{0,2}", _NAME, r"[ \t]{0,2}[:(]?\s{0,4}")
-_NAMED = re.compile(
+_NAMED = lazy_pattern(
     r"(?:\[Calling tools?\s*:|\[[Tt]ool.[Cc]all\s*:|Tool call[ \d]*:\s*[Cc]alling |.*\sTool:|🔧)\s*[`\"']?([\w.-]+)",
     re.DOTALL,
 )

@@ -23,6 +23,7 @@ from promptools.dialects.readers.json_block.marked_json import FENCE
 from promptools.dialects.readers.json_block.unopened import unopened_head
 from promptools.dialects.rendering.declaration import explain_tools, json_lines
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Result
 
 if TYPE_CHECKING:
@@ -38,12 +39,12 @@ _SECTION_TEXT = r"[^<{]{0,200}+"
 """Text between the section and its first call, which is not meant to be seen."""
 _HEADER = r"[^<{]{1,200}+"
 _OPENER = any_of(literal_text(CALL), sequence(any_literal_text(SECTIONS), _SECTION_TEXT, literal_text(CALL)))
-_OPENERS = re.compile(rf"(?s:.*{re.escape(CALL)})|{'|'.join(map(re.escape, SECTIONS))}")
-_FORM = re.compile(r"functions\.(.+):\d+\Z", re.DOTALL)
+_OPENERS = lazy_pattern(rf"(?s:.*{re.escape(CALL)})|{'|'.join(map(re.escape, SECTIONS))}")
+_FORM = lazy_pattern(r"functions\.(.+):\d+\Z", re.DOTALL)
 _RESIDUE = sequence(
     literal_text("functions."), r"[^\W\d][\w./-]{0,127}+", r"\s{0,4}", ":", r"\s{0,4}", r"\d{1,4}", r"\s{0,8}"
 )
-_RESIDUE_FORM = re.compile(r"(?:functions\.)?([^\W\d][\w./-]*)\s*:\s*\d+\s*")
+_RESIDUE_FORM = lazy_pattern(r"(?:functions\.)?([^\W\d][\w./-]*)\s*:\s*\d+\s*")
 _UNOPENED = sequence(
     literal_text("functions."),
     r"[^\W\d][\w./-]{0,127}+",
@@ -52,7 +53,7 @@ _UNOPENED = sequence(
 )
 """A header without the token before it: a server has taken it for another, or the model has left it out."""
 _INDEXED = sequence(r"[^\W\d][\w./-]{0,127}+", ":", r"\d{1,4}", r"[ \t]{0,8}")
-_INDEXED_FORM = re.compile(r"([^\W\d][\w./-]*):\d+[ \t]*")
+_INDEXED_FORM = lazy_pattern(r"([^\W\d][\w./-]*):\d+[ \t]*")
 
 CLOSERS = Closers(right=(END,), wrong=(*SECTION_ENDS, "</think>"), openers=(CALL, *SECTIONS))
 UNOPENED = Closers(

@@ -25,6 +25,7 @@ from promptools.dialects.readers.tags.tag_names import Tag, TagKind, TagNames
 from promptools.dialects.rendering.declaration import explain_tools, json_lines
 from promptools.dialects.rendering.markup_text import escaped_json
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.type_names import type_name
 from promptools.types import Call, Result
 
@@ -38,12 +39,12 @@ END_CALL, END_ARGUMENT, END_JSON = (f"{CLOSE}{word}{SEP}" for word in ("call", "
 _MAX_ATTRIBUTES = 4000
 """Characters of a tag's attributes: a key may itself be a long text, and an unfinished tag costs no more than this."""
 _ATTRIBUTES = rf"\s[^<>]{{0,{_MAX_ATTRIBUTES}}}+"
-_TAG: Final = re.compile(
+_TAG: Final = lazy_pattern(
     rf"{re.escape(OPEN)}(?:(?P<wrap>tools)|(?P<call>call)(?P<named>{_ATTRIBUTES})|(?P<param>argument)(?P<keyed>{_ATTRIBUTES})"
     rf"|(?P<json>json)(?:{_ATTRIBUTES})?){re.escape(SEP)}"
     rf"|{re.escape(CLOSE)}(?:(?P<end_wrap>tools)|(?P<end_call>call)|(?P<end_param>argument)|(?P<end_json>json)){re.escape(SEP)}"
 )
-_PARTIAL_TAG: Final = re.compile(
+_PARTIAL_TAG: Final = lazy_pattern(
     any_of(
         *(
             sequence(literal_text(f"{OPEN}{word}"), _ATTRIBUTES, literal_text(SEP))
@@ -53,12 +54,12 @@ _PARTIAL_TAG: Final = re.compile(
     )
     + r"\Z"
 )
-_BROKEN_TAG = re.compile(r"[\s<|]{0,8}open\b")
+_BROKEN_TAG = lazy_pattern(r"[\s<|]{0,8}open\b")
 """A broken opening tag, as may come after the closing tag of an argument."""
-_BROKEN_OPENER = re.compile(rf"{re.escape(END_ARGUMENT)}(?P<tag>{_BROKEN_TAG.pattern})")
-_ATTRIBUTE = re.compile(r'\s(\w+)\s*=\s*"([^"]*)"')
+_BROKEN_OPENER = lazy_pattern(rf"{re.escape(END_ARGUMENT)}(?P<tag>{_BROKEN_TAG.pattern})")
+_ATTRIBUTE = lazy_pattern(r'\s(\w+)\s*=\s*"([^"]*)"')
 _ENTITIES = {"&quot;": '"', "&lt;": "<", "&gt;": ">", "&amp;": "&"}
-_ENTITY = re.compile("|".join(_ENTITIES))
+_ENTITY = lazy_pattern("|".join(_ENTITIES))
 _KINDS: Final[dict[str, TagKind]] = {"wrap": "wrap", "call": "call", "param": "param", "json": "noise"}
 
 
@@ -117,7 +118,7 @@ GRAMMAR: Final = MarkupGrammar(
     ),
 )
 _CALL: Final = sequence(literal_text(f"{OPEN}call"), _ATTRIBUTES, literal_text(SEP), r"\s{0,64}+", "[<{]")
-_BEGINNING = re.compile(
+_BEGINNING = lazy_pattern(
     rf"(?:{re.escape(TOOLS)}\s{{0,64}})?{re.escape(OPEN)}call(?=[^<>]*\stool\s*=){_ATTRIBUTES}{re.escape(SEP)}\s{{0,64}}[<{{]"
 )
 

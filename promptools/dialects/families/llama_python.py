@@ -11,8 +11,6 @@ format (Meta, 2024-07).
 
 from __future__ import annotations
 
-import re
-
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import DeclaredDialect
@@ -24,10 +22,11 @@ from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
+from promptools.patterns import lazy_pattern
 
 _TAG = "<|python_tag|>"
-_MARKER = re.compile(r"<\|python_tag\|>(?P<name>)")
-_BUILT_IN_CALL = re.compile(r"\w+\.call[ \t]{0,8}\(")
+_MARKER = lazy_pattern(r"<\|python_tag\|>(?P<name>)")
+_BUILT_IN_CALL = lazy_pattern(r"\w+\.call[ \t]{0,8}\(")
 
 
 def _calls_begin(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
@@ -84,4 +83,4 @@ class _TaggedCall(PythonCallReader):
         return self._rules.tools is not None and self._rules.tools.find(name) is not None
 
 
-_BUILT_IN = re.compile(r"\w\.call\Z")
+_BUILT_IN = lazy_pattern(r"\w\.call\Z")

@@ -15,7 +15,6 @@ Studio (2025-11).
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from promptools.dialects.calls.bare_values import read_parameter
@@ -32,17 +31,18 @@ from promptools.dialects.readers.python_calls.python_heads import CallsOrJson, b
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import Candidate, Part
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix, MalformedReason
 
 ARROWS = "[TOOL_CALL]"
 _ENDS = {"[TOOL_REQUEST]": "[END_TOOL_REQUEST]", ARROWS: "[/TOOL_CALL]"}
 _PYTHON = {opener: CallLayout(closers=(closer,), one_per_line=True) for opener, closer in _ENDS.items()}
 """The layout of calls in Python's syntax after each opener."""
-_CALL = re.compile(r"""\{\s*tool\s*=>\s*(["'])([^"'\n]{1,128})\1\s*,\s*args\s*=>\s*""")
-_KEY = re.compile(r"\s*,?\s*--([\w.-]{1,128})(?:\s+|=)")
-_NEXT = re.compile(r"[\n{}]|,?\s--[\w.-]{1,128}[\s=]")
+_CALL = lazy_pattern(r"""\{\s*tool\s*=>\s*(["'])([^"'\n]{1,128})\1\s*,\s*args\s*=>\s*""")
+_KEY = lazy_pattern(r"\s*,?\s*--([\w.-]{1,128})(?:\s+|=)")
+_NEXT = lazy_pattern(r"[\n{}]|,?\s--[\w.-]{1,128}[\s=]")
 """Ends a bare value."""
-_END = re.compile(r"\s*,?\s*\}\s*\}\Z")
+_END = lazy_pattern(r"\s*,?\s*\}\s*\}\Z")
 _FIX = Fix("json", "arrows and dashes instead of JSON")
 _DECODER = json.JSONDecoder(strict=False)
 

@@ -28,6 +28,7 @@ from promptools.dialects.rendering.example_calls import NAME_SLOT
 from promptools.dialects.rendering.markup_text import PARAMETER_SLOT, call_instructions, may_hold_tag, wrap_results
 from promptools.jsontext.value import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Result
 
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
     from promptools.schema import Tools
 
 GRAMMAR = MarkupGrammar(
-    canonical=re.compile(re.escape(MARK) + r'(?:</?tool_call>|<invoke name="[^"<>]+">|</invoke>)'),
+    canonical=lazy_pattern(re.escape(MARK) + r'(?:</?tool_call>|<invoke name="[^"<>]+">|</invoke>)'),
     wrapper=(f"{MARK}<tool_call>", f"{MARK}</tool_call>"),
     closers=(f"{MARK}</invoke>", ""),
 )
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
+_NAME = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
 
 
 def tag_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:

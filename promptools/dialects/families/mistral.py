@@ -30,6 +30,7 @@ from promptools.dialects.table import read_family
 from promptools.jsontext.value import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.parsing.reply_record import ID_LENGTH
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix
 
 if TYPE_CHECKING:
@@ -46,13 +47,13 @@ _OPENER = sequence(_MARKS + literal_text("[TOOL_CALLS"), r"\]?", _SPACES)
 
 _BEFORE = sequence(_NAME, r"[ \t]{0,8}", literal_text("[TOOL_CALLS"), r"\]?", _SPACES, optional_steps(_ARGS), FENCE)
 """The name before the marker, and nothing between the marker and the arguments."""
-_NAME_FIRST = re.compile(rf"({_NAME})[ \t]*\[TOOL_CALLS")
+_NAME_FIRST = lazy_pattern(rf"({_NAME})[ \t]*\[TOOL_CALLS")
 
-_HEAD = re.compile(
+_HEAD = lazy_pattern(
     rf"(?:\[TOOL_CALLS\]?\s*)+(?:({_NAME})\s*(?:\[CALL_ID\]?\s*([\w-]*)\s*)?)?(?:\[ARGS\]?\s*)?(?:```[\w+-]*\s*)?"
 )
-_AGAIN = re.compile(sequence(rf"({_NAME})", _SPACES, _ID, _ARGS))
-_STRING = re.compile(r'[^"\\]*+(?:\\[\s\S][^"\\]*+)*+')
+_AGAIN = lazy_pattern(sequence(rf"({_NAME})", _SPACES, _ID, _ARGS))
+_STRING = lazy_pattern(r'[^"\\]*+(?:\\[\s\S][^"\\]*+)*+')
 """The content of a JSON string, up to its end or an incomplete escape."""
 _RESIDUE = rf"{_NAME}(?:\Z|(?=\{{))"
 """A name with the id appended: what is left if a server strips the markers."""

@@ -5,13 +5,13 @@ Each begins with its recipient: ` to=self` is reasoning, ` to=user` is the answe
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment
 from promptools.parsing.parts import NEED_MORE, NeedMore
 from promptools.parsing.scanner import RareLiteralMarker
+from promptools.patterns import lazy_pattern
 
 _START = "<|start|>assistant"
 _TAG_PREFIX = "<atem:"
@@ -20,17 +20,17 @@ _NAME = r"[A-Za-z_][\w.:-]{0,127}"
 _SPACE = r"\s{0,8}"
 _RECIPIENT = rf"to=(?P<to>{_NAME})(?:<\|message\|>|(?={_SPACE}{_TAG_PREFIX}))"
 """If a server strips the tokens, the tags of a call are left."""
-_HEADER = re.compile(rf"(?:<\|start\|>assistant)?\s?{_RECIPIENT}")
-_TO_TOOL = re.compile(rf"(?:<\|start\|>assistant)?\s?to={_NAME}(?:<\|message\|>)?{_SPACE}{_TAG_PREFIX}")
-_TO_SELF_OR_USER = re.compile(r"(?:<\|start\|>assistant)?\s?to=(?:self|user)<\|message\|>")
-_PARTIAL_HEADER = re.compile(
+_HEADER = lazy_pattern(rf"(?:<\|start\|>assistant)?\s?{_RECIPIENT}")
+_TO_TOOL = lazy_pattern(rf"(?:<\|start\|>assistant)?\s?to={_NAME}(?:<\|message\|>)?{_SPACE}{_TAG_PREFIX}")
+_TO_SELF_OR_USER = lazy_pattern(r"(?:<\|start\|>assistant)?\s?to=(?:self|user)<\|message\|>")
+_PARTIAL_HEADER = lazy_pattern(
     rf"(?:<\|start\|>assistant)?\s?(?:t|to|to=(?:{_NAME}(?:<(?:\|\w{{0,7}}\|?)?|(?:<\|message\|>)?{_SPACE}[<atem]{{0,5}})?)?)?\Z"
 )
 
 HEADER = RareLiteralMarker(
     "muse_bare",
     search_literals=("to=",),
-    pattern=re.compile(r"(?P<muse_bare>\s?to=(?=[A-Za-z_]))"),
+    pattern=lazy_pattern(r"(?P<muse_bare>\s?to=(?=[A-Za-z_]))"),
     max_before=1,
     max_after=8,
     prefixes=frozenset(word[:size] for word in ("to=", " to=", "\nto=") for size in range(1, len(word) + 1)),
@@ -111,8 +111,8 @@ class MuseSplitter:
         return len(header[0])
 
 
-_INSIDE = re.compile(r"<(?=\||\Z)")
-_OUTSIDE = re.compile(r"<(?=\||\Z)|\s?t(?=o=|o?\Z)|\s\Z")
+_INSIDE = lazy_pattern(r"<(?=\||\Z)")
+_OUTSIDE = lazy_pattern(r"<(?=\||\Z)|\s?t(?=o=|o?\Z)|\s\Z")
 
 
 def _next_token(text: str, at: int, *, open_message: bool) -> int:

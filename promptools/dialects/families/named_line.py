@@ -13,8 +13,6 @@ name is the only evidence of a call: it must be spelled exactly as declared, and
 
 from __future__ import annotations
 
-import re
-
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import JsonBody
 from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
@@ -35,14 +33,15 @@ from promptools.parsing.parts import (
     add_fix,
     total_length,
 )
+from promptools.patterns import lazy_pattern
 from promptools.schema.fitting.spelling import escape_fixes, is_offered_name, unescape_name
 
 _NAME = name_pattern("[A-Za-z_]", r"[\w.-]", 63)
 _LABEL = r"(?:tool_name|tool|function)"
 _GAP = r"[ \t]{0,8}+"
 _QUOTE = r"[\"'`*]{0,3}+"
-_NAMED = re.compile(rf"(?:{_LABEL}[ \t]*:[ \t]*{_QUOTE})?({_NAME})")
-_FIRST_KEY = re.compile(r"""\{\s*["']?([\w.-]+)["']?\s*:""")
+_NAMED = lazy_pattern(rf"(?:{_LABEL}[ \t]*:[ \t]*{_QUOTE})?({_NAME})")
+_FIRST_KEY = lazy_pattern(r"""\{\s*["']?([\w.-]+)["']?\s*:""")
 _FENCES = (None, "tool_call")
 _CALL = rf"{_NAME}(?:\Z|\(\s{{0,8}}+(?:\Z|(?=[^\s)])))"
 _EMPTY = rf"{_NAME}(?:\Z|\(\s{{0,8}}+(?:\Z|\)))"
@@ -51,7 +50,7 @@ _LABELLED = sequence(
     _LABEL, rf"{_GAP}:{_GAP}", _QUOTE, _NAME, rf"{_QUOTE}{_GAP}\r?", r"\n\s{0,16}", _QUOTE + r"[a-z]{1,10}+",
     rf"{_QUOTE}{_GAP}:\s{{0,16}}+", r"(?=\{)",
 )  # fmt: skip
-_ARGUMENTS = re.compile(r"\n\W*(?:arguments|parameters|args|input)\W*\Z")
+_ARGUMENTS = lazy_pattern(r"\n\W*(?:arguments|parameters|args|input)\W*\Z")
 
 
 def _offered(text: str, start: int, rules: ParseOptions) -> bool:

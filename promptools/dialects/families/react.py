@@ -10,7 +10,6 @@ structured chat agents, LlamaIndex's ReActAgent.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +25,7 @@ from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.rendering.signature import describe
 from promptools.jsontext.value import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -56,15 +56,15 @@ _PAIR = sequence(_ACTION, r"[ \t]{0,8}", _NAME, r"[ \t]{0,8}\r?", r"\n", r"\s{0,
 _CLOSERS = Closers(right=("```",), wrong=(), openers=(), required=False, next_call_markers=("\nAction:",))
 _BLOB_CLOSERS = Closers(right=("```", "<end_action>", "<end_code>"), wrong=(), openers=(), required=False)
 """The stop strings of smolagents' ToolCallingAgent may close its object."""
-_NAMED = re.compile(rf"[^:]*:[*_]{{0,2}}\s*{_QUOTE}(\w[\w.-]*)")
+_NAMED = lazy_pattern(rf"[^:]*:[*_]{{0,2}}\s*{_QUOTE}(\w[\w.-]*)")
 _FINAL = r"[*_]{0,2}F"
 _ANSWER = sequence(r"[*_]{0,2}", any_literal_text(("Final Answer",)), _COLON)
-_TEXT_LABELS = re.compile(r"[*_]{0,2}Action[^:]{0,8}:[^\n]*\n\s*[*_]{0,2}Action[ _]?Input")
+_TEXT_LABELS = lazy_pattern(r"[*_]{0,2}Action[^:]{0,8}:[^\n]*\n\s*[*_]{0,2}Action[ _]?Input")
 """The labels after which plain text is an input: others occur in manuals too."""
 _NO_INPUT = rf"{_TEXT_LABELS.pattern}[^\n:]{{0,8}}:[*_]{{0,2}}[ \t]*"
 """The same where the text ends after them: there is no input."""
 _CALL = r"[^\W\d][\w.-]{0,80}+[ \t]{0,4}\("
-_CALLEE = re.compile(r"[^\W\d][\w.-]{0,80}")
+_CALLEE = lazy_pattern(r"[^\W\d][\w.-]{0,80}")
 _INLINE = CallLayout(brackets=False)
 
 

@@ -26,6 +26,7 @@ from promptools.dialects.readers.elements.element_value import strip_outer_newli
 from promptools.dialects.rendering.markup_text import escaped_json
 from promptools.dialects.rendering.signature import describe
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -41,10 +42,10 @@ _ATTRIBUTES = rf"(?:(?:{_ATTRIBUTE}){{0,6}}(?:{_PARTIAL_ATTRIBUTE}|\s{{0,8}}(?=/
 """Attributes, whose values may contain brackets, or anything else in a tag."""
 ELEMENT: Final = sequence("<", _WORD, _ATTRIBUTES, r"/?", ">")
 _BARE = sequence(_WORD, r"[ \t]{0,8}\r?", r"\n", r"[ \t]{0,8}", rf"(?:(?=<{_WORD}>)|<(?:\Z|{_WORD}\Z))")
-_NAME = re.compile(_WORD)
-_UNFINISHED = re.compile(rf"<{_WORD}(?:{_ATTRIBUTE}){{0,6}}{_PARTIAL_ATTRIBUTE}")
+_NAME = lazy_pattern(_WORD)
+_UNFINISHED = lazy_pattern(rf"<{_WORD}(?:{_ATTRIBUTE}){{0,6}}{_PARTIAL_ATTRIBUTE}")
 """A tag that ends inside an attribute."""
-_SAFE = re.compile(rf"{_WORD}\Z")
+_SAFE = lazy_pattern(rf"{_WORD}\Z")
 
 
 def element_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
@@ -185,7 +186,7 @@ Put strings that could be read as anything else into double quotes."""
         return "\n".join((f"<{call.name}>", *lines, f"</{call.name}>"))
 
 
-_PLAIN = re.compile(r"[A-Za-z][\w ,./-]*\w\Z")
+_PLAIN = lazy_pattern(r"[A-Za-z][\w ,./-]*\w\Z")
 
 
 def _yaml(key: str, value: Any) -> str:

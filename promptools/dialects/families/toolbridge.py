@@ -21,10 +21,11 @@ from promptools.dialects.families.tool_name_xml import ELEMENT, ToolNameXml, ele
 from promptools.dialects.prefix_patterns import sequence
 from promptools.dialects.readers.elements.element_reader import ElementReader
 from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore, Part, add_fix, total_length
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Result
 
 OPENER, CLOSER = "<toolbridge_calls>", "</toolbridge_calls>"
-_NEXT: Final = re.compile(rf"\s{{0,256}}+(?:(?P<closer>{CLOSER})|(?P<tag>{ELEMENT}))")
+_NEXT: Final = lazy_pattern(rf"\s{{0,256}}+(?:(?P<closer>{CLOSER})|(?P<tag>{ELEMENT}))")
 _CUT: Final = frozenset(CLOSER[:size] for size in range(1, len(CLOSER)))
 MAX_SPACE = 256
 """Characters of white space between elements."""

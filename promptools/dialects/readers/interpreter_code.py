@@ -18,6 +18,7 @@ from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evi
 from promptools.dialects.calls.resolve import malformed_call, validate_call
 from promptools.dialects.contract import trace_entry
 from promptools.parsing.parts import CandidateBase, Part, TriedStrategy
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ INTERPRETER_NAMES = ("python", "ipython", "code_interpreter")
 """The names that model families, and apps after them, give their interpreter."""
 CODE_ALIAS = "code"
 """The alias of a head that code follows."""
-_ENDS = re.compile(r"<\|e(?:om|ot)_id\|>|<\|stop\|>|\n>>>(?=[^\W\d])")
+_ENDS = lazy_pattern(r"<\|e(?:om|ot)_id\|>|<\|stop\|>|\n>>>(?=[^\W\d])")
 _LONGEST = len("<|eom_id|>")
 
 

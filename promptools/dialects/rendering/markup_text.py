@@ -9,16 +9,17 @@ from typing import Any
 
 from promptools.dialects.calls.bare_values import read_typed
 from promptools.jsontext.value import dump
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Result
 
 PARAMETER_SLOT = "<parameter name>"
 """The placeholder of an example for the model's own text."""
 
-PLAIN_NAME = re.compile(r"[^\W\d][\w.:/-]{0,127}\Z")
+PLAIN_NAME = lazy_pattern(r"[^\W\d][\w.:/-]{0,127}\Z")
 """A name, or a key, that needs no quotes in any of these dialects."""
 
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
-_MARKUP = re.compile(r"<\s*/?\s*[A-Za-z!|｜\]]|[|｜]\s*>|\]<\]|</|<\Z")
+_KEY = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
+_MARKUP = lazy_pattern(r"<\s*/?\s*[A-Za-z!|｜\]]|[|｜]\s*>|\]<\]|</|<\Z")
 """What might be mistaken for a tag: such a value is written as JSON."""
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.rendering.declaration import shown_functions
 from promptools.jsontext.value import dump
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
     from promptools.schema import Tools
 
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
+_KEY = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
 _CONSTANTS = frozenset(("True", "False", "None", "true", "false", "null"))
 
 

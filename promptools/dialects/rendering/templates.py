@@ -6,17 +6,17 @@ The text that is filled in is not looked at again, so a tool's description may h
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.dialects.rendering.signature import describe
 from promptools.jsontext.value import dump
+from promptools.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from promptools.types import Result, Tool
 
-_KEY = re.compile(r"\{([a-z_]+)\}")
+_KEY = lazy_pattern(r"\{([a-z_]+)\}")
 
 
 class Instructions(NamedTuple):

@@ -5,13 +5,13 @@ It is extracted from what the dialect renders, so it works for an app's own dial
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from promptools import dialects
 from promptools.errors import UsageError
 from promptools.parsing.escape import is_valid_token
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _ID, _NAME, _KEY, _NUMBER, _TEXT = "qidqidqid", "qnameq", "qkeyq", "qnumq", "qtextq"
 _CALL: Final = Call(_ID, _NAME, {_KEY: _TEXT, _NUMBER: 1}, f'{{"{_KEY}": "{_TEXT}", "{_NUMBER}": 1}}')
 _RESULTS: Final = [Result(_ID, _NAME, _TEXT), Result(_ID, _NAME, _TEXT)]
-_NAMES = re.compile(f"{_ID}|{_NAME}")
-_DIGITS = re.compile("[0-9]+")
-_VALUE = re.compile("|".join((_ID, _NAME, _KEY, _NUMBER, _TEXT)))
-_TOKEN = re.compile(
+_NAMES = lazy_pattern(f"{_ID}|{_NAME}")
+_DIGITS = lazy_pattern("[0-9]+")
+_VALUE = lazy_pattern("|".join((_ID, _NAME, _KEY, _NUMBER, _TEXT)))
+_TOKEN = lazy_pattern(
     r"\]<\]\w+\[>\["  # MiniMax M3
     r"|</?[^\s<>\"'=]*(?:<[^\s<>\"'=]*>)?[^\s<>\"'=]*[>=]"  # a tag, closed or with its name after an equals sign
     r"|<[^\s<>\"'=]+:(?=\s)"  # CWM, with or without the space
@@ -33,12 +33,12 @@ _TOKEN = re.compile(
     r"|\[unused[0-9]+\]"  # openPangu
     r"|✿[A-Z]+✿"
 )
-_CALL_LABEL = re.compile(r"(?:\*\*)?[A-Z][\w ]*:|>>>|-> [\w/]+|[a-z]+\[(?=\{)|`{3}(?!json\b)\w+")
+_CALL_LABEL = lazy_pattern(r"(?:\*\*)?[A-Z][\w ]*:|>>>|-> [\w/]+|[a-z]+\[(?=\{)|`{3}(?!json\b)\w+")
 """The beginning of a line of a call; a fence counts if its label is the dialect's own, as `tool_code` is."""
-_TOOL_TAG = re.compile(rf"</?{_NAME}(?=>)")
+_TOOL_TAG = lazy_pattern(rf"</?{_NAME}(?=>)")
 _TAG_ENDS = (">", "/", " ", "\n")
 """What may follow the name in an opening tag: its end, or white space before attributes."""
-_RESULT_LABEL = re.compile(r"\{name\} \w|[^\W\d]\w+\b|#+ \w|\[\{name\}\] \w|`{3}")
+_RESULT_LABEL = lazy_pattern(r"\{name\} \w|[^\W\d]\w+\b|#+ \w|\[\{name\}\] \w|`{3}")
 """The beginning of a line of a result that only its text, or a code fence, tells from the content."""
 
 

@@ -21,6 +21,7 @@ from promptools.engine.state import Decision, OpenCandidate, ParserState, Progre
 from promptools.engine.states.tags import apply_tag, reasoning_is_over
 from promptools.parsing.parts import NEED_MORE, SPACE, Candidate, Part
 from promptools.parsing.special_tokens import is_only_tokens
+from promptools.patterns import lazy_pattern
 from promptools.types import ParseAttempt, Span
 
 if TYPE_CHECKING:
@@ -34,18 +35,18 @@ MAX_STEM = 256
 """Characters of a call's beginning that are compared with the sources, to see early that it is not quoted."""
 NEAR_CONTEXT = 64
 """Characters before a bare call that are searched for signs that it is part of something larger."""
-_STRUCT = re.compile(r"[^\W\d_a-z]\w*[ ]?\Z")
+_STRUCT = lazy_pattern(r"[^\W\d_a-z]\w*[ ]?\Z")
 """The name of a type, as Rust prints it before the fields of a struct."""
-_FENCE = re.compile(r"\A(?:`{3,}|~{3,})[ \t]*+[\w.+#-]{0,32}+[ \t]*+\r?\n?")
-_STEM = re.compile(rf"[^])}}<>\n]{{0,{MAX_STEM}}}+")
+_FENCE = lazy_pattern(r"\A(?:`{3,}|~{3,})[ \t]*+[\w.+#-]{0,32}+[ \t]*+\r?\n?")
+_STEM = lazy_pattern(rf"[^])}}<>\n]{{0,{MAX_STEM}}}+")
 """Text after a call's opener, up to anything that may end the call."""
-_EMPTY_LIST = re.compile(r"\S\s*\[\s*\]")
+_EMPTY_LIST = lazy_pattern(r"\S\s*\[\s*\]")
 """An empty list behind a marker."""
-_BARE_KEY = re.compile(r"\{\s*[^\W\d]")
-_IN_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z]\Z")
+_BARE_KEY = lazy_pattern(r"\{\s*[^\W\d]")
+_IN_WORD = lazy_pattern(r"[A-Za-z0-9_][A-Za-z]\Z")
 """A marker that begins with a letter, inside a longer word."""
-_INDEXED = re.compile(r"[A-Za-z0-9_)\]]\Z")
-_INDEX = re.compile(r"\[\s*[^\W\d]")
+_INDEXED = lazy_pattern(r"[A-Za-z0-9_)\]]\Z")
+_INDEX = lazy_pattern(r"\[\s*[^\W\d]")
 """A subscript after a name in a program, `list[int]`; text in other scripts needs no space before a bracket."""
 
 

@@ -21,19 +21,20 @@ from collections.abc import Iterator
 from promptools.engine.state import RUNS, ParserState, Progress, StateName
 from promptools.engine.states.candidates import check_head, open_candidate
 from promptools.parsing.parts import NEED_MORE, NeedMore, Part
+from promptools.patterns import lazy_pattern
 
-_HEAD = re.compile(r"(?:`{3,}|~{3,})[ \t]{0,16}[\w.+#-]{0,32}[ \t]{0,16}(?:\r?\n)?\s{0,256}")
-_GAP = re.compile(r"[\s,;]{0,256}")
-_MARGIN = re.compile(r"[ \t\r]{0,16}(?:\n[ \t]{0,16})?")
-_EMPTY_LINE = re.compile(r"\n[ \t]*\r?\n")
+_HEAD = lazy_pattern(r"(?:`{3,}|~{3,})[ \t]{0,16}[\w.+#-]{0,32}[ \t]{0,16}(?:\r?\n)?\s{0,256}")
+_GAP = lazy_pattern(r"[\s,;]{0,256}")
+_MARGIN = lazy_pattern(r"[ \t\r]{0,16}(?:\n[ \t]{0,16})?")
+_EMPTY_LINE = lazy_pattern(r"\n[ \t]*\r?\n")
 """The end of a paragraph, and of inline code."""
-_UNFINISHED = re.compile(r"(?:\n[ \t]*+\r?|(?<!`)`++)\Z")
+_UNFINISHED = lazy_pattern(r"(?:\n[ \t]*+\r?|(?<!`)`++)\Z")
 """What may become the end of inline code."""
 _BODY_ENDS = ("}", "]", ")", ">")
 MAX_QUOTED_CALL = 4096
 """Characters of inline code over several lines that are searched for its end, to see whether it is a quoted call."""
 MAX_SPACE_AFTER = 256
-_SPACE_AFTER = re.compile(rf"\s{{0,{MAX_SPACE_AFTER}}}")
+_SPACE_AFTER = lazy_pattern(rf"\s{{0,{MAX_SPACE_AFTER}}}")
 MAX_RUN = 64
 """Most backticks or tildes of a fence: a longer run is text."""
 

@@ -20,6 +20,7 @@ from promptools.engine.mention import CONTEXT, may_be_mentioned
 from promptools.jsontext.strict import FEW_KEYS, MAX_HOOKED_LENGTH, exceeds_max_depth, read_strict_value
 from promptools.parsing.emitter import LINE_START, begins_block_quote
 from promptools.parsing.parts import SPACE, Part
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, ParseAttempt, Span
 
 if TYPE_CHECKING:
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
 EXPECTED_DIALECTS = frozenset((None, "json", "hermes"))
 """Expected dialects that allow this state: the calls of any other may begin with the same brace."""
 _GAP = r"[ \t\r\n]{0,64}+"
-_ENVELOPE = re.compile(
+_ENVELOPE = lazy_pattern(
     rf'\{{{_GAP}"(?:tool|name)"{_GAP}:{_GAP}"([^"\\{{}}\x00-\x1f]{{1,256}}+)"{_GAP},'
     rf'{_GAP}"(?:arguments|parameters)"{_GAP}:{_GAP}(?=\{{)'
 )
-_OPENER = re.compile(r"(?:```(?:json)?\n|(<tool_call>)\n?)\Z")
+_OPENER = lazy_pattern(r"(?:```(?:json)?\n|(<tool_call>)\n?)\Z")
 _LONGEST_OPENER = len("<tool_call>\n")
-_LEADING_SPACE = re.compile(f"[{SPACE}]*+")
+_LEADING_SPACE = lazy_pattern(f"[{SPACE}]*+")
 _MAX_SPACE = 256
 """Characters of white space that may precede the text."""
 _QUOTING_SUFFIXES = ('":', "':", "=", "(")
@@ -53,7 +54,7 @@ class _Delimiters(NamedTuple):
 
 
 def _closer(marker: str) -> re.Pattern[str]:
-    return re.compile(rf"({_GAP}\}})({marker}){_GAP}\Z")
+    return lazy_pattern(rf"({_GAP}\}})({marker}){_GAP}\Z")
 
 
 _BARE = _Delimiters("json", "json_0", _closer(""))

@@ -28,11 +28,12 @@ from promptools.engine.states.tags import handle_tag
 from promptools.errors import clip
 from promptools.parsing.parts import NEED_MORE, SPACE, Part
 from promptools.parsing.scanner import MarkerScanner
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
-_INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
+_INLINE = lazy_pattern(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
 """Inline code, several in a row if only characters that begin no marker are between them."""
-_PLAIN_FENCE = re.compile(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n([\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
+_PLAIN_FENCE = lazy_pattern(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n([\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
 """A whole code fence, to be skipped at once if it begins no call."""
 SWEEP_MINIMUM = 1024
 """Characters of a text short enough to be searched to its end from each call."""
@@ -41,7 +42,7 @@ MAX_UNFINISHED_CLOSER = 256
 _TAGS = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}"
 _GIVEN = r"(?:\s\w{1,32}=[\"'][^<>]{1,128}+)?"
 _WORD = rf"\s*+(?:function c?a?l{{0,2}}|(?:function\s++)?[^\s<>`]{{1,128}}+{_GIVEN})?"
-_OPENER = re.compile(
+_OPENER = lazy_pattern(
     rf"<[|｜][^\s<>]{{4,64}}\Z"
     rf"|(?:<{{1,2}}[^\s<>]{{4,64}}(?: function)?{_GIVEN}>{{1,2}}|\[[^\s\[\]]{{4,64}}\]|\]<\])"
     rf"(?:{_WORD}{_TAGS}){{0,8}}{_WORD}\s*+(?:`{{1,3}}\w{{0,16}}\s*+)?\Z"
@@ -52,9 +53,9 @@ _OPENER = re.compile(
 """
 TRUNCATED = "cut"
 """In place of a head's group: a call of some dialect, truncated before it was clear which."""
-_COMMENT = re.compile(r"[ \t]{0,16}+(#[^\n]{0,256}+(?:\n|\Z))?+")
+_COMMENT = lazy_pattern(r"[ \t]{0,16}+(#[^\n]{0,256}+(?:\n|\Z))?+")
 """A comment of Python after a call: `[ping()]  # why`."""
-_SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
+_SEPARATOR = lazy_pattern(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 
 
 class _Beginning(NamedTuple):

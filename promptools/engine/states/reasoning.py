@@ -27,6 +27,7 @@ from promptools.engine.states.candidates import check_head
 from promptools.engine.states.tags import enter_reasoning, leave_reasoning
 from promptools.parsing.emitter import begins_block_quote
 from promptools.parsing.parts import NEED_MORE, SPACE
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ MAX_STANDALONE_PARSES = 8
 One is enough if the text means the same alone as after what precedes it. A frame that is open there may change that.
 """
 
-_FENCE = re.compile(r"(?:`{3,}|~{3,})[\w.+#-]{0,32}[ \t]*\r?\n\s*\Z")
+_FENCE = lazy_pattern(r"(?:`{3,}|~{3,})[\w.+#-]{0,32}[ \t]*\r?\n\s*\Z")
 """The opening line of a fence, at the end of the text before a call."""
 
 

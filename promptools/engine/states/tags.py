@@ -13,12 +13,13 @@ from promptools.engine.mention import CONTEXT
 from promptools.engine.state import ParserState, Progress
 from promptools.parsing.parts import NEED_MORE, NeedMore, Part
 from promptools.parsing.special_tokens import SPECIAL_TOKEN, ends_sentence, is_quoted_token
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
-_GAP = re.compile(r"[ \t]{0,16}")
+_GAP = lazy_pattern(r"[ \t]{0,16}")
 _GOES_ON = frozenset(",;:.!?)")
 """What goes on with a sentence right after one of its words."""
-_READABLE = re.compile(r"<[a-z_]+>\Z|\[[a-z]+\]\Z")
+_READABLE = lazy_pattern(r"<[a-z_]+>\Z|\[[a-z]+\]\Z")
 """A tag that a sentence may contain as a word."""
 
 

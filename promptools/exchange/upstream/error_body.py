@@ -11,12 +11,12 @@ What is bounded is the time for which the interpreter is held: `json` and regula
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
 from promptools.fallback.salvage import introduces_model_text
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.chat_decoder import error_of
 from promptools.wire.json_types import as_object, as_text
@@ -32,11 +32,11 @@ CLIPPED = (
 """The mark at the end of what is kept."""
 _SLICE = 1 << 18
 """Characters of a string that are decoded at a time."""
-_STRING = re.compile(
+_STRING = lazy_pattern(
     r'(?:[^"\\]++|\\[^u]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+'
 )
 """A part of a JSON string, with whole escapes and whole pairs of surrogates."""
-_KEY = re.compile(r'"(?:error|message)"\s*:\s*"')
+_KEY = lazy_pattern(r'"(?:error|message)"\s*:\s*"')
 _COMPARED = 1_000
 """Characters by which the string of the message is recognized."""
 _NUMBER = "-+.0123456789eE"

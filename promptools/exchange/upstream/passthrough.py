@@ -37,6 +37,7 @@ from promptools.exchange.upstream.stream_end import StreamEndDetector
 from promptools.exchange.upstream.upstream_reply import ReplyDecoder, get_header, is_stream
 from promptools.fallback import REFUSAL_KINDS
 from promptools.modes.replies.verdict import HARMONY_CALL, MAX_EMPTY_TOKENS
+from promptools.patterns import lazy_pattern
 from promptools.profiles.profile import Wire
 from promptools.wire.json_types import as_int
 from promptools.wire.lenient_json import parse_json
@@ -54,7 +55,10 @@ RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "
 MAX_HELD = 1 << 20
 """The most bytes of a reply that are held until it has content; a longer one is forwarded, as a lost one is smaller."""
 _CUT = "the stream ended without a finish reason"
-_DELIMITERS: dict[Wire, re.Pattern[bytes]] = {"chat": re.compile(rb"\r\n\r\n|\n\n|\r\r"), "ollama": re.compile(rb"\n")}
+_DELIMITERS: dict[Wire, re.Pattern[bytes]] = {
+    "chat": lazy_pattern(rb"\r\n\r\n|\n\n|\r\r"),
+    "ollama": lazy_pattern(rb"\n"),
+}
 """The end of an event (SSE), or of a line (NDJSON)."""
 _ENDS: dict[Wire, tuple[bytes, ...]] = {"chat": (b"\n\n", b"\r\n\r\n", b"\r\r"), "ollama": (b"\n",)}
 """The same, as bytes."""

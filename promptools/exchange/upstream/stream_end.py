@@ -6,22 +6,22 @@ A stream of chat completions may end without its marker; then a finish reason, o
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING
 
+from promptools.patterns import lazy_pattern
 from promptools.wire.json_types import as_object
 
 if TYPE_CHECKING:
     from promptools.profiles.profile import Wire
 
-_DONE_EVENT = re.compile(rb"[\r\n]data: ?\[DONE\][ \t]*(?:\r\n\r\n|\n\n|\r\r)")
+_DONE_EVENT = lazy_pattern(rb"[\r\n]data: ?\[DONE\][ \t]*(?:\r\n\r\n|\n\n|\r\r)")
 """The last event of an OpenAI stream, with its blank line. JSON has no raw line breaks, so no content can match."""
-_FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"')
+_FINISH_REASON = lazy_pattern(rb'"finish_reason"\s*:\s*"')
 """A finish reason that is not null. Inside a JSON string its quotes would be escaped."""
 _ERROR = b'{"error"'
 _MAX_EVENT = 64
 """Bytes that are kept in case a chunk boundary splits the event, which is shorter."""
-_DONE_FIELD = re.compile(rb'"done"\s*:\s*true')
+_DONE_FIELD = lazy_pattern(rb'"done"\s*:\s*true')
 """Contained in the last line of an Ollama stream, and perhaps in the content of others."""
 _MAX_LINE = 1 << 16
 """The most bytes of a line that are kept to be parsed; the last line has a few hundred."""

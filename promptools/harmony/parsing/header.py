@@ -8,7 +8,6 @@ classified by what it is rather than by its position, and each deviation is name
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,6 +16,7 @@ from typing import TypeAlias
 from promptools.errors import clip
 from promptools.harmony.control_tokens import CHANNELS, Role
 from promptools.harmony.parsing.tokenizer import HarmonyToken, Piece
+from promptools.patterns import lazy_pattern
 
 IsTool: TypeAlias = Callable[[str], bool]
 """Whether a recipient is that of an offered tool."""
@@ -29,10 +29,10 @@ NO_CHANNEL = "no channel"
 NON_TOOL_RECIPIENTS = frozenset(("", "all", "user", "assistant"))
 """Recipients that are not tools."""
 
-_GLUED = re.compile(r"(?:assistant)?(?:commentary|analysis|final|json|code)\Z")
-_TOOL = re.compile(r"[A-Za-z_]\w*(?:[.:/][\w-]+)+\Z")
+_GLUED = lazy_pattern(r"(?:assistant)?(?:commentary|analysis|final|json|code)\Z")
+_TOOL = lazy_pattern(r"[A-Za-z_]\w*(?:[.:/][\w-]+)+\Z")
 """A name with a namespace: no channel, role or English word has this form."""
-_MARKUP = re.compile(r"(?<=.)[<>{]")
+_MARKUP = lazy_pattern(r"(?<=.)[<>{]")
 """Markup that models write after a name, and that no name contains."""
 _EDGE = ":;,>?!'\"`\\"
 

@@ -6,9 +6,8 @@ Models drop `<|message|>`, `<|start|>` or other tokens. A header is then the lon
 
 from __future__ import annotations
 
-import re
-
 from promptools.harmony.control_tokens import CHANNELS
+from promptools.patterns import lazy_pattern
 
 MAX_HEADER = 256
 """Most characters of a header: a longer one has lost its `<|message|>`, or is none."""
@@ -17,19 +16,19 @@ HEADER_WORDS = (ASSISTANT, *CHANNELS, "json", "code")
 """The fixed words of headers."""
 STRAY_PUNCTUATION = ".,:;!?"
 """Punctuation that models leave between two messages."""
-HEADER_PARTS = re.compile(rf"(?:<\|(?:start|channel|constrain)\|>|\s+|{'|'.join(HEADER_WORDS)}|to=\s?[^\s<{{\[]+)*")
+HEADER_PARTS = lazy_pattern(rf"(?:<\|(?:start|channel|constrain)\|>|\s+|{'|'.join(HEADER_WORDS)}|to=\s?[^\s<{{\[]+)*")
 """The known parts of a header, from its beginning."""
-HEADER_DEBRIS = re.compile(rf"(?:[\s{STRAY_PUNCTUATION}]|assistant|analysis|commentary|final|json)*")
+HEADER_DEBRIS = lazy_pattern(rf"(?:[\s{STRAY_PUNCTUATION}]|assistant|analysis|commentary|final|json)*")
 """The remains of a header that was not written out."""
 
 _TOKENS = ("<|channel|>", "<|constrain|>", "<|start|>")
-_ADDRESS = re.compile(r"to=\s?[^\s<{\[]")
-_SPEAKER = re.compile(f"(?:{'|'.join(ASSISTANT[:size] for size in range(len(ASSISTANT), 0, -1))})\\Z")
+_ADDRESS = lazy_pattern(r"to=\s?[^\s<{\[]")
+_SPEAKER = lazy_pattern(f"(?:{'|'.join(ASSISTANT[:size] for size in range(len(ASSISTANT), 0, -1))})\\Z")
 """The first word of a header, or its beginning, at the end of a text."""
-_OPENING_BRACKET = re.compile(r"[{\[]")
-_TAGGED = re.compile(r"(?<!\|)>[{\[]")
+_OPENING_BRACKET = lazy_pattern(r"[{\[]")
+_TAGGED = lazy_pattern(r"(?<!\|)>[{\[]")
 """A bracket right after a tag does not begin the content: more of the header follows."""
-_TO = re.compile(r"to=\s?[^\s<{\[]*")
+_TO = lazy_pattern(r"to=\s?[^\s<{\[]*")
 
 
 def has_routing(raw: str) -> bool:

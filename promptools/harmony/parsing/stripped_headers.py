@@ -21,6 +21,7 @@ from promptools.harmony.parsing.tokenizer import MESSAGE_ENDS, HarmonyToken, Pie
 from promptools.harmony.rendering.recipients import FUNCTIONS
 from promptools.parsing.parts import NEED_MORE, NeedMore
 from promptools.parsing.scanner import RareLiteralMarker
+from promptools.patterns import lazy_pattern
 
 _CHANNEL = "(?:analysis|commentary|final)"
 _SPEAKER = "(?:assistant){1,2}"
@@ -28,24 +29,24 @@ _PREAMBLE = rf"(?:{_SPEAKER} ?)?(?:{_CHANNEL} ?)?"
 _TO = r"to= ?(?P<to>[A-Za-z_][\w.\-]{0,127})"
 _MARKS = ("<|channel|>", "<|constrain|>", "<|message|>")
 _MARK = f"(?:{'|'.join(map(re.escape, _MARKS))})"
-_HEADER_START = re.compile(
+_HEADER_START = lazy_pattern(
     rf"{_SPEAKER}(?={_CHANNEL}|{_MARK}| ?(?:{_CHANNEL} ?)?to=)|\s(?:{_CHANNEL} ?)?to=(?= ?[A-Za-z_])"
 )
 """The word `assistant`, glued to what follows ("an assistant finally" is English), or a recipient after white space."""
-_TOKENED = re.compile(rf"\s?(?:{_PREAMBLE}{_TO}|assistant)\s{{0,4}}{_MARK}")
+_TOKENED = lazy_pattern(rf"\s?(?:{_PREAMBLE}{_TO}|assistant)\s{{0,4}}{_MARK}")
 """The beginning of a header that has kept some of its tokens."""
-_CALL = re.compile(rf"\s?(?P<before>{_PREAMBLE}){_TO}(?:\s{{0,4}}(?:json|code|{_CHANNEL}))*\s{{0,4}}(?=[{{\[])")
-_TURN = re.compile(rf"{_SPEAKER}{_CHANNEL}(?:\s?(?:json|code)(?=\s{{0,4}}[{{\[]))?")
-_OPENS = re.compile(rf"(?:{_SPEAKER})?(?:analysis(?=[^\W\d_])|(?:commentary|final)(?=[^\Wa-z_]|[\n{{\"']))")
+_CALL = lazy_pattern(rf"\s?(?P<before>{_PREAMBLE}){_TO}(?:\s{{0,4}}(?:json|code|{_CHANNEL}))*\s{{0,4}}(?=[{{\[])")
+_TURN = lazy_pattern(rf"{_SPEAKER}{_CHANNEL}(?:\s?(?:json|code)(?=\s{{0,4}}[{{\[]))?")
+_OPENS = lazy_pattern(rf"(?:{_SPEAKER})?(?:analysis(?=[^\W\d_])|(?:commentary|final)(?=[^\Wa-z_]|[\n{{\"']))")
 """How such a text begins: no English word continues `analysis`, and no sentence ends in `final`."""
-_CONTENT_START = re.compile(r"[\w{\[*#<$|-]|[^\x00-\x7f]|[ \t]{0,2}(?:\n|[A-Z0-9{\[*#])")
+_CONTENT_START = lazy_pattern(r"[\w{\[*#<$|-]|[^\x00-\x7f]|[ \t]{0,2}(?:\n|[A-Z0-9{\[*#])")
 """What an answer begins with, after the name of its channel."""
-_UNFINISHED = re.compile(
+_UNFINISHED = lazy_pattern(
     rf"\s?{_PREAMBLE}(?:\s{{0,4}}(?:t|to|to=\s?[\w.\-]{{0,128}}(?:\s{{1,4}}\w{{1,12}}){{0,4}}\s{{0,4}})?"
     rf"|\s?(?:j|js|jso|c|co|cod|(?:json|code)\s{{0,4}}))?(?:<(?:\|\w{{0,9}}\|?)?)?\Z"
 )
 """What may become a header, at the end of the text."""
-_MUSE_HEADER = re.compile(rf"\s?{_PREAMBLE}{_TO}<\|message\|>\s{{0,8}}(?:<(?:a(?:t(?:e(?:m(?P<atem>:)?)?)?)?)?)?")
+_MUSE_HEADER = lazy_pattern(rf"\s?{_PREAMBLE}{_TO}<\|message\|>\s{{0,8}}(?:<(?:a(?:t(?:e(?:m(?P<atem>:)?)?)?)?)?)?")
 """What may be a header of Muse Glimmer, whose calls begin with `<atem:`."""
 _SPACES = (" ", "\n", "\t", "\r")
 
@@ -71,7 +72,7 @@ _FIRST_WORDS = ("assistant", *CHANNELS, "to=")
 STRIPPED_HEADER = RareLiteralMarker(
     "harmony_bare",
     search_literals=("assistant<|", "assistantassistant", *(f"assistant{channel}" for channel in CHANNELS), "to="),
-    pattern=re.compile(f"(?P<harmony_bare>{_HEADER_START.pattern})"),
+    pattern=lazy_pattern(f"(?P<harmony_bare>{_HEADER_START.pattern})"),
     max_before=_LONGEST,
     max_after=64,
     prefixes=_PREFIXES,

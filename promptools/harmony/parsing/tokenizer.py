@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple, TypeAlias
+
+from promptools.patterns import lazy_pattern
 
 TOKEN_NAMES = ("start", "channel", "constrain", "message", "end", "return", "call", "endoftext")
 """The control tokens that structure or end a reply."""
@@ -85,10 +86,10 @@ class HeldPieces:
         self._pieces, self._merged, self.size = [], True, 0
 
 
-_TOKEN = re.compile(rf"<\|({'|'.join(TOKEN_NAMES)})\|>")
-_LINES = re.compile(r"[\r\n]")
+_TOKEN = lazy_pattern(rf"<\|({'|'.join(TOKEN_NAMES)})\|>")
+_LINES = lazy_pattern(r"[\r\n]")
 _BREAK = r"[\r\n]*"
-_BROKEN = re.compile(_BREAK.join(("<", r"\|", f"({'|'.join(map(_BREAK.join, TOKEN_NAMES))})", r"\|", ">")))
+_BROKEN = lazy_pattern(_BREAK.join(("<", r"\|", f"({'|'.join(map(_BREAK.join, TOKEN_NAMES))})", r"\|", ">")))
 """The same with line ends inside."""
 _PREFIXES = frozenset(f"<|{name}|>"[:size] for name in TOKEN_NAMES for size in range(1, len(name) + 4))
 _LONGEST = max(map(len, _PREFIXES))

@@ -7,13 +7,13 @@ A name must be valid in a header and in TypeScript, so other characters become `
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
 from promptools.harmony.control_tokens import CHANNELS
 from promptools.harmony.parsing.header import CONTENT_TYPES, ROLES
+from promptools.patterns import lazy_pattern
 
 FUNCTIONS = "functions"
 """The namespace of tools whose names have none."""
@@ -22,8 +22,8 @@ INVALID_NAME = "__invalid_tool__"
 
 _NO_NAMESPACES = frozenset((FUNCTIONS, "all", *ROLES, *CHANNELS, *CONTENT_TYPES))
 """Words that mean something else in a header."""
-_ODD = re.compile(r"[^A-Za-z0-9_$]+")
-_TOKEN = re.compile(r"<\|[^|]*\|>")
+_ODD = lazy_pattern(r"[^A-Za-z0-9_$]+")
+_TOKEN = lazy_pattern(r"<\|[^|]*\|>")
 
 
 class ToolAddress(NamedTuple):

@@ -6,7 +6,6 @@ in content (of users, tools, files): in text they are escaped, in ids they are o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
@@ -15,6 +14,7 @@ from promptools.errors import UsageError
 from promptools.harmony.control_tokens import CHANNELS, CONTROL_MARKUP, TOKEN_IDS, Role
 from promptools.harmony.rendering.recipients import FUNCTIONS
 from promptools.harmony.rendering.tool_declarations import FunctionDeclaration, line_comments, render_namespace
+from promptools.patterns import lazy_pattern
 
 Effort: TypeAlias = Literal["low", "medium", "high"]
 Encode: TypeAlias = Callable[[str], Sequence[int]]
@@ -23,7 +23,7 @@ Encode: TypeAlias = Callable[[str], Sequence[int]]
 IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
 CUTOFF = "2024-06"
 
-_WORD = re.compile(r"[^\s<>|]+")
+_WORD = lazy_pattern(r"[^\s<>|]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from promptools.harmony.control_tokens import CONTROL_MARKUP, TOKEN_IDS
 from promptools.harmony.rendering.renderer import Encode
+from promptools.patterns import lazy_pattern
 
 TokenCounter: TypeAlias = Callable[[str], int]
 """Returns the number of tokens of ordinary text."""
 
-_CONTROL = re.compile(rf"(<\|(?:{'|'.join(TOKEN_IDS)})\|>)")
-_WORDS = re.compile(
+_CONTROL = lazy_pattern(rf"(<\|(?:{'|'.join(TOKEN_IDS)})\|>)")
+_WORDS = lazy_pattern(
     r" ?[A-Za-z]{1,7}"  # few English words take two tokens
     r"|[0-9]{1,3}"
     r"|[\u3040-\u9fff\uac00-\ud7a3]"

@@ -23,6 +23,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.graph import SchemaGraph, build_graph, merge_nodes
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.recent_cache import RecentCache
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from promptools.types import Schema
 
-_IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_IDENTIFIER = lazy_pattern(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _PRIMITIVES = {"string": "string", "number": "number", "integer": "number", "boolean": "boolean"}
 
 

@@ -11,7 +11,6 @@ reply without the call is the reasoning closed, and the call begun.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +26,7 @@ from promptools.modes.raw.answer_room import answer_tokens, text_tokens
 from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
 from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
 from promptools.modes.requests.tool_request import ToolChoice
+from promptools.patterns import lazy_pattern
 from promptools.profiles import all_control_tokens, family_dialect, load_builtin
 from promptools.types import Call
 from promptools.wire.json_types import as_list, as_object
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from promptools.types import ModeName, NewId
 
 _NATIVE: Final = NativeMode()
-_TURN_OPENER = re.compile(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\[[A-Z_]{1,40}\])")
+_TURN_OPENER = lazy_pattern(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\[[A-Z_]{1,40}\])")
 """The token that opens the turn after one that has ended."""
 _LONGEST_TAIL = 200
 """Characters at the end of a prompt that may open reasoning."""
-_PARTIAL_MARKUP = re.compile(r" *[<{\[\"'|]+\Z")
+_PARTIAL_MARKUP = lazy_pattern(r" *[<{\[\"'|]+\Z")
 """The beginning of what follows a name, where the arguments may go on in more than one way."""
 
 

@@ -13,13 +13,13 @@ Elsewhere such an object is an answer. Here the app has said that it takes no an
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from promptools.dialects.calls.envelope import JsonNode, NotACall, UnresolvedCall, read_node, unresolved_calls
 from promptools.dialects.calls.parse_options import Evidence
 from promptools.dialects.calls.resolve import resolve_call
 from promptools.jsontext.read import Unreadable
+from promptools.patterns import lazy_pattern
 from promptools.types import Call
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 JSON = "json"
 """The dialect of such a call, and of every other one in bare JSON."""
-_OBJECT = re.compile(r"\s*+(?:(?P<fence>`{3,}|~{3,})[ \t]*+[\w+-]*+[ \t]*+\r?\n\s*+)?+(?=\{)")
+_OBJECT = lazy_pattern(r"\s*+(?:(?P<fence>`{3,}|~{3,})[ \t]*+[\w+-]*+[ \t]*+\r?\n\s*+)?+(?=\{)")
 """What may be before the object."""
 
 

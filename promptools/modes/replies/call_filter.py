@@ -11,7 +11,6 @@ offered and not strict, it is within `parallel_tool_calls`, and the other source
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -20,6 +19,7 @@ from promptools.dialects.rendering.example_calls import placeholder_in
 from promptools.modes.replies.tool_deltas import NATIVE
 from promptools.modes.requests.history import alnum9_id, quotable_texts
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Text
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Discarded, Malformed, Span
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ CallSource = Literal["text", "server", "thoughts", "answer"]
 
 HEADER_NAMES = frozenset(("code", "json", "assistant", "analysis", "commentary", "final"))
 """The tool names that vLLM reports for a malformed header (measured on 0.28 and 0.32); no offered tool has them."""
-_MARKUP = re.compile(r"[<>{}]")
+_MARKUP = lazy_pattern(r"[<>{}]")
 """Characters of no tool name: vLLM 0.28 takes everything after `to=` for one, arguments too."""
 FORBIDDEN_PREFIXES = ("tool_choice is none: ", "no tool was offered: ")
 """The prefixes of notes on calls that are none because no call may be made."""

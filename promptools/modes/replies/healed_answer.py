@@ -26,6 +26,7 @@ from promptools.jsontext.brackets import MAX_DEPTH
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.jsontext.strict import reject_constant
 from promptools.jsontext.value import ParsedValue, dump
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.graph import build_graph
 from promptools.schema.documents.json_guards import is_object
 from promptools.schema.fitting.budget import UncheckedError
@@ -48,19 +49,19 @@ _STRAY = Fix("closer", "a stray closer after the answer")
 _SPACE = " \t\r\n"
 _UNSEEN = "\ufeff\u200b"
 _FENCE = r"(?P<fence>`{3,}|~{3,})[ \t]*+[\w+.-]*+\s*+"
-_LEAD = re.compile(rf"(?P<words>.*?)(?:{_FENCE})?", re.DOTALL)
-_FENCE_HEAD = re.compile(rf"\s*+{_FENCE}(?=[\[{{])")
-_FENCE_END = re.compile(r"\s*+(?:`{3,}|~{3,})[ \t]*+(?=[\r\n]|\Z)")
-_LAST_FENCE = re.compile(r"\s*+(?:`{3,}|~{3,})\s*+\Z")
-_FENCED_SCALAR = re.compile(rf"\s*+{_FENCE}(?P<value>[^`~\[\]{{}}]*)(?:`{{3,}}|~{{3,}})\s*+")
-_STRAY_END = re.compile(r"\s*+[}\].;,]++(?=\s|\Z)")
-_NOT_THE_ANSWER = re.compile(
+_LEAD = lazy_pattern(rf"(?P<words>.*?)(?:{_FENCE})?", re.DOTALL)
+_FENCE_HEAD = lazy_pattern(rf"\s*+{_FENCE}(?=[\[{{])")
+_FENCE_END = lazy_pattern(r"\s*+(?:`{3,}|~{3,})[ \t]*+(?=[\r\n]|\Z)")
+_LAST_FENCE = lazy_pattern(r"\s*+(?:`{3,}|~{3,})\s*+\Z")
+_FENCED_SCALAR = lazy_pattern(rf"\s*+{_FENCE}(?P<value>[^`~\[\]{{}}]*)(?:`{{3,}}|~{{3,}})\s*+")
+_STRAY_END = lazy_pattern(r"\s*+[}\].;,]++(?=\s|\Z)")
+_NOT_THE_ANSWER = lazy_pattern(
     r"\b(?:examples?|e\.g\.|for instance|samples?|templates?|placeholders?|instead|unable|sorry|cannot|not"
     r"|[a-z]+n['’]t|beispiel|exemple|ejemplo)(?!\w)",
     re.IGNORECASE,
 )
 """Words of a text that shows what an answer would look like, or says why there is none."""
-_BRACKETS = re.compile(r"[\[\]{}]|`{3}|~{3}")
+_BRACKETS = lazy_pattern(r"[\[\]{}]|`{3}|~{3}")
 
 
 class Healed(NamedTuple):
@@ -215,11 +216,11 @@ def _is_sentence(words: str) -> bool:
 
 
 _START, _KEY, _NEXT_KEY, _COLON, _FIRST_ITEM, _VALUE, _AFTER, _STRING, _END = range(9)
-_STRING_BODY = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
-_CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
-_SCALAR = re.compile(r"[\w.+-]*+")
-_WHOLE_SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+|true|false|null")
-_SOME_SPACE = re.compile(r"[ \t\r\n]*+")
+_STRING_BODY = lazy_pattern(r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+_CUT_ESCAPE = lazy_pattern(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
+_SCALAR = lazy_pattern(r"[\w.+-]*+")
+_WHOLE_SCALAR = lazy_pattern(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+|true|false|null")
+_SOME_SPACE = lazy_pattern(r"[ \t\r\n]*+")
 _MAX_SCALAR = 400
 """The most characters of a number that goes out on the way."""
 _MAX_HEAD = 64

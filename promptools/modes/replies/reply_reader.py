@@ -17,7 +17,6 @@ without end after a complete call.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +38,7 @@ from promptools.modes.requests.response_format import calls_in_answer
 from promptools.modes.requests.tool_names import rename_tools
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
 from promptools.parsing.parts import SPACE
+from promptools.patterns import lazy_pattern
 from promptools.schema import Tools
 from promptools.types import Discarded, Fix, Malformed, Reply, Span, Trace
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 HARMONY = "harmony"
 """The dialect of a raw reply of gpt-oss; such a reply is parsed for no other."""
 _CALL_REASONS = frozenset(("tool_calls", "function_call"))
-_HARMONY_LEAK = re.compile(r"<\|(?:return|call)\|>\s*\Z")
+_HARMONY_LEAK = lazy_pattern(r"<\|(?:return|call)\|>\s*\Z")
 """What vLLM's Harmony parser returns of a reply that ends inside a header: raw text, in one piece (0.28 to 0.32)."""
 MAX_TRAILING_SPACE = 100
 """Characters of white space that end a reply after a complete call: no model goes on after so many, and one that its

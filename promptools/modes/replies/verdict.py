@@ -28,6 +28,7 @@ from promptools.modes.replies.call_filter import FORBIDDEN_PREFIXES, is_header_p
 from promptools.modes.replies.healed_answer import Healed
 from promptools.modes.replies.tool_deltas import NATIVE
 from promptools.modes.requests.response_format import check_answer, describe_format
+from promptools.patterns import lazy_pattern
 from promptools.schema.fitting.spelling import format_names
 from promptools.types import Call, Discarded, Reply
 from promptools.wire.chat_encoder import encode_call
@@ -58,7 +59,7 @@ NO_CALL_OR_ANSWER = (
 """The feedback to a Harmony reply that is only reasoning (HarmonyReAct's wording, from its code)."""
 ERROR_PREFIX = "Failed to process response: "
 """The prefix of an error in HarmonyReAct."""
-_FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})", re.MULTILINE)
+_FENCE = lazy_pattern(r"^[ \t]*(?:`{3,}|~{3,})", re.MULTILINE)
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 MAX_COMPARED = 1000
 """The most names that an unknown one is compared with, at some 10 us each."""

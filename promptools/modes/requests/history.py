@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.parsing.reply_record import ID_LENGTH
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_object, write_json
 from promptools.types import Call, Result
 from promptools.wire.json_types import as_list, as_object, as_text
@@ -24,7 +24,7 @@ _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NOT_QUOTABLE = frozenset(("assistant", "system", "developer"))
 """Roles whose text is not quotable: the model may repeat its own calls, and an app shows it how to call."""
 _OTHER_ROLES = {"developer": "system", "function": "tool"}
-_ALNUM9 = re.compile(rf"[0-9A-Za-z]{{{ID_LENGTH}}}")
+_ALNUM9 = lazy_pattern(rf"[0-9A-Za-z]{{{ID_LENGTH}}}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames
+from promptools.patterns import lazy_pattern
 from promptools.schema import Tools
 from promptools.schema.tool_definition import marks_of
 
@@ -18,7 +19,7 @@ MAX_NAME_LENGTH = 64
 """The most characters that OpenAI-like validators allow in a name."""
 MAX_NUMBERED = 3
 """Numbered names that are tried: where a server's pattern matches none of them, it allows no numbers."""
-_ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
+_ILLEGAL = lazy_pattern(r"[^a-zA-Z0-9_-]+")
 
 
 def legal_names(names: Iterable[str], pattern_text: str) -> dict[str, str]:

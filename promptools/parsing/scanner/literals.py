@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Set
 from os.path import commonprefix
 
+from promptools.patterns import lazy_pattern
+
 SHORT_TEXT = 256
 """Characters of a text below which one search for all literals costs less than one search for each."""
 
@@ -51,7 +53,7 @@ class LiteralSet:
         plain = self._by_rare_character.pop("", [])
         if plain:
             self._by_rare_character[commonprefix(plain)] = plain  # noqa: RUF071  characters are what is compared
-        self._any = re.compile(alternatives(sorted(self.literals)))
+        self._any = lazy_pattern(alternatives(sorted(self.literals)))
 
     def occurs_in(self, text: str) -> bool:
         """Whether `text` contains one of the literals. O(n), at C speed."""

@@ -15,6 +15,7 @@ from promptools.parsing.scanner.rare_markers import (
     RareLiteralMarker,
     RareMarkers,
 )
+from promptools.patterns import lazy_pattern
 
 PREFIX_LENGTHS = (16, 8, 2, 1)
 """Lengths of prefixes by which the markers at an offset are selected: the longest that a marker's literal has."""
@@ -47,7 +48,7 @@ class MarkerScanner:
         self._known_prefixes = frozenset(text[:size] for text, size in known if size == 2 or len(text) >= size)
         self._by_prefix: dict[str, PossibleMarkers] = {}
         self._windows: dict[str, PossibleMarkers | None] = {}
-        self._first = re.compile(_first_character_pattern(self._prefixes))
+        self._first = lazy_pattern(_first_character_pattern(self._prefixes))
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
         """Return the leftmost match from `at` on; its `lastgroup` is the marker's group."""
@@ -163,7 +164,7 @@ class MarkerScanner:
 
 def _literals_pattern(rare: Iterable[RareMarkers]) -> re.Pattern[str]:
     """Compile the pattern of what a text must contain for one of these to match."""
-    return re.compile(alternatives(word for marker in rare for word in marker.search_literals))
+    return lazy_pattern(alternatives(word for marker in rare for word in marker.search_literals))
 
 
 def _first_character_pattern(prefixes: Collection[str]) -> str:
@@ -194,4 +195,4 @@ def _gate_pattern(markers: tuple[Marker, ...]) -> re.Pattern[str]:
     gates += (
         re.escape(first) + (f"(?={after})" if (after := prefix_tree(rests)) else "") for first, rests in tails.items()
     )
-    return re.compile("|".join(gates) or r"(?!)")
+    return lazy_pattern("|".join(gates) or r"(?!)")

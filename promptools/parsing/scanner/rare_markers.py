@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from promptools.parsing.scanner.literals import SHORT_TEXT, alternatives, prefix_tree, rare_character
 from promptools.parsing.scanner.marker import Marker, later_matches, lookahead_text
+from promptools.patterns import lazy_pattern
 
 LETTERS = 4
 """Letters of a marker that are searched for: many begin alike."""
@@ -57,13 +58,13 @@ class LetterMarkers:
         self._markers = markers
         literals = [text for marker in markers for text in marker.literals]
         self.search_literals = tuple(dict.fromkeys(text[:LETTERS] for text in literals))
-        self._any = re.compile(alternatives(self.search_literals))
+        self._any = lazy_pattern(alternatives(self.search_literals))
         self.prefixes = frozenset(text[:size] for text in literals for size in range(1, len(text)))
         self._longest = max(map(len, literals))
         by_word = {word: {text for text in literals if text.startswith(word)} for word in self.search_literals}
         self._rare_characters = {word: {rare_character(text) for text in texts} for word, texts in by_word.items()}
-        self._gates = {word: re.compile(prefix_tree(texts)) for word, texts in by_word.items()}
-        self._pattern = re.compile(
+        self._gates = {word: lazy_pattern(prefix_tree(texts)) for word, texts in by_word.items()}
+        self._pattern = lazy_pattern(
             "|".join(
                 f"(?P<{marker.group}>(?={alternatives(marker.literals)}){marker.expression})" for marker in markers
             )
@@ -121,7 +122,7 @@ INDENT = r"\n(?:\t{1,2}+| {0,8}+)"
 def _line_pattern(heads: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
     # one group for all: a branch that is no group is left at once where its first character is another
     branches = "|".join(pattern for _, pattern in heads)
-    return re.compile(rf"{INDENT}(?P<{heads[0][0]}>{branches})")
+    return lazy_pattern(rf"{INDENT}(?P<{heads[0][0]}>{branches})")
 
 
 class LineGate(Protocol):

@@ -19,20 +19,21 @@ from typing import Any
 
 from promptools.errors import UsageError, clip
 from promptools.masking import mask_url
+from promptools.patterns import lazy_pattern
 from promptools.profiles.config_files.config import Config, Model, Provider, ProxyOptions
 from promptools.profiles.facts import kind_of, load_builtin
 from promptools.profiles.tables import is_array, is_table
 
-_LOCAL_URL = re.compile(
+_LOCAL_URL = lazy_pattern(
     # no backslash, blank, `@` or `?` in the rest: the libraries that send requests do not agree on what those mean
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?:[A-Za-z0-9._~!$&'()*+,;=:%-]*@)?(?P<host>[A-Za-z0-9.]+|\[::1\])(?::[0-9]{1,5})?"
     r"(?:/[A-Za-z0-9._~!$&'()*+,;=:%/-]*)?",
     re.ASCII,
 )
-_LOCAL_SOCKET = re.compile(r"unix:///[A-Za-z0-9._/-]+", re.ASCII)
-_URL = re.compile(r":[/\\]{1,2}[^/\\\s]|^[/\\]{2}[^/\\\s]|^(?:https?|wss?|ftp):[^/\\\s]", re.IGNORECASE)
+_LOCAL_SOCKET = lazy_pattern(r"unix:///[A-Za-z0-9._/-]+", re.ASCII)
+_URL = lazy_pattern(r":[/\\]{1,2}[^/\\\s]|^[/\\]{2}[^/\\\s]|^(?:https?|wss?|ftp):[^/\\\s]", re.IGNORECASE)
 """What makes a text of a request's defaults a URL: some servers fetch one, or send to it."""
-_IGNORED_IN_URLS = re.compile(r"^[\x00-\x20]+|[\t\n\r]+")
+_IGNORED_IN_URLS = lazy_pattern(r"^[\x00-\x20]+|[\t\n\r]+")
 """What browsers, and servers on Node, leave out of a URL: `https:\t//host` and `https:host` lead to a host."""
 SHOWN_ADDRESSES = 3
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_array
 
 _NAMES_BY_CLASS: dict[type, str] = {
@@ -27,7 +28,7 @@ _NAMES = {
     "null": "nil none nonetype null",
 }
 _TYPES = {name: kind for kind, names in _NAMES.items() for name in names.split()}
-_TYPE_ARGUMENTS = re.compile(r"[\[<(,].*", re.DOTALL)
+_TYPE_ARGUMENTS = lazy_pattern(r"[\[<(,].*", re.DOTALL)
 
 
 def type_name(value: object) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from promptools.errors import clip
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_object
 from promptools.schema.documents.subschemas import pointer
 from promptools.schema.fitting.spelling import fold_name, unique_by_spelling
@@ -54,9 +54,9 @@ DISTINGUISHING_WORDS = frozenset((
 ))  # fmt: skip
 """Words before a name that make it another thing: an `old_path` is not the path."""
 
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_SEPARATOR = re.compile(r"[-_.\s]+")
-_BEFORE_NAME = re.compile(r"[\s,;\"']")
+_CAMEL = lazy_pattern(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_SEPARATOR = lazy_pattern(r"[-_.\s]+")
+_BEFORE_NAME = lazy_pattern(r"[\s,;\"']")
 """Characters that may come before a name in a text."""
 _AMBIGUOUS_STARTS = "=\"'"
 """Characters of which it is open whether they belong to a value that a key holds."""

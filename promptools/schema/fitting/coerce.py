@@ -24,6 +24,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.errors import clip
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.subschemas import pointer
 from promptools.schema.fitting import budget
 from promptools.types import Fix
@@ -38,12 +39,12 @@ TYPE_ORDER = ("null", "integer", "number", "boolean", "object", "array", "string
 MAX_NUMBER_LENGTH = 4300
 """Characters of the longest number that is read from a string (the limit of Python's own int)."""
 
-_INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0*)?")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_LITERAL = re.compile(
+_INTEGER = lazy_pattern(r"[+-]?[0-9]+(?:\.0*)?")
+_NUMBER = lazy_pattern(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_LITERAL = lazy_pattern(
     r"""'(?:[^'\\]|\\.)*'|(?P<other>"(?:[^"\\]|\\.)*"|\\.)|(?P<word>\b(?:True|False|None)\b)""", re.DOTALL
 )
-_PYTHON_ESCAPE = re.compile(r"""\\(?:x([0-9a-fA-F]{2})|(.))|(")""", re.DOTALL)
+_PYTHON_ESCAPE = lazy_pattern(r"""\\(?:x([0-9a-fA-F]{2})|(.))|(")""", re.DOTALL)
 _PYTHON_CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 UNREADABLE: Any = object()
 """Sentinel: the text cannot be read as the wanted type (None is a value)."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 
-_TOKEN = re.compile(
+from promptools.patterns import lazy_pattern
+
+_TOKEN = lazy_pattern(
     r"""
     (?P<any>\[\^\](?=[*+?{]|[^\]]*\Z))                                # in Python, a class that does not end here
     | (?P<open>\[\^?\]?)
@@ -23,7 +25,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_LITERAL = re.compile(r"/(?=\^|.*\$/[a-z]*\Z)(?P<body>.*)/(?P<flags>[dgimsuvy]*)\Z", re.DOTALL)
+_LITERAL = lazy_pattern(r"/(?=\^|.*\$/[a-z]*\Z)(?P<body>.*)/(?P<flags>[dgimsuvy]*)\Z", re.DOTALL)
 _LAST_CHARACTER = 0x10FFFF
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from promptools.errors import clip
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
 if TYPE_CHECKING:
@@ -22,17 +23,17 @@ NAMESPACES: Final = (
     "default_api:",
 )
 """What models put before a tool's name: OpenAI's prompts declare tools in a namespace, and so do Gemini's."""
-_NAMESPACE = re.compile("|".join(map(re.escape, NAMESPACES)))
-_TAIL = re.compile(r"(?:\(\s*\)|\.call|:\d*)$")
-_WORD = re.compile(r"(?:\s+|(?<=[^\s_.:-]))(?:commentary|analysis|final|json)$")
-_OF_SERVER = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)+")
+_NAMESPACE = lazy_pattern("|".join(map(re.escape, NAMESPACES)))
+_TAIL = lazy_pattern(r"(?:\(\s*\)|\.call|:\d*)$")
+_WORD = lazy_pattern(r"(?:\s+|(?<=[^\s_.:-]))(?:commentary|analysis|final|json)$")
+_OF_SERVER = lazy_pattern(r"\w[\w.-]*(?:/\w[\w.-]*)+")
 """A tool of an MCP server: `Files/read_file` (GLM 5.3 Flash), for a tool `read_file` or `files__read_file`."""
-_CLEANED_ID = re.compile(r"functions[._-](.+?)([._-]\d{1,4})?\Z", re.DOTALL)
+_CLEANED_ID = lazy_pattern(r"functions[._-](.+?)([._-]\d{1,4})?\Z", re.DOTALL)
 """Kimi's id of a call, `functions.Bash:2`, as clients whose ids may have no dots and colons write it in the history:
 `functions_Bash_2`. The model copies it as a name."""
 _QUOTES = " \t\r\n\f\v\"'`“”‘’"
-_ESCAPED = re.compile(r"\\([_.-])")
-_SEPARATORS = re.compile(r"[-_.\s]+")
+_ESCAPED = lazy_pattern(r"\\([_.-])")
+_SEPARATORS = lazy_pattern(r"[-_.\s]+")
 
 
 def format_names(names: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.documents.subschemas import REFERENCES, import_library, pointer
 from promptools.schema.documents.type_names import type_name
@@ -60,7 +61,7 @@ TYPE_PHRASES = {
 }
 
 
-_ATOM = re.compile(
+_ATOM = lazy_pattern(
     r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<open>\()|(?P<close>\))|\{(?P<least>\d*)(?:,(?P<most>\d*))?\}|.", re.DOTALL
 )
 

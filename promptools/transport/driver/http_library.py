@@ -14,12 +14,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
+from promptools.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from promptools.exchange import Head, Headers
 
 LIBRARY_NAMES = ("httpx2", "httpx")
-_QUOTED_BYTES = re.compile(r":? (?:bytearray\()?b['\"].*", re.DOTALL)
+_QUOTED_BYTES = lazy_pattern(r":? (?:bytearray\()?b['\"].*", re.DOTALL)
 
 
 def error_text(error: Exception) -> str:

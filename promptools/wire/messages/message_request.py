@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.json_types import as_int, as_list, as_object, as_text
 from promptools.wire.messages import message_body
@@ -38,7 +39,7 @@ _LOW_BUDGET, _MEDIUM_BUDGET = 4_096, 16_384
 """The largest budgets of thinking tokens that count as low and as medium effort."""
 _CHARACTERS_PER_TOKEN = 2
 """Fewer than in any text except runs of symbols, so that a prompt is rather overestimated."""
-_BILLING_LINE = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
+_BILLING_LINE = lazy_pattern(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 
 
 def decode_messages_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:

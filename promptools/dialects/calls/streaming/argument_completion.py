@@ -8,15 +8,15 @@ it parses to `arguments`, so a beginning that the repair contradicts gives None.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from typing import Any
 
 from promptools.jsontext.value import dump
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call
 
-_TOKEN = re.compile(r'[ \t\r\n]*(?:([{}\[\],:])|("(?:[^"\\]|\\.)*")|("(?:[^"\\]|\\.)*\Z)|([^\s{}\[\],:"]+))')
+_TOKEN = lazy_pattern(r'[ \t\r\n]*(?:([{}\[\],:])|("(?:[^"\\]|\\.)*")|("(?:[^"\\]|\\.)*\Z)|([^\s{}\[\],:"]+))')
 
 
 def begin_with(call: Call, sent: str) -> Call | None:

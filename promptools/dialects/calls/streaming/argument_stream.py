@@ -27,11 +27,11 @@ still be retried.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.documents.subschemas import SCHEMA_LISTS, SCHEMA_MAPS, SINGLE_SCHEMA, SINGLE_SCHEMA_RARE
 
@@ -46,12 +46,12 @@ MAX_DEPTH = 64
 MAX_TOKEN = 400
 """Characters within which a key or a number must end."""
 
-_SPACE = re.compile(r"[ \t\r\n]+")
-_KEY = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\r\n]*:')
-_SCALAR = re.compile(
+_SPACE = lazy_pattern(r"[ \t\r\n]+")
+_KEY = lazy_pattern(r'"([^"\\\x00-\x1f]*)"[ \t\r\n]*:')
+_SCALAR = lazy_pattern(
     r"(?:-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,2})?|true|false|null)(?=[ \t\r\n]*[,}\]])"
 )
-_STRING_TEXT = re.compile(
+_STRING_TEXT = lazy_pattern(
     r'(?:[^"\\\x00-\x1f]+|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})+"
 )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from promptools.dialects.calls.envelope import ARGUMENT_KEYS, NAME_KEYS
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.calls.streaming.call_streamer import CallStreamer
 from promptools.jsontext.value import dump
 from promptools.parsing.parts import EarlyArguments, EarlyCallStart
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Malformed
 
 MAX_OPENING = 400
@@ -21,10 +20,10 @@ _OPENING = (
     rf'"(?:{"|".join(ARGUMENT_KEYS)})"{_SPACE}:{_SPACE}'
 )
 """Everything up to the arguments: the name precedes them, perhaps after an id or index of the call."""
-_BEFORE_ARGUMENTS = re.compile(rf"{_OPENING}(?=\{{)")
-_BEFORE_FIRST_KEY = re.compile(rf'{_OPENING}(?=\{{{_SPACE}(?:\}}|"(?!(?:type|properties)")[^"\\]*"))')
+_BEFORE_ARGUMENTS = lazy_pattern(rf"{_OPENING}(?=\{{)")
+_BEFORE_FIRST_KEY = lazy_pattern(rf'{_OPENING}(?=\{{{_SPACE}(?:\}}|"(?!(?:type|properties)")[^"\\]*"))')
 """The same, and their first key: an object that begins with a schema's keys is a tool's definition, not a call."""
-_NAME_AS_KEY = re.compile(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
+_NAME_AS_KEY = lazy_pattern(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
 """The same where the tool's name is the key of the arguments."""
 
 

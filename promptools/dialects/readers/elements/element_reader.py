@@ -23,7 +23,6 @@ JSON object, lines of YAML, or the bare text of the tool's only parameter (`_rea
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +42,7 @@ from promptools.dialects.readers.tags.tag_names import Tag
 from promptools.dialects.readers.tags.token_buffer import TokenBuffer, raw_text
 from promptools.dialects.reply_markers import reply_markers
 from promptools.parsing.parts import NEED_MORE, SPACE, NeedMore, Part
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
 MCP_TOOL = "use_mcp_tool"
@@ -52,11 +52,11 @@ ARGS_TAG = "args"
 XML_DIALECT, YAML_DIALECT = "tool_name_xml", "tool_name_yaml"
 """The dialects of a call: XML, or YAML where its body turns out to be lines of YAML."""
 _MCP_KEYS = frozenset(("server_name", "tool_name", "arguments"))
-_ROOT = re.compile(r"\s*<?\s*([\w.-]+)")
-_VISIBLE = re.compile(r"\S")
+_ROOT = lazy_pattern(r"\s*<?\s*([\w.-]+)")
+_VISIBLE = lazy_pattern(r"\S")
 _KEY_WINDOW = 128
 """Characters in which a key of YAML at the beginning must end."""
-_KEY = re.compile(r"([\w.-]{1,80}+)(?::|(\Z))")
+_KEY = lazy_pattern(r"([\w.-]{1,80}+)(?::|(\Z))")
 """The key at the beginning of a line of YAML, or what there is of it at the end of the text."""
 
 

@@ -8,11 +8,12 @@ from typing import Final
 
 from promptools.dialects.readers.tags.pattern_tokenizer import PatternTokenizer
 from promptools.dialects.readers.tags.tag_names import Tag
+from promptools.patterns import lazy_pattern
 
 _LONGEST = 400
 """Longest tag in characters, with its attributes."""
-_UNFINISHED_TAG = re.compile(r"<[\s/]{0,4}(?:[\w.:-]{1,80}(?:\s[^<>]{0,300})?)?/?\Z")
-ATTRIBUTE: Final = re.compile(r"""\s([\w.:-]{1,80})\s{0,4}=\s{0,4}(?:"([^"\n]*)"|'([^'\n]*)')""")
+_UNFINISHED_TAG = lazy_pattern(r"<[\s/]{0,4}(?:[\w.:-]{1,80}(?:\s[^<>]{0,300})?)?/?\Z")
+ATTRIBUTE: Final = lazy_pattern(r"""\s([\w.:-]{1,80})\s{0,4}=\s{0,4}(?:"([^"\n]*)"|'([^'\n]*)')""")
 
 _HTML: Final = (
     "a abbr address article aside audio b base blockquote body br button canvas caption cite code col data dd "

@@ -5,7 +5,6 @@ A list is written as `<item>` elements, or as elements of one name; an object as
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from promptools.dialects.calls.bare_values import read_typed
 from promptools.dialects.readers.tags.tag_names import Tag
 from promptools.dialects.rendering.signature import resolve_reference
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.documents.type_names import type_name
 from promptools.types import Fix, Tool
@@ -22,7 +22,7 @@ MAX_ELEMENT_DEPTH = 64
 """Deepest nesting of elements in the tree."""
 MAX_UNMARKED_DEPTH = 8
 """Deepest nesting of elements without marks, where each level is searched again."""
-_OPENING_TAG = re.compile(r"\s*<([A-Za-z_][\w.-]{0,63})>")
+_OPENING_TAG = lazy_pattern(r"\s*<([A-Za-z_][\w.-]{0,63})>")
 
 
 @dataclass(slots=True)

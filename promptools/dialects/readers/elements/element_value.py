@@ -12,12 +12,13 @@ from promptools.dialects.readers.elements.element_tags import HTML_ELEMENTS
 from promptools.dialects.readers.elements.element_tree import item_types
 from promptools.dialects.readers.tags.field_call import FieldCall
 from promptools.jsontext.read import Unreadable, read_value
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_object
 from promptools.types import Fix
 
-_OPENER = re.compile(r"\s*<([\w.-]{1,80})>")
+_OPENER = lazy_pattern(r"\s*<([\w.-]{1,80})>")
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'", "&amp;": "&"}
-_ENTITY = re.compile("|".join(_ENTITIES))
+_ENTITY = lazy_pattern("|".join(_ENTITIES))
 MAX_DEPTH = 8
 """Deepest nesting of elements in a value."""
 

@@ -18,11 +18,12 @@ from promptools.dialects.readers.markup.markup_reader import TALKED_ABOUT, Marku
 from promptools.dialects.readers.tags.tag_names import TAG_LIMIT, Tag, TagKind, is_blank
 from promptools.dialects.readers.tags.tag_tokenizer import TagTokenizer
 from promptools.parsing.parts import NEED_MORE, CandidateBase, NeedMore, Part, TriedStrategy, total_length
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
 MARK = "]<]minimax[>["
-_NEXT = re.compile(r"<|\](?=<\]|<?\Z)")
-_TAG = re.compile(
+_NEXT = lazy_pattern(r"<|\](?=<\]|<?\Z)")
+_TAG = lazy_pattern(
     r"\s{0,8}<\s{0,4}(?P<close>/?)\s{0,4}(?P<word>[^\s<>/=\"]{1,64})"
     r"(?:\s{1,8}name\s{0,4}=\s{0,4}[\"'“]?(?P<name>[^\"'“”<>]{1,128}?)[\"'”]?)?\s{0,8}(?P<empty>/?)>"
 )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection
 from typing import Any
 
 from promptools.jsontext.read import Unreadable, read_value
+from promptools.patterns import lazy_pattern
 
-_LINE = re.compile(r"([\"']?)([\w.-]{1,80})\1:(?:[ \t]+(.*)|[ \t]*)")
-_BLOCK = re.compile(r"([|>])[-+]?\d?\s*")
-_COMMENT = re.compile(r"(?<!\s)\s++#.*")
+_LINE = lazy_pattern(r"([\"']?)([\w.-]{1,80})\1:(?:[ \t]+(.*)|[ \t]*)")
+_BLOCK = lazy_pattern(r"([|>])[-+]?\d?\s*")
+_COMMENT = lazy_pattern(r"(?<!\s)\s++#.*")
 NULLS = frozenset(("", "null", "~"))
 MAX_DEPTH = 8
 

@@ -25,14 +25,15 @@ from promptools.dialects.prefix_patterns import literal_text, sequence
 from promptools.dialects.readers.elements.element_value import read_json_object
 from promptools.dialects.readers.elements.yaml_mapping import read_mapping
 from promptools.parsing.parts import NEED_MORE, CandidateBase, NeedMore, Part, TriedStrategy
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Malformed
 
 YAML_ALIAS: Final = "yaml"
 """The alias of its heads."""
 _NAME = r"[\"']?[^\W\d][\w.:/-]{0,127}+[\"']?"
-_FIRST_NAME = re.compile(r"<\w+>\s*(?:- )?name:[ \t]*[\"']?([\w.:/-]+)[\"']?")
-_ITEM = re.compile(r"^- ", re.MULTILINE)
-_CALL = re.compile(
+_FIRST_NAME = lazy_pattern(r"<\w+>\s*(?:- )?name:[ \t]*[\"']?([\w.:/-]+)[\"']?")
+_ITEM = lazy_pattern(r"^- ", re.MULTILINE)
+_CALL = lazy_pattern(
     r"\s*name:[ \t]*[\"']?([\w.:/-]+)[\"']?[ \t\r]*(?:\n(?:arguments|parameters):[ \t\r]*(\{.*\}\s*|\n[\s\S]*)?)?",
 )
 _STRICT = "strict allows no repair of the body"

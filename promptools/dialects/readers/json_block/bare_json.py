@@ -6,7 +6,6 @@ what came before.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from promptools.dialects.calls.envelope import FIRST_KEYS, NotACall
@@ -29,6 +28,7 @@ from promptools.parsing.parts import (
     add_fix,
     total_length,
 )
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
 MAX_SURPLUS_BRACKETS = 3
@@ -43,10 +43,10 @@ _KEY = (
 _COMMENT = r"(?:/\Z|//[^\n]{0,80}(?:\n\s{0,64}|\Z))?"
 _OBJECT = rf"""\{{(?!\{{\{{)\{{?+\s{{0,64}}+(?=["'“‘A-Za-z_/]|\Z){_COMMENT}(?:\Z|{_KEY})"""
 _LIST = rf"\[\s{{0,64}}(?:\Z|{_OBJECT})"
-_COMPLETE = re.compile(
+_COMPLETE = lazy_pattern(
     r"""(?:\[\s{0,64})?\{\{?\s{0,64}(?://[^\n]{0,80}\n\s{0,64})?(?:"([^"\\\n]{0,80})"|'([^'\\\n]{0,80})'|[“‘]([^”’\n]{0,80})[”’]|([A-Za-z_][\w.-]{0,79})\s{0,8}:)"""
 )
-_EMPTY_LIST = re.compile(r"\[\s*\]")
+_EMPTY_LIST = lazy_pattern(r"\[\s*\]")
 
 
 def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Final
 
+from promptools.patterns import lazy_pattern
+
 GAP_CHARACTERS: Final = ",;}]"
 """What may come between a value and its closing marker besides white space; no closing marker begins with one."""
 _GAP = rf"[\s{re.escape(GAP_CHARACTERS)}]*"
-GAP_AFTER_FENCE = re.compile(_GAP)
+GAP_AFTER_FENCE = lazy_pattern(_GAP)
 """What may come between a value and its closing marker once a code fence inside the block has been closed."""
 
 

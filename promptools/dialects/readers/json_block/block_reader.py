@@ -30,6 +30,7 @@ from promptools.dialects.readers.json_block.block_state import JsonBlock
 from promptools.dialects.readers.json_block.trailing_blocks import find_trailing_blocks
 from promptools.dialects.reply_markers import reply_markers
 from promptools.parsing.parts import Part, total_length
+from promptools.patterns import lazy_pattern
 
 LOOKAHEAD_LIMIT = 64
 """Characters after a value that are looked at together to find the closer."""
@@ -37,10 +38,10 @@ LOOKAHEAD_LIMIT = 64
 MAX_LOOKAHEAD_SPACE = 1024
 """White space before the next call that is looked at together."""
 
-_SPACE = re.compile(r"\s*+")
-_STRING_END = re.compile(r"[\"']\s*+(?:[}\]]\s*+)++\Z")
+_SPACE = lazy_pattern(r"\s*+")
+_STRING_END = lazy_pattern(r"[\"']\s*+(?:[}\]]\s*+)++\Z")
 """The end of a last string and of the brackets around it."""
-_NEXT_BODY = re.compile(r"\{|\[\s{0,64}+(?:\{|\[|\Z)")
+_NEXT_BODY = lazy_pattern(r"\{|\[\s{0,64}+(?:\{|\[|\Z)")
 """The beginning of another body of calls. A list needs a bracket inside: `[1]` is a footnote."""
 
 

@@ -11,9 +11,10 @@ from promptools.dialects.calls.json_body import read_calls
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import trace_entry
 from promptools.parsing.parts import CandidateBase, Part, TriedStrategy, total_length
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
-_INSIDE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
+_INSIDE = lazy_pattern(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 
 _CHARACTER = r"(?s:\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.)"
 """One character of the string as written: escaped, a surrogate pair, or plain; compiled only when needed."""

@@ -26,6 +26,7 @@ from promptools.dialects.readers.json_block.unopened import LOST_OPENER, unopene
 from promptools.dialects.rendering.templates import fill
 from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Result
 
 ARGUMENTS: Final = "{arguments}"
@@ -34,11 +35,11 @@ _GAP = r"\s{0,16}"
 _VALUES: Final = {"{id}": "[^<]{0,64}", "{name}": r"(?<!\w)[^<>\n{]{1,128}"}
 """The patterns of what a template leaves open. A name is no rest of a word: `function_list` names no tool `_list`."""
 _FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
-_TOKEN_BOUNDARY = re.compile(r"(?<=>)(?=<)|\s+")
+_TOKEN_BOUNDARY = lazy_pattern(r"(?<=>)(?=<)|\s+")
 """Where one token ends and the next begins."""
 _LEAST_TOKEN = 4
 """Characters of a token that shows a call after a tool's name; the end of a tag does not."""
-_KEY = re.compile(r"(\{id\}|\{name\})")
+_KEY = lazy_pattern(r"(\{id\}|\{name\})")
 
 
 class NamedMarkerJson(DeclaredDialect):

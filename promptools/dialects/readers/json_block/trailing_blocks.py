@@ -18,12 +18,13 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.reply_markers import reply_markers
 from promptools.jsontext.read import Unreadable
+from promptools.patterns import lazy_pattern
 
 MAX_OPENERS: Final = 8
 """Openers that are tried, the last ones of the text: each attempt is O(n) in its characters."""
 
-_NAME = re.compile(r"([^\W\d][\w.:/-]{0,127}+)")
-_FENCE = re.compile(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
+_NAME = lazy_pattern(r"([^\W\d][\w.:/-]{0,127}+)")
+_FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
 
 
 def find_trailing_blocks(

@@ -7,17 +7,17 @@ A server strips the token that it knows, or its parser splits the text at it, an
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.contract import NAME_GATE, Head
 from promptools.dialects.prefix_patterns import sequence
 from promptools.parsing.parts import NEED_MORE, NeedMore
+from promptools.patterns import lazy_pattern
 
 LOST_OPENER: Final = "the token before its name is missing"
 _NAME = r"[^\W\d][\w./-]{0,127}+"
-_FIRST_NAME = re.compile(rf"({_NAME})(?::\d{{1,4}})?\s*(\S?)")
+_FIRST_NAME = lazy_pattern(rf"({_NAME})(?::\d{{1,4}})?\s*(\S?)")
 _NUMBER = r"(?::\d{1,4})?"
 """Kimi K2 numbers its calls."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,19 +13,20 @@ from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evi
 from promptools.dialects.calls.resolve import malformed_call, validate_call
 from promptools.dialects.contract import trace_entry
 from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Fix, Malformed, Tool
 
 NO_INPUT = frozenset(("", "none", "null", "n/a", "{}", "()", "no input", "nothing"))
 """What models write for no input."""
 
-_LABEL = re.compile(
+_LABEL = lazy_pattern(
     r"\s*[*_]{0,2}(?:Observation|Thought|Action|Final Answer|Question|Tool|Function|Answer)[ \w]{0,12}[*_]{0,2}\s{0,4}:"
 )
-_MEMBER = re.compile(r"[:\\\s`\"']{0,4}\{\s{0,16}[\"']?([^\W\d][\w.-]{0,80})[\"']?\s{0,4}:")
+_MEMBER = lazy_pattern(r"[:\\\s`\"']{0,4}\{\s{0,16}[\"']?([^\W\d][\w.-]{0,80})[\"']?\s{0,4}:")
 """The beginning of an object, with stray quotes or backslashes before it."""
-_NEXT_MEMBER = re.compile(r",\s{0,16}[\"']([^\W\d][\w.-]{0,80})[\"']\s{0,4}:")
-_PAIR = re.compile(r"\s*[\"'`*-]{0,2}\s{0,2}(\w[\w.-]{0,80})[\"'`*]{0,2}\s{0,4}[:=]\s{0,4}(.*)")
+_NEXT_MEMBER = lazy_pattern(r",\s{0,16}[\"']([^\W\d][\w.-]{0,80})[\"']\s{0,4}:")
+_PAIR = lazy_pattern(r"\s*[\"'`*-]{0,2}\s{0,2}(\w[\w.-]{0,80})[\"'`*]{0,2}\s{0,4}[:=]\s{0,4}(.*)")
 
 
 class ByFirstCharacter(CandidateBase):

@@ -25,20 +25,21 @@ from promptools.dialects.rendering.example_calls import GENERIC_CALL, NAME_SLOT,
 from promptools.dialects.rendering.markup_text import PLAIN_NAME, escaped_json, value_text
 from promptools.dialects.rendering.templates import Instructions, fill
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
+from promptools.patterns import lazy_pattern
 from promptools.schema.documents.type_names import type_name
 from promptools.types import Call
 
 if TYPE_CHECKING:
     from promptools.schema import Tools
 
-_CALL = re.compile(
+_CALL = lazy_pattern(
     r"(?s:(?P<opener>[^{}]+)\{name\}(?P<separator>[^{}\s]*)(?P<gap>\s*)\{arguments\}\s*(?P<closer>[^{}]+))"
 )
-_ARGUMENT = re.compile(
+_ARGUMENT = lazy_pattern(
     r"(?s:(?P<before>[^{}]+)\{key\}(?P<after_key>[^{}]+)(?:\{type\}(?P<after_type>[^{}]+))?\{value\}(?P<after>[^{}]+))"
 )
-_WRAPPER = re.compile(r"(?s:(?P<opener>[^{}]+)\{calls\}(?P<closer>[^{}]+))")
-_BOUNDARY = re.compile(r"\s+|(?<=[>\])}])(?=[<\[({])")
+_WRAPPER = lazy_pattern(r"(?s:(?P<opener>[^{}]+)\{calls\}(?P<closer>[^{}]+))")
+_BOUNDARY = lazy_pattern(r"\s+|(?<=[>\])}])(?=[<\[({])")
 """Where one tag ends and the next begins."""
 _GAP: Final = r"\s{0,64}+"
 _NAME: Final = r"[^\W\d][\w.:/-]{0,127}+"
@@ -107,8 +108,8 @@ class PairDialect(DeclaredDialect):
             self._instructions = self._instructions._replace(format="{call}")
         opener, outer = re.escape(tags.call.opener), re.escape(tags.wrapper.opener)
         tagged = rf"(?:{_before_suffix(outer)}|{_before_suffix(opener)})({re.escape(suffix)}{_SUFFIX_END})"
-        self._suffixed = re.compile(tagged if suffix else "(?!)")
-        self._named_json = re.compile(rf"{opener}\s*({_NAME})\s*{re.escape(json_after)}\s*" if json_after else "(?!)")
+        self._suffixed = lazy_pattern(tagged if suffix else "(?!)")
+        self._named_json = lazy_pattern(rf"{opener}\s*({_NAME})\s*{re.escape(json_after)}\s*" if json_after else "(?!)")
         self.heads = tuple(self._heads(suffix, json_after))
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:

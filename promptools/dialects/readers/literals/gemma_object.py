@@ -31,26 +31,27 @@ from promptools.dialects.readers.literals.python_arguments import MAX_BRACKET_DE
 from promptools.jsontext.strings import FixLog, decode_string
 from promptools.jsontext.value import dump
 from promptools.parsing.parts import NEED_MORE, NeedMore
+from promptools.patterns import lazy_pattern
 
 RUNS_INTO_CALL: Final = "a string without its delimiter runs into the next call"
 
 _TOKEN_START, _TOKEN_END = "<|", '"|>'
 _LONGEST = max(map(len, STRING_DELIMITERS))
-_SPACE = re.compile(r"[\s\ufeff\u200b]*+")
-_DELIMITER = re.compile(any_literal_text(STRING_DELIMITERS))
-_KEY = re.compile(r"([^\W\d][\w.-]{0,127}+(?:[ ]{1,2}+[\w.-]{1,64}+){0,8}+)\s{0,16}+(?:\Z|:)")
+_SPACE = lazy_pattern(r"[\s\ufeff\u200b]*+")
+_DELIMITER = lazy_pattern(any_literal_text(STRING_DELIMITERS))
+_KEY = lazy_pattern(r"([^\W\d][\w.-]{0,127}+(?:[ ]{1,2}+[\w.-]{1,64}+){0,8}+)\s{0,16}+(?:\Z|:)")
 """A key, which may be several words: no quotes are around it."""
-_NEXT_KEY = re.compile(r",\s{0,16}+(?:\Z|\}|[\"'<]|([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:))")
-_WORDS_KEY = re.compile(rf",\s{{0,16}}+{_KEY.pattern}")
-_NO_STRING = re.compile(r"\s*(?:-?\d[\d.eE+-]*|true|false|null)\s*")
+_NEXT_KEY = lazy_pattern(r",\s{0,16}+(?:\Z|\}|[\"'<]|([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:))")
+_WORDS_KEY = lazy_pattern(rf",\s{{0,16}}+{_KEY.pattern}")
+_NO_STRING = lazy_pattern(r"\s*(?:-?\d[\d.eE+-]*|true|false|null)\s*")
 _MOST_PIECES = 64
 """Pieces of a bare value, one a chunk and one a comma, that may still be a number."""
-_INSIDE = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in "\"'"}
-_AFTER_MEMBER = re.compile(
+_INSIDE = {quote: lazy_pattern(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in "\"'"}
+_AFTER_MEMBER = lazy_pattern(
     rf"\s{{0,64}}+(?:\Z|[}}:]|{any_literal_text(CLOSING_TOKENS)}|,\s{{0,16}}+(?:\Z|[}}\"'<]|[^\W\d][\w.-]{{0,127}}+\s{{0,16}}+(?:\Z|:)))"
 )
-_AFTER_ITEM = re.compile(r"\s{0,64}+(?:\Z|[,\]])")
-_EVENT = re.compile(r"[,{}\[\]<]")
+_AFTER_ITEM = lazy_pattern(r"\s{0,64}+(?:\Z|[,\]])")
+_EVENT = lazy_pattern(r"[,{}\[\]<]")
 
 
 def _end_of_key(text: str, at: int, key: str) -> int | None:

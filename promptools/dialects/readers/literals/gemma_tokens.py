@@ -9,14 +9,15 @@ import re
 from typing import Final, NamedTuple
 
 from promptools.parsing.parts import NEED_MORE, NeedMore
+from promptools.patterns import lazy_pattern
 
 CLOSING_TOKENS: Final = ("<tool_call|>", "<end_function_call>")
 
-_NEXT_BLOCK = re.compile(r"<tool_call\|>\s{0,64}+<\|tool_call>|<end_function_call>\s{0,64}+<start_function_call>")
-_BLOCK_ENDS = re.compile(
+_NEXT_BLOCK = lazy_pattern(r"<tool_call\|>\s{0,64}+<\|tool_call>|<end_function_call>\s{0,64}+<start_function_call>")
+_BLOCK_ENDS = lazy_pattern(
     r"(?:<tool_call\|>\s*+(?:\Z|<\|tool_call>|<turn\|>)|<end_function_call>\s*+(?:\Z|<start_function_call>))"
 )
-_BARS = re.compile(r"<\||\|>")
+_BARS = lazy_pattern(r"<\||\|>")
 
 
 class UnclosedString(NamedTuple):

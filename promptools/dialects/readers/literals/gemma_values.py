@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from math import isfinite
 from typing import Final
 
@@ -10,13 +9,14 @@ from promptools.dialects.calls.bare_values import read_typed
 from promptools.dialects.readers.literals.python_arguments import LiteralError
 from promptools.jsontext.strings import FixLog
 from promptools.jsontext.value import dump
+from promptools.patterns import lazy_pattern
 
 STRING_DELIMITERS: Final = ('<|"|>', "<escape>")
 """Tokens around a string: Gemma 4's and FunctionGemma's."""
-CROSSED = re.compile(r"<\||\|>|<(?:start|end)_function_call>|\}\s{0,16}+call:")
+CROSSED = lazy_pattern(r"<\||\|>|<(?:start|end)_function_call>|\}\s{0,16}+call:")
 """What a string with a guessed end must not hold: tokens, or the next call."""
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,300}+)(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
-_SINGLE = re.compile(r"'[^'\\]*+'")
+_NUMBER = lazy_pattern(r"-?(?:0|[1-9]\d{0,300}+)(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
+_SINGLE = lazy_pattern(r"'[^'\\]*+'")
 
 
 def read_bare_value(text: str, types: frozenset[str], fix_log: FixLog, at: int) -> str:

@@ -15,36 +15,39 @@ from typing import Final, Literal, NamedTuple
 from promptools.dialects.readers.literals.python_names import SPACE, may_continue_line, name_pattern
 from promptools.jsontext.strings import FixLog
 from promptools.parsing.parts import NEED_MORE, NeedMore
+from promptools.patterns import lazy_pattern
 
 LiteralKind = Literal["string", "number", "name", "key", "dict", "mark"]
 TokenPosition = Literal["argument", "value", "item"]
 """Position of the next token: where a key may come, after a key, or anywhere else."""
 
-_CLOSING = re.compile(r"\s*+\)")
+_CLOSING = lazy_pattern(r"\s*+\)")
 _KEYWORD = name_pattern(r"[^\W\d]", r"[\w.-]", 127)
-_KEY = re.compile(rf"({_KEYWORD})\s{{0,64}}+(?:\Z|[=:](?:\Z|(?!=)))")
-_NAME = re.compile(name_pattern(r"[^\W\d]", r"[\w.]", 127))
-_NUMBER = re.compile(r"[+-]?\.?\d(?:[eE][+-](?=\d|\Z)|[\w.]){0,600}+|[+-]?\.?\Z")
-_PREFIX = re.compile(r"[rRuU](?=['\"])")
+_KEY = lazy_pattern(rf"({_KEYWORD})\s{{0,64}}+(?:\Z|[=:](?:\Z|(?!=)))")
+_NAME = lazy_pattern(name_pattern(r"[^\W\d]", r"[\w.]", 127))
+_NUMBER = lazy_pattern(r"[+-]?\.?\d(?:[eE][+-](?=\d|\Z)|[\w.]){0,600}+|[+-]?\.?\Z")
+_PREFIX = lazy_pattern(r"[rRuU](?=['\"])")
 _QUOTES: Final = {"'": "'", '"': '"', "“": "”", "‘": "’"}
-_INSIDE: Final = {close: re.compile(rf"[^\\{close}]*+(?:\\.[^\\{close}]*+)*+", re.DOTALL) for close in _QUOTES.values()}
+_INSIDE: Final = {
+    close: lazy_pattern(rf"[^\\{close}]*+(?:\\.[^\\{close}]*+)*+", re.DOTALL) for close in _QUOTES.values()
+}
 
 _GAP = r"\s{0,256}+"
 _NEXT_KEY = rf",{_GAP}(?:\Z|\)|\*(?:\Z|\*)|{_KEYWORD}\s{{0,64}}+(?:\Z|:|=(?:\Z|(?!=))))"
 _MORE = r"\#|[rRuU]?(?:\Z|['\"“‘])"
 _AFTER: Final[dict[tuple[bool, bool], re.Pattern[str]]] = {
     # after a key's value that is certain; that is doubtful; then the same for any other string
-    (True, False): re.compile(rf"{_GAP}(?:\Z|\)|{_NEXT_KEY}|{_MORE})"),
-    (True, True): re.compile(rf"{_GAP}(?:\Z|\)[ \t]{{0,64}}+(?:\Z|[,\]);<`\r\n])|{_NEXT_KEY})"),
-    (False, False): re.compile(rf"{_GAP}(?:\Z|[,\])}}:]|{_MORE})"),
-    (False, True): re.compile(rf"{_GAP}(?:\Z|[,\]}}:]|\)[ \t]{{0,64}}+(?:\Z|[,\]);<`\r\n]))"),
+    (True, False): lazy_pattern(rf"{_GAP}(?:\Z|\)|{_NEXT_KEY}|{_MORE})"),
+    (True, True): lazy_pattern(rf"{_GAP}(?:\Z|\)[ \t]{{0,64}}+(?:\Z|[,\]);<`\r\n])|{_NEXT_KEY})"),
+    (False, False): lazy_pattern(rf"{_GAP}(?:\Z|[,\])}}:]|{_MORE})"),
+    (False, True): lazy_pattern(rf"{_GAP}(?:\Z|[,\]}}:]|\)[ \t]{{0,64}}+(?:\Z|[,\]);<`\r\n]))"),
 }
-_BRACKET = re.compile(r"[)\]}]|(?:([^\W\d][\w.:/-]{0,127}+)[ \t]{0,8}+)?\(|[\[{]")
-_QUOTATION = re.compile(
+_BRACKET = lazy_pattern(r"[)\]}]|(?:([^\W\d][\w.:/-]{0,127}+)[ \t]{0,8}+)?\(|[\[{]")
+_QUOTATION = lazy_pattern(
     r"(?!(?:if|else|for|in|is|or|and|not)\b)\w|[/$~{^\\-]|\*\.|\./|<(?:[|｜/<]|[A-Za-z_]{3})|\[(?:/?[A-Z_]{4}|unused)|\]<\]"
 )
 """What follows the opening quote of a quotation, but never the end of a string: no operator, no keyword, a marker."""
-_ESCAPE = re.compile(
+_ESCAPE = lazy_pattern(
     r"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|x(?P<x>[0-9a-fA-F]{2})"
     r"|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})|(?P<o>[0-7]{1,3})|(?P<one>.))",
     re.DOTALL,
@@ -53,8 +56,8 @@ _ONE: Final = {
     "\\": "\\", "'": "'", '"': '"', "\n": "", "/": "/", "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r",
     "t": "\t", "v": "\v",
 }  # fmt: skip
-_PATH = re.compile(r"[A-Za-z]:(?:\\[^\\/:*?\"<>|\n]++)++\\?+")
-_NO_ESCAPE = re.compile(r"\\(?![abfnrtvx0-7])(?!u[0-9a-fA-F]{4})\w")
+_PATH = lazy_pattern(r"[A-Za-z]:(?:\\[^\\/:*?\"<>|\n]++)++\\?+")
+_NO_ESCAPE = lazy_pattern(r"\\(?![abfnrtvx0-7])(?!u[0-9a-fA-F]{4})\w")
 
 
 class LiteralToken(NamedTuple):

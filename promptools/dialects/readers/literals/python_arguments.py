@@ -30,6 +30,7 @@ from promptools.jsontext.quotes import UNESCAPED_QUOTES
 from promptools.jsontext.strings import FixLog
 from promptools.jsontext.value import dump
 from promptools.parsing.parts import NEED_MORE
+from promptools.patterns import lazy_pattern
 from promptools.schema.fitting.spelling import unescape_name
 
 MAX_BRACKET_DEPTH: Final = 100
@@ -38,20 +39,20 @@ MAX_NUMBER_LENGTH: Final = 512
 
 UNCERTAIN_END: Final = "quotes inside a string are not escaped, and its end is not certain"
 MARKDOWN_DETAIL: Final = "Markdown's escapes dropped"
-_ALL_ESCAPED = re.compile(r"(?:[^_\\]|\\.)*+", re.DOTALL)
+_ALL_ESCAPED = lazy_pattern(r"(?:[^_\\]|\\.)*+", re.DOTALL)
 """Text in which every underscore has a backslash."""
 _RUNS_INTO_CALL: Final = "a string without its closing quote runs into the next call"
-_NEXT_CALL = re.compile(r"\)[\s,;]{0,64}+([^\W\d][\w.-]{0,127}+)[ \t]{0,8}+\(")
+_NEXT_CALL = lazy_pattern(r"\)[\s,;]{0,64}+([^\W\d][\w.-]{0,127}+)[ \t]{0,8}+\(")
 _LITERALS: Final = {
     "True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null",
 }  # fmt: skip
 _CLOSERS: Final = {"call": ")", "dict": ")", "(": ")", "[": "]", "{": "}"}
-_JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*+)(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
-_NUMBER = re.compile(
+_JSON_NUMBER = lazy_pattern(r"-?(?:0|[1-9]\d*+)(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
+_NUMBER = lazy_pattern(
     r"([+-]?)(?:0[xX][\da-fA-F_]++|0[oO][0-7_]++|0[bB][01_]++|(\d[\d_]*+)?(\.[\d_]*+)?([eE][+-]?\d++)?)"
 )
 
-_MEMBER = re.compile(r"[)\]}]|[(\[{]|,\s*+([^\W\d]\w*+)\s*+=(?!=)")
+_MEMBER = lazy_pattern(r"[)\]}]|[(\[{]|,\s*+([^\W\d]\w*+)\s*+=(?!=)")
 
 LiteralErrorKind = Literal["code", "quotes", "limit"]
 

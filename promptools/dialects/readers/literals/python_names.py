@@ -2,8 +2,9 @@ r"""Patterns of names in Python calls as models write them: `book\_seat` where a
 
 from __future__ import annotations
 
-import re
 from typing import Final
+
+from promptools.patterns import lazy_pattern
 
 PROGRAM_LABELS: Final = ("python", "py", "python3")
 """Labels of a fence around a program, which is calls only if it is the whole reply and holds nothing else."""
@@ -11,7 +12,7 @@ ESCAPE_PATTERN: Final = r"\\(?:[_.-]|\Z)"
 """An escaped character of a name, or the beginning of one at the end of the text."""
 CONTINUED_LINE: Final = r"\\\r?\n"
 """A backslash at the end of a line: the next line continues it."""
-SPACE: Final = re.compile(rf"(?:[\s\ufeff\u200b]|{CONTINUED_LINE})*+")
+SPACE: Final = lazy_pattern(rf"(?:[\s\ufeff\u200b]|{CONTINUED_LINE})*+")
 """White space between the parts of a call."""
 _MAX_ESCAPES = "{0,16}+"
 

@@ -10,12 +10,13 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.streaming.member_streamer import LAYOUT, Trim
 from promptools.dialects.readers.tags.tag_names import SHARED_NAMES, Tag, TagNames
 from promptools.errors import clip
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Malformed
 
 STRING_ATTRIBUTE: Final = {"true": "string", "false": ANY_JSON}
 """The type of a value by the attribute that says whether it is a string, as DeepSeek writes it."""
-_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
-_VALUE = re.compile(r"\s*<value>(.*)</value>\s*", re.DOTALL)
+_CDATA = lazy_pattern(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+_VALUE = lazy_pattern(r"\s*<value>(.*)</value>\s*", re.DOTALL)
 
 
 class MarkupGrammar(NamedTuple):

@@ -12,6 +12,7 @@ from promptools.dialects.prefix_patterns import label_gate, literal_text, sequen
 from promptools.dialects.readers.literals.python_names import name_pattern
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore
+from promptools.patterns import lazy_pattern
 from promptools.schema.fitting.spelling import unescape_name
 
 CALLEE = name_pattern(r"\w", r"[\w.:/-]", 80)
@@ -23,9 +24,9 @@ _OTHER_STATEMENT = (
     r"print[ \t]?(?:\Z|\()|await[ \t]|[A-Za-z_]\w{0,63}+[ \t]{0,4}+(?:\Z|=)|\[\s{0,16}+(?:\Z|\w)|#(?:\Z|[^#])"
 )
 """The beginning of a statement that does not begin with a tool's name."""
-_LIST_NAME = re.compile(r"\[\s*([^(]*)\(")
-_CALLEE = re.compile(rf"(?:\[\s{{0,16}}+)?({CALLEE})[ \t]{{0,8}}+\(")
-_FIRST_OF_BODY = re.compile(r"\s*+(?:\[\s*+)?+(\S)")
+_LIST_NAME = lazy_pattern(r"\[\s*([^(]*)\(")
+_CALLEE = lazy_pattern(rf"(?:\[\s{{0,16}}+)?({CALLEE})[ \t]{{0,8}}+\(")
+_FIRST_OF_BODY = lazy_pattern(r"\s*+(?:\[\s*+)?+(\S)")
 
 
 def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:

@@ -15,8 +15,6 @@ parts that tile the text (`_finish`), or all become text (`_give_up`), unless th
 
 from __future__ import annotations
 
-import re
-
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.readers.literals.python_arguments import UNCERTAIN_END, LiteralError
 from promptools.dialects.readers.literals.python_names import SPACE, may_continue_line, name_pattern
@@ -24,11 +22,12 @@ from promptools.dialects.readers.python_calls.python_call import PythonCall
 from promptools.dialects.readers.python_calls.python_parts import FENCE, CallLayout
 from promptools.dialects.readers.python_calls.unclosed_calls import CALLEE_PATTERN, TextState, UnclosedCallStates
 from promptools.parsing.parts import NEED_MORE, NeedMore, add_fix
+from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
-_CALLEE = re.compile(rf"({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\()")
-_SPACED_CALLEE = re.compile("(" + name_pattern(r"\w", r"[\w.:/ -]", 127) + r")(?:\Z|\()")
-_STATEMENT = re.compile(
+_CALLEE = lazy_pattern(rf"({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\()")
+_SPACED_CALLEE = lazy_pattern("(" + name_pattern(r"\w", r"[\w.:/ -]", 127) + r")(?:\Z|\()")
+_STATEMENT = lazy_pattern(
     r"(?:[^\W\d]\w{0,63}[ \t]{0,4}=(?!=)[ \t]{0,4})?(?:await[ \t]{1,4})?(print[ \t]?\([ \t]{0,4})?(?:await[ \t]{1,4})?"
     rf"(?!print\b|await\b)({CALLEE_PATTERN})[ \t]{{0,4}}\("
 )

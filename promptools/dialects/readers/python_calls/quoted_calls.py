@@ -19,6 +19,7 @@ from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
 from promptools.jsontext.brackets import BracketScanner
 from promptools.parsing.parts import NEED_MORE, SPACE, CandidateBase, NeedMore, Part, TriedStrategy, add_fix
+from promptools.patterns import lazy_pattern
 from promptools.schema.fitting.spelling import is_offered_name
 from promptools.types import Fix, Malformed
 
@@ -34,10 +35,10 @@ MAX_ENDS: Final = 16
 """Brackets at which one call may end that are tried."""
 _CALL = CallLayout(brackets=False)
 _CALLS = CallLayout(brackets=False, in_row=True)
-_END = re.compile(rf"\)\s{{0,64}}+[\"']?+(\s{{0,64}}+(?:,\s{{0,64}}+(?:(?=[\"']?{STRING_CALLEE}\()|\Z)|\Z))")
-_CLOSED = re.compile(r"(\))\s{0,64}+\]")
-_STRING = re.compile(r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'", re.DOTALL)
-_NAMED = re.compile(r"(?:\[\s*[\"']|[\"'](?:\[\s*)?)([^(]*)\(")
+_END = lazy_pattern(rf"\)\s{{0,64}}+[\"']?+(\s{{0,64}}+(?:,\s{{0,64}}+(?:(?=[\"']?{STRING_CALLEE}\()|\Z)|\Z))")
+_CLOSED = lazy_pattern(r"(\))\s{0,64}+\]")
+_STRING = lazy_pattern(r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'", re.DOTALL)
+_NAMED = lazy_pattern(r"(?:\[\s*[\"']|[\"'](?:\[\s*)?)([^(]*)\(")
 _FIX = Fix("unwrap", "the call was in a string")
 _LOST_QUOTE = Fix("marker", "a quote around the call is missing")
 

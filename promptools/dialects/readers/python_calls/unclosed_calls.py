@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from promptools.dialects.readers.literals.python_names import CONTINUED_LINE, name_pattern
 from promptools.dialects.readers.python_calls.python_parts import PythonCallParts
+from promptools.patterns import lazy_pattern
 from promptools.schema.fitting.spelling import is_offered_name
 
 TextState: TypeAlias = Callable[[str, int, bool], int]
@@ -16,13 +16,13 @@ TextState: TypeAlias = Callable[[str, int, bool], int]
 
 CALLEE_PATTERN: Final = name_pattern(r"\w", r"[\w.:/-]", 127)
 _ROW_GAP = rf"(?:\s|{CONTINUED_LINE}|\\\r?\Z){{0,64}}+"
-_NEXT_IN_ROW = re.compile(
+_NEXT_IN_ROW = lazy_pattern(
     rf"[ \t]{{0,16}}+(?:(?:[,;]|(?=\\)){_ROW_GAP}(?:({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())?+)?+"
 )
 """A separator and the next call of a row, or what there is of them: a line that ends in a backslash goes on."""
-_BEGINS = re.compile(rf"\s{{0,64}}+(?:\Z|({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())")
-_ANY_QUOTE = re.compile("[\"'“”‘’]")
-_LIST_ENDS = re.compile(r"(\)\s{0,64}+(?:,\s{0,64}+)?(?:\Z|\]))(?:\Z|[ \t]{0,64}+(?:\Z|[\r\n]))")
+_BEGINS = lazy_pattern(rf"\s{{0,64}}+(?:\Z|({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())")
+_ANY_QUOTE = lazy_pattern("[\"'“”‘’]")
+_LIST_ENDS = lazy_pattern(r"(\)\s{0,64}+(?:,\s{0,64}+)?(?:\Z|\]))(?:\Z|[ \t]{0,64}+(?:\Z|[\r\n]))")
 """The end of a list of calls at the end of a line, or what there is of it."""
 
 

@@ -36,6 +36,7 @@ from promptools.dialects.rendering.example_calls import GENERIC_CALL, NAME_SLOT,
 from promptools.dialects.rendering.markup_text import PARAMETER_SLOT, render_parameters, wrap_cdata
 from promptools.dialects.rendering.templates import Instructions, fill
 from promptools.parsing.parts import Candidate
+from promptools.patterns import lazy_pattern
 from promptools.types import Call
 
 if TYPE_CHECKING:
@@ -188,8 +189,8 @@ class TagDialect(DeclaredDialect):
         odd = _any_of(opener.removesuffix(">") for opener in templates.odd_wrappers)
         heads = TagHeads(
             self.grammar.names,
-            own_call=re.compile(rf"<\s*(?:{'|'.join(map(re.escape, templates.spelled(call.word)))})\b"),
-            other_wrapper=re.compile(rf"(?:{odd})\b" if odd else "(?!)"),
+            own_call=lazy_pattern(rf"<\s*(?:{'|'.join(map(re.escape, templates.spelled(call.word)))})\b"),
+            other_wrapper=lazy_pattern(rf"(?:{odd})\b" if odd else "(?!)"),
             noise_texts=call.noise_texts,
         )
         is_token = not word_of(around.opener)
@@ -258,7 +259,7 @@ def _canonical(templates: FormatTemplates) -> re.Pattern[str]:
         tags = [around.opener, around.closer, *wrappers]
         patterns += [re.escape(text) for tag in tags for text in templates.spelled(tag)]
         patterns += [closer_pattern(word_of(tag), prefixes) for tag in wrappers if word_of(tag)]
-    return re.compile("|".join(patterns))
+    return lazy_pattern("|".join(patterns))
 
 
 def _names(templates: FormatTemplates) -> TagNames:

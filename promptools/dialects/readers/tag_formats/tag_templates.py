@@ -10,20 +10,22 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from promptools.patterns import lazy_pattern
+
 _WORD = r"(?:\{prefix\})?[A-Za-z_][\w.:-]*"
 _TAG = rf"<(?P<word>{_WORD})(?P<rest>(?:\s[^<>]*|=[^<>]*)?)>"
-_CALL = re.compile(
+_CALL = lazy_pattern(
     rf"(?s:(?P<before>(?:(?!\{{name\}}).)*?){_TAG}(?P<lead>(?:\s*<(?P<naming>[A-Za-z_][\w.-]*)>\{{name\}}</(?P=naming)>)?)"
     r"(?P<inside>.*\{parameters\}.*)</(?P=word)>(?P<after>.*))"
 )
-_PARAMETER = re.compile(
+_PARAMETER = lazy_pattern(
     rf"(?s:\s*(?:<\{{key\}}>|{_TAG})(?P<before>\s*)\{{value\}}(?P<after>\s*)</(?(word)(?P=word)|\{{key\}})>\s*)"
 )
-_WRAPPER = re.compile(rf"(?s:(?P<opener><{_WORD}>|\S+)\s*\{{calls?\}}\s*(?P<closer>\S+)\s*)")
-_NAMED = re.compile(r"""=["']?\{(?:name|key)\}["']?|\s(?P<attribute>[A-Za-z_][\w:-]*)=["']?\{(?:name|key)\}["']?""")
-_OPENING_WORD = re.compile(rf"<(?P<word>{_WORD})[>\s]?")
-_PLACEHOLDER = re.compile(r"\{\w+\}")
-_TOKEN = re.compile(r"(<[^<>]*>)")
+_WRAPPER = lazy_pattern(rf"(?s:(?P<opener><{_WORD}>|\S+)\s*\{{calls?\}}\s*(?P<closer>\S+)\s*)")
+_NAMED = lazy_pattern(r"""=["']?\{(?:name|key)\}["']?|\s(?P<attribute>[A-Za-z_][\w:-]*)=["']?\{(?:name|key)\}["']?""")
+_OPENING_WORD = lazy_pattern(rf"<(?P<word>{_WORD})[>\s]?")
+_PLACEHOLDER = lazy_pattern(r"\{\w+\}")
+_TOKEN = lazy_pattern(r"(<[^<>]*>)")
 
 
 class TagTemplate(NamedTuple):

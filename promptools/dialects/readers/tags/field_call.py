@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from promptools.dialects.calls.call_builder import CallBuilder
@@ -11,9 +10,10 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.calls.streaming.member_streamer import MemberStreamer
 from promptools.parsing.parts import EarlyOutput
+from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Malformed
 
-_NAME = re.compile(r"[^\W\d][\w.:/-]{0,127}\Z")
+_NAME = lazy_pattern(r"[^\W\d][\w.:/-]{0,127}\Z")
 """The name of a tool that nobody listed: text with spaces between two tags is not a name."""
 
 

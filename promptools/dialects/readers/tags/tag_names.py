@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from promptools.patterns import lazy_pattern
+
 TAG_LIMIT = 1600
 """Longest tag in characters, with its attributes."""
 
@@ -36,40 +38,40 @@ _ATTRIBUTE = (
 )
 _NEXT_LINE = r"(?=[ \t]{0,4}\r?\n[\sĠĊ]{0,8}(?:[^\s>/]|/(?=[^>])))"
 """A value on the next line, where a tag has lost its bracket."""
-_ATTRIBUTES = re.compile(rf"(?P<attributes>(?:{_ATTRIBUTE}){{0,6}})[\sĠĊ]{{0,8}}(?P<empty>/?)>")
+_ATTRIBUTES = lazy_pattern(rf"(?P<attributes>(?:{_ATTRIBUTE}){{0,6}})[\sĠĊ]{{0,8}}(?P<empty>/?)>")
 _PLAIN = "[^<>=\\n\"'“”‘’]{1,200}"
 _PLAIN_ATTRIBUTE = (
     rf"[\sĠĊ]{{0,8}}[A-Za-z_][\w:-]{{0,40}}\s{{0,8}}=\s{{0,8}}(?:\"{_PLAIN}\"|'{_PLAIN}'|[“”‘’]{_PLAIN}[“”‘’])"
 )
 """An attribute that has all of its quotes: it holds no sign of what follows it."""
 # `<parameter name="city"` and `<invoke name="f"` without their bracket: a tag follows, or the value does
-_LOST = re.compile(
+_LOST = lazy_pattern(
     rf"(?P<attributes>(?:{_PLAIN_ATTRIBUTE}){{1,6}})(?P<lost>(?=[\sĠĊ]{{0,8}}<)"
     rf"|(?<=[\"'“”‘’])(?=[^\s<>/=\"'“”‘’ĠĊ]|/(?=[^>]))"
     rf"|{_NEXT_LINE}(?![\sĠĊ]{{0,8}}[A-Za-z_][\w:-]{{0,40}}\s{{0,8}}(?:=|\Z)))"
 )
 _NAME = rf"[^\s<>={{}}{_QUOTES}]"
-_EQUALS = re.compile(
+_EQUALS = lazy_pattern(
     rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?:[{_QUOTES}]\s{{0,4}}(?P<quoted>[^<>\n{_QUOTES}]{{1,128}}?)\s{{0,4}}[{_QUOTES}]"
     rf"|(?P<bare>{_NAME}{{1,128}}?))"
     rf"(?:(?:\s{_ATTRIBUTE}){{0,4}}[\sĠĊ]{{0,8}}(?P<empty>/?)>"
     rf"|(?P<lost>(?=[\sĠĊ]{{0,8}}[<{{])|{_NEXT_LINE}))"
 )
 # `<parameter=command=create</parameter>`
-_TWICE = re.compile(rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}})=")
-_WORD = re.compile(rf"\s{{1,8}}(?P<bare>{_NAME}{{1,128}}?)[\sĠĊ]{{0,8}}>")  # `<function bash>`
+_TWICE = lazy_pattern(rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}})=")
+_WORD = lazy_pattern(rf"\s{{1,8}}(?P<bare>{_NAME}{{1,128}}?)[\sĠĊ]{{0,8}}>")  # `<function bash>`
 # `<parameter=start date>`, where a tool has such a parameter
-_SPACED = re.compile(
+_SPACED = lazy_pattern(
     rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}}+(?:[ \t]{{1,4}}+{_NAME}{{1,128}}+){{1,16}}+)\s{{0,8}}>"
 )
-_CLOSING_REST = re.compile(r"[^<>]{0,64}>|[ \t]{0,4}(?=\s{0,8}<)")
+_CLOSING_REST = lazy_pattern(r"[^<>]{0,64}>|[ \t]{0,4}(?=\s{0,8}<)")
 """What follows a closing tag's name; its bracket may be missing where another tag follows."""
-_QUOTED = re.compile(r'"[^"]*(?:"|\Z)')
-_UNFINISHED = re.compile(
+_QUOTED = lazy_pattern(r'"[^"]*(?:"|\Z)')
+_UNFINISHED = lazy_pattern(
     r"<\s{0,8}/?\s{0,8}(?:[|｜]{1,4}\s{0,4}(?:D(?:S(?:M?)?)?|G(?:C(?:M?)?)?)?\Z"
     rf"|(?:{DSML})?(?P<word>[A-Za-z_][\w.:-]*)?(?P<after>[\s\S]?))"
 )
-_PAIR = re.compile(r"([A-Za-z_][\w:-]*)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|[“”‘’]([^“”‘’]*)[“”‘’]|([^\s<>\"'“”‘’=/]+))")
+_PAIR = lazy_pattern(r"([A-Za-z_][\w:-]*)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|[“”‘’]([^“”‘’]*)[“”‘’]|([^\s<>\"'“”‘’=/]+))")
 
 
 class Tag(NamedTuple):
@@ -145,11 +147,11 @@ class TagNames:
         lost = rf"\s*(?:{any_call})\s*=\s*[\"']?([^\s<>\"'={{}}]{{1,128}})[\"']?\s*>"
         object.__setattr__(self, "words", (*self.wrappers, *self.calls, *self.params))
         object.__setattr__(self, "marks", DSML_MARKS if self.dsml else ())
-        object.__setattr__(self, "lost_opening_tag", re.compile(lost))
+        object.__setattr__(self, "lost_opening_tag", lazy_pattern(lost))
         object.__setattr__(self, "longest_token", max(map(len, self.tokens), default=0))
-        object.__setattr__(self, "_token", re.compile(_any_name(self.tokens)))
-        object.__setattr__(self, "_start", re.compile(start))
-        object.__setattr__(self, "_closer_and_tag", re.compile(closer_and_tag))
+        object.__setattr__(self, "_token", lazy_pattern(_any_name(self.tokens)))
+        object.__setattr__(self, "_start", lazy_pattern(start))
+        object.__setattr__(self, "_closer_and_tag", lazy_pattern(closer_and_tag))
 
     def read_tag(self, text: str, at: int, spaced_keys: Collection[str] = ()) -> Tag | None:
         """Read the tag of a block, a call or a parameter at `at`; `spaced_keys`: parameters with white space."""

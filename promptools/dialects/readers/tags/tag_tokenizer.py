@@ -6,14 +6,14 @@ character is looked at more often than that.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 
 from promptools.dialects.readers.tags.tag_names import SHARED_NAMES, Tag, TagNames
 from promptools.dialects.reply_markers import reply_markers
+from promptools.patterns import lazy_pattern
 
 _OPENING, _CLOSING_DATA = "<![CDATA[", "]]>"
-_ELEMENT = re.compile(r"<(/?)\s{0,4}([A-Za-z_][\w.:-]{0,63})\s{0,4}(/?)>")
+_ELEMENT = lazy_pattern(r"<(/?)\s{0,4}([A-Za-z_][\w.:-]{0,63})\s{0,4}(/?)>")
 
 
 class TagTokenizer:

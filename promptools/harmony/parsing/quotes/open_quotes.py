@@ -13,12 +13,13 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from promptools.harmony.parsing.header import IsTool, parse_header
 from promptools.harmony.parsing.tokenizer import MESSAGE_ENDS, HarmonyToken, Piece, raw_text
+from promptools.patterns import lazy_pattern
 
-_MARKS = re.compile(r"\\(?:.|\Z)|\n[ \t\r]{0,8}+(?P<blank>\n)?|`+|[\"'“”]", re.DOTALL)
+_MARKS = lazy_pattern(r"\\(?:.|\Z)|\n[ \t\r]{0,8}+(?P<blank>\n)?|`+|[\"'“”]", re.DOTALL)
 _BEFORE_OPENING = frozenset(" \t\r\n([{<>:=,;/-—\"'“`*_")
 _BEFORE_ITEM = frozenset("([{<:=,")
 """After one of these a mark opens, even if it could close another."""
-_HEADER = re.compile(r"(?:[\w.=:<|>-]|[ \t]){0,256}")
+_HEADER = lazy_pattern(r"(?:[\w.=:<|>-]|[ \t]){0,256}")
 """What a header may hold."""
 _AFTER_CLOSING = frozenset(" \t\r\n)]}<>:=,;./-—!?\"'”`*_")
 

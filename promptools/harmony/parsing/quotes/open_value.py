@@ -20,8 +20,9 @@ from promptools.harmony.parsing.items import Aside, ContentChunk, HarmonyEnd, Ha
 from promptools.harmony.parsing.quotes.open_quotes import Settled
 from promptools.harmony.parsing.tokenizer import MESSAGE_ENDS, HarmonyToken, Piece
 from promptools.jsontext.brackets import BracketScanner
+from promptools.patterns import lazy_pattern
 
-_AFTER_STRING = re.compile(r"\s*+(\S?)")
+_AFTER_STRING = lazy_pattern(r"\s*+(\S?)")
 
 
 class OpenValue:

@@ -8,17 +8,16 @@ prose. A token that was generated as such (in token ids) is treated like its tex
 
 from __future__ import annotations
 
-import re
-
 from promptools.harmony.parsing.header import IsTool
 from promptools.harmony.parsing.quotes.held_quote import Doubt
 from promptools.harmony.parsing.quotes.open_quotes import OpenQuotes
 from promptools.harmony.parsing.quotes.open_value import OpenValue
 from promptools.harmony.parsing.tokenizer import HarmonyToken
 from promptools.parsing.emitter import begins_block_quote, line_start
+from promptools.patterns import lazy_pattern
 
 _RECENT = 24
-_OPENS = re.compile(r"[\s(\[\"']`{1,2}\Z|\n(?P<fence>```)[\w-]{0,12}\r?\n\Z")
+_OPENS = lazy_pattern(r"[\s(\[\"']`{1,2}\Z|\n(?P<fence>```)[\w-]{0,12}\r?\n\Z")
 """Inline code or a fence that has just been opened."""
 
 

@@ -1,0 +1,49 @@
+"""Regular expressions that are compiled when they are first used.
+
+There are some hundred formats to read, with several patterns each, and a reply is in one of them: to compile all would
+take longer than everything else that is done for an app's first request.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, AnyStr, cast
+
+_COMPILED = (
+    *("findall", "finditer", "fullmatch", "match", "search", "split", "sub", "subn"),
+    *("flags", "groupindex", "groups"),
+)
+"""What a pattern has only once it is compiled."""
+
+
+def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """Return what `re.compile` returns, except that it is compiled, and checked, on first use.
+
+    From then on each use costs what it costs with a compiled pattern. It is no instance of `re.Pattern`: functions of
+    `re` do not take it, and its own methods are called instead.
+    """
+    return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))
+
+
+class _Pattern:
+    """A pattern whose methods, once it is compiled, are those of the compiled one, without a call in between."""
+
+    def __init__(self, pattern: str | bytes, flags: int) -> None:
+        self.pattern = pattern
+        self._given_flags = flags
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return lazy_pattern, (self.pattern, self._given_flags)
+
+
+class _LazyPattern(_Pattern):
+    """A pattern that has not been compiled. If two threads need it at once, both compile it, to the same effect."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _COMPILED:
+            raise AttributeError(name)
+        compiled = re.compile(self.pattern, self._given_flags)
+        for each in _COMPILED:
+            setattr(self, each, getattr(compiled, each))
+        self.__class__ = _Pattern  # type: ignore[assignment]  # a class with `__getattr__` has slower attributes
+        return getattr(compiled, name)
