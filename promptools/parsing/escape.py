@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import Final, TypeAlias
+
+from promptools.patterns import lazy_pattern
 
 MAX_TOKEN_LENGTH: Final = 128
 """Characters that a token may have."""
@@ -29,7 +31,7 @@ EscapeCallback: TypeAlias = Callable[[str], None]
 """A callback that gets each escaped form."""
 
 FENCE: Final = "```"
-_SYMBOL = re.compile(r"\{(?:n|word|name)\}|.", re.DOTALL)
+_SYMBOL = lazy_pattern(r"\{(?:n|word|name)\}|.", re.DOTALL)
 _HOLES: Final = {
     "{n}": "[0-9]+",
     "{word}": r"[\w:/.\\\u2581-]+",
@@ -105,18 +107,42 @@ class _MarkupPatterns:
     """Tokens or labels as patterns. A match ends after the first character; its last group is the rest of the token."""
 
     def __init__(self, texts: Collection[str], before: str = "") -> None:
-        every: list[list[str]] = [_SYMBOL.findall(text) for text in texts]
         self.texts = texts
-        firsts = set[str]() if before else {symbols[0] for symbols in every}
-        self._marked = re.compile(_pattern(every, firsts, before, ""))
-        self._escaped = re.compile(_pattern(every, firsts, before, r"\\"))
-        self._hints = tuple(_longest_literal(symbols) for symbols in every) if before else ()
+        self._before = before
+        self._hints = tuple(_longest_literal(_SYMBOL.findall(text)) for text in texts) if before else ()
         self._quoted = tuple(text for text in texts if '"' in text)
 
+    @cached_property
+    def _marked(self) -> re.Pattern[str]:
+        return re.compile(self._pattern(""))
+
+    @cached_property
+    def _escaped(self) -> re.Pattern[str]:
+        return re.compile(self._pattern(r"\\"))
+
+    @cached_property
+    def _gate(self) -> re.Pattern[str]:
+        """Where a token may begin, by two characters: most texts hold none, and need no pattern of all tokens."""
+        seconds: dict[str, set[str]] = {}
+        for first, *rest in map(_SYMBOL.findall, self.texts):
+            second = _atom(rest[0], ()) if rest and first not in _HOLES else ""
+            seconds.setdefault(_first_atom(first), set()).add(second)
+        branches = (
+            first if "" in nexts else rf"{first}(?=\\*(?:{'|'.join(sorted(nexts))}))"
+            for first, nexts in sorted(seconds.items())
+        )
+        return re.compile("|".join(branches))
+
+    def _pattern(self, backslash: str) -> str:
+        every: list[list[str]] = [_SYMBOL.findall(text) for text in self.texts]
+        firsts = set[str]() if self._before else {symbols[0] for symbols in every}
+        return _pattern(every, firsts, self._before, backslash)
+
     def is_in(self, text: str) -> bool:
-        if self._hints and not any(hint in text for hint in self._hints):
-            return False
-        return self._marked.search(text) is not None
+        if self._hints:
+            return any(hint in text for hint in self._hints) and self._marked.search(text) is not None
+        begin = self._gate.search(text)
+        return begin is not None and self._marked.search(text, begin.start()) is not None
 
     def may_be_in_json(self, json_text: str) -> bool:
         if self._hints:
@@ -125,7 +151,7 @@ class _MarkupPatterns:
             bare = json_text.replace("\\", "")  # JSON's backslashes, and those of a token that is escaped already
             if any(token in bare for token in self._quoted):
                 return True
-        return self._marked.search(json_text) is not None
+        return self.is_in(json_text)
 
     def find_unescaped(self, text: str) -> list[str]:
         matches = self._marked.finditer(text)
@@ -182,9 +208,10 @@ class _FencePatterns(_MarkupPatterns):
 
     def __init__(self, labels: Collection[str]) -> None:
         super().__init__(labels, _LINE)
-        self._marked = re.compile(_fence_pattern(labels, ""))
-        self._escaped = re.compile(_fence_pattern(labels, r"\\"))
         self._hints = (FENCE[1:], "~~")  # the backslash is in front of them
+
+    def _pattern(self, backslash: str) -> str:
+        return _fence_pattern(self.texts, backslash)
 
 
 def _rest_of_token(match: re.Match[str]) -> str:
@@ -202,7 +229,7 @@ def _pattern(symbol_lists: Iterable[Sequence[str]], firsts: Collection[str], bef
     """Build the pattern of a first character followed by `backslash`, where one of `symbol_lists` begins."""
     tails: dict[str, list[list[str]]] = {}
     for symbols in symbol_lists:
-        first = re.escape(symbols[0]) if symbols[0] not in _HOLES else r"[^\s\\]"
+        first = _first_atom(symbols[0])
         rest = [_atom(symbol, firsts) for symbol in symbols[1:-1]] + [_atom(symbol, ()) for symbol in symbols[1:][-1:]]
         if symbols[0] in _HOLES:
             rest.insert(0, r"\S{0,127}")
@@ -227,6 +254,10 @@ def _fence_pattern(labels: Iterable[str], backslash: str) -> str:
 
 def _fence_atom(symbol: str) -> str:
     return _HOLES.get(symbol) or re.escape(symbol)
+
+
+def _first_atom(symbol: str) -> str:
+    return r"[^\s\\]" if symbol in _HOLES else re.escape(symbol)
 
 
 def _atom(symbol: str, firsts: Collection[str]) -> str:
