@@ -221,7 +221,7 @@ def test_every_command_is_told() -> None:
     page = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
     table = page.partition("| command | does |\n")[2].partition("\n\n")[0]
     told = re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)
-    assert sorted(told) == sorted(command.NAME for command in COMMANDS)
+    assert sorted(told) == sorted(command.name for command in COMMANDS)
 
 
 def test_every_fix_reason_and_event_is_told() -> None:

@@ -1,4 +1,4 @@
-"""What the start costs: `from promptools import parse, StreamParser`, and the first reply that is read."""
+"""What the start costs: `from promptools import parse, StreamParser`, a command, and the first reply that is read."""
 
 import json
 import os
@@ -64,6 +64,40 @@ def test_the_command_loads_next_to_nothing_before_it_handles_an_interrupt():
     loaded = set(done.stdout.split())
     assert "promptools.__main__" in loaded
     assert loaded & {"argparse", "contextlib", "re", "typing", "promptools.cli"} == set()
+
+
+def loaded_by(*words: str) -> set[str]:
+    """The modules of promptools, and the large ones, that a command loads."""
+    code = f"import sys, promptools.__main__\nsys.argv[1:] = {words!r}\ntry: promptools.__main__.main()\n"
+    code += "except SystemExit: pass\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout
+    return {name for name in done.stderr.split() if name.partition(".")[0] in {"promptools", *HEAVY}}
+
+
+EVERY_COMMAND = {
+    "promptools",
+    "promptools.__main__",
+    "promptools.cli",
+    "promptools.cli.command_log",
+    "promptools.cli.command_parser",
+    "promptools.cli.terminal_output",
+    "promptools.errors",
+    "promptools.log",
+    "promptools.patterns",
+}
+
+
+@pytest.mark.parametrize("word", ["--version", "--help"])
+def test_the_program_loads_no_command_to_describe_itself(word):
+    assert loaded_by(word) == EVERY_COMMAND
+
+
+def test_a_command_loads_no_other():
+    own = {"promptools.cli.version_command", "promptools.cli.shared_arguments"}
+    assert {name for name in loaded_by("version") if name.startswith("promptools.cli")} == own | {
+        name for name in EVERY_COMMAND if name.startswith("promptools.cli")
+    }
 
 
 PATTERNS = """

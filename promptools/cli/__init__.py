@@ -1,4 +1,7 @@
-"""The command line: `promptools COMMAND`. Each command is a module with `NAME`, `add` (its arguments) and `run`."""
+"""The command line: `promptools COMMAND`. Each command is a module with `add` (its arguments) and `run`.
+
+A command's module is imported when that command is used: the others need much that this one does not.
+"""
 
 from __future__ import annotations
 
@@ -6,59 +9,104 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
 
 import promptools
-from promptools import dialects
-from promptools.cli import help_command, version_command
-from promptools.cli.agent_commands import agent_command, discover_command, eval_command
-from promptools.cli.batch_commands import batch_command, reparse_command
 from promptools.cli.command_log import log_level, show_log
-from promptools.cli.command_parser import USAGE_ERROR, CommandParser
-from promptools.cli.server_commands import (
-    chat_command,
-    config_command,
-    demo_command,
-    detect_command,
-    probe_command,
-    providers_command,
-    serve_command,
-)
-from promptools.cli.server_errors import describe_failure
+from promptools.cli.command_parser import USAGE_ERROR, Command, CommandParser
 from promptools.cli.terminal_output import hide_progress
-from promptools.cli.text_commands import (
-    apply_patch_command,
-    dialects_command,
-    harmony_command,
-    parse_command,
-    render_command,
-    replay_command,
-)
-from promptools.cli.trust_question import ask_trust
 from promptools.errors import PromptoolsError, UsageError
-from promptools.profiles import UntrustedConfig
 
-COMMANDS: tuple[Any, ...] = (
-    demo_command,
-    serve_command,
-    parse_command,
-    render_command,
-    dialects_command,
-    harmony_command,
-    providers_command,
-    config_command,
-    detect_command,
-    probe_command,
-    chat_command,
-    agent_command,
-    batch_command,
-    reparse_command,
-    replay_command,
-    apply_patch_command,
-    discover_command,
-    eval_command,
-    help_command,
-    version_command,
+HELP = "help"
+COMMANDS = (
+    Command(
+        "demo",
+        "server_commands",
+        "Run a weather conversation in several ways, and show what the server sent and what the app received.",
+    ),
+    Command(
+        "serve",
+        "server_commands",
+        "Run the proxy: apps get working tool calls by Chat Completions, Responses, Messages and Ollama's API.",
+    ),
+    Command("parse", "text_commands", "Read a model's reply from a file or stdin and show the calls in it."),
+    Command(
+        "render",
+        "text_commands",
+        "Write a request as its mode sends it, or tools, calls and results as a dialect puts them into a prompt.",
+    ),
+    Command(
+        "dialects",
+        "text_commands",
+        "List the dialects with an example of each, or show how one writes tools, calls and results.",
+    ),
+    Command(
+        "harmony",
+        "text_commands",
+        "Keep the vocabulary of gpt-oss, which token ids and exact counts need, where promptools finds it.",
+    ),
+    Command(
+        "providers",
+        "server_commands",
+        "List the providers of the config and the kinds of server that are known, or explain one.",
+    ),
+    Command(
+        "config",
+        "server_commands",
+        "Show which config file and which variables decide where requests go, or trust a config that was found.",
+    ),
+    Command(
+        "detect",
+        "server_commands",
+        "Detect which server runs at a URL, as the first request to it does, and show what it answered.",
+    ),
+    Command(
+        "probe",
+        "server_commands",
+        "Test what a server and its model really do with tools, and which modes to use with them.",
+    ),
+    Command(
+        "chat",
+        "server_commands",
+        "Chat with a model through promptools: its text is streamed, its calls are shown.",
+    ),
+    Command(
+        "agent",
+        "agent_commands",
+        "Let a model work on a task in a folder, with shell commands in a sandbox, and show what it changed.",
+    ),
+    Command(
+        "batch",
+        "batch_commands",
+        "Send the requests of a file, in OpenAI's batch format, many at once, and write their results into another.",
+    ),
+    Command(
+        "reparse",
+        "batch_commands",
+        "Read logged replies again, many at once: calls, content, reasoning and fixes of each.",
+    ),
+    Command(
+        "replay",
+        "text_commands",
+        "Read recorded replies again, and show what is read differently from when they were recorded.",
+    ),
+    Command(
+        "apply-patch",
+        "text_commands",
+        "Apply a patch in the V4A format (`*** Begin Patch`) to files, all or none.",
+    ),
+    Command(
+        "discover",
+        "agent_commands",
+        "Find out which tools a model was trained on: sampled without definitions, tallied, described, validated.",
+    ),
+    Command(
+        "eval",
+        "agent_commands",
+        "Run a benchmark on a model: resumable, several at once, with intervals, tokens and a report.",
+    ),
+    Command(HELP, "", "Show the help of promptools, or of a command."),
+    Command("version", "", "Show the version of promptools."),
 )
 
 FAILURE = 1
@@ -71,10 +119,7 @@ def build_parser() -> CommandParser:
     parser.add_argument("--version", action="version", version=f"promptools {promptools.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=CommandParser)
     for command in COMMANDS:
-        about = (command.__doc__ or "").splitlines()[0]
-        subparser = commands.add_parser(command.NAME, help=about, description=about)
-        command.add(subparser)
-        subparser.set_defaults(run=command.run)
+        commands.add_parser(command.name, help=command.about, description=command.about, command=command)
     return parser
 
 
@@ -85,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:  # as git and click do: help, and no success
         parser.print_help(sys.stderr)
         return USAGE_ERROR
-    if words[0] == help_command.NAME:
+    if words[0] == HELP:
         words = [*words[1:], "--help"]
     arguments = parser.parse_args(words)
     arguments.quiet, arguments.verbose = (getattr(arguments, name, False) for name in ("quiet", "verbose"))
@@ -103,6 +148,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
     except Exception as error:
+        from promptools.cli.server_errors import describe_failure
+
         failure = describe_failure(error)
         if failure is None:
             raise
@@ -120,10 +167,26 @@ def _run(arguments: argparse.Namespace) -> int:
 
     Such a config is an error before anything is sent.
     """
-    with dialects.using(*getattr(arguments, "dialect_files", ())):
+    with _own_dialects(getattr(arguments, "dialect_files", ())):
         try:
             return int(arguments.run(arguments))
-        except UntrustedConfig as error:
-            if not ask_trust(error):
+        except UsageError as error:
+            if not _is_trusted_now(error):
                 raise
         return int(arguments.run(arguments))
+
+
+def _own_dialects(files: Sequence[str]) -> AbstractContextManager[None]:
+    if not files:
+        return nullcontext()
+    from promptools import dialects
+
+    return dialects.using(*files)
+
+
+def _is_trusted_now(error: UsageError) -> bool:
+    """Whether the error is about a config that the user has been asked about, and trusts."""
+    from promptools.cli.trust_question import ask_trust
+    from promptools.profiles import UntrustedConfig
+
+    return isinstance(error, UntrustedConfig) and ask_trust(error)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import Any, NamedTuple, NoReturn
 
 from promptools.errors import clip, did_you_mean, suggest
 
@@ -19,17 +20,41 @@ _URL = re.compile(r"https?://", re.IGNORECASE)
 _NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 
 
+class Command(NamedTuple):
+    """A command as the program's help lists it; its arguments are those of its module, which is imported for them."""
+
+    name: str
+    folder: str
+    """The package in `promptools.cli` that its module is in; empty: `promptools.cli` itself."""
+    about: str
+    """What it does, in one line."""
+
+    def load(self) -> Any:
+        """Return its module."""
+        module = f"{self.name.replace('-', '_')}_command"
+        return import_module(".".join(filter(None, ("promptools.cli", self.folder, module))))
+
+
 class CommandParser(argparse.ArgumentParser):
     """Parses the arguments of a command. Where `--base-url` names a server, its URL may come first instead."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, command: Command | None = None, **options: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **options})
+        self._command = command
         # without a default, so that the parser of a subcommand does not overwrite what stands before its name
         output = self.add_argument_group("output").add_mutually_exclusive_group()
         output.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="only results and errors")
         output.add_argument(
             "--verbose", action="store_true", default=argparse.SUPPRESS, help="also report repairs on stderr"
         )
+
+    def load(self) -> None:
+        """Add the arguments of the command, if that has not been done."""
+        command, self._command = self._command, None
+        if command is not None:
+            module = command.load()
+            module.add(self)
+            self.set_defaults(run=module.run)
 
     def error(self, message: str) -> NoReturn:
         """End with an error in one line, like all other errors of the command line."""
@@ -42,6 +67,7 @@ class CommandParser(argparse.ArgumentParser):
 
         An unknown option is reported before all else, since it may be a required one that is misspelled.
         """
+        self.load()
         given = list(args or ())
         positional = [*self._positional(given)]
         if positional and self._takes_url(given, positional):

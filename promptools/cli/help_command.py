@@ -1,10 +1,8 @@
-"""Show the help of promptools, or of a command."""
+"""The command `promptools help`."""
 
 from __future__ import annotations
 
 import argparse
-
-NAME = "help"
 
 
 def add(parser: argparse.ArgumentParser) -> None:

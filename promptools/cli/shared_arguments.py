@@ -8,13 +8,15 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from promptools.cli.terminal_output import print_progress
 from promptools.errors import UsageError, clip
-from promptools.profiles import Config, load_config
 from promptools.schema.documents.json_guards import is_array, is_object
+
+if TYPE_CHECKING:
+    from promptools.profiles import Config
 
 DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
 
@@ -205,6 +207,7 @@ def read_config(name: str | None) -> Config:
 
     One that was found and is not trusted is returned too: `resolve` uses nothing of it.
     """
+    from promptools.profiles import Config, load_config
     from promptools.transport.found_config import find_here, read_found
 
     if name:

@@ -1,4 +1,4 @@
-"""Show the version of promptools."""
+"""The command `promptools version`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import argparse
 import promptools
 from promptools.cli.shared_arguments import add_json
 from promptools.cli.terminal_output import print_json
-
-NAME = "version"
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -33,7 +33,7 @@ def test_without_a_command_there_is_help_and_no_success(capsys):
     out, err = capsys.readouterr()
     assert out == ""
     for command in COMMANDS:
-        assert f"\n    {command.NAME}" in err
+        assert f"\n    {command.name}" in err
 
 
 @pytest.mark.parametrize("words", [[], ["chat"], ["eval", "aime"]])

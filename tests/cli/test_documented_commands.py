@@ -42,6 +42,7 @@ def leaf(words):
     parser, words = PARSER, list(words)
     while (subcommands := [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]) and words:
         parser = subcommands[0].choices[words.pop(0)]
+        parser.load()
     return parser, words
 
 

@@ -1,4 +1,4 @@
-"""Let a model work on a task in a folder, with shell commands in a sandbox, and show what it changed."""
+"""The command `promptools agent`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from promptools.sandbox import Sandbox
 
-NAME = "agent"
 COMMAND_TOOLS = frozenset({"container.exec", "python"})
 """Tools before whose calls the user is asked."""
 

@@ -1,4 +1,4 @@
-"""Find out which tools a model was trained on: sampled without definitions, tallied, described, validated."""
+"""The command `promptools discover`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from promptools.discovery.findings import Findings
     from promptools.discovery.pipeline import Plan
-
-NAME = "discover"
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Run a benchmark on a model: resumable, several at once, with intervals, tokens and a report."""
+"""The command `promptools eval`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from promptools.cli.agent_commands.benchmarks import aime_benchmark, bfcl_benchmark, mcp_benchmark, swe_benchmark
 
-NAME = "eval"
 BENCHMARKS = (aime_benchmark, bfcl_benchmark, mcp_benchmark, swe_benchmark)
 
 

@@ -1,4 +1,4 @@
-"""Send the requests of a file, in OpenAI's batch format, many at once, and write their results into another."""
+"""The command `promptools batch`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from promptools.batch.batch_job import BatchJob
     from promptools.batch.prompt_size import PromptSize
 
-NAME = "batch"
 MAX_SHOWN_MODELS = 5
 
 

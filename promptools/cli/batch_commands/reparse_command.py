@@ -1,4 +1,4 @@
-"""Read logged replies again, many at once: calls, content, reasoning and fixes of each."""
+"""The command `promptools reparse`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from promptools.errors import UsageError, without_credentials
 if TYPE_CHECKING:
     from promptools.batch.reparsing import ReparsedLine
 
-NAME = "reparse"
 SHOWN_EVERY = 10_000
 """Replies between two displays of the progress."""
 

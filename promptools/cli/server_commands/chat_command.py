@@ -1,4 +1,4 @@
-"""Chat with a model through promptools: its text is streamed, its calls are shown."""
+"""The command `promptools chat`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from promptools.client import AsyncOpenAI
 
-NAME = "chat"
 
 _Client = TypeVar("_Client")
 

@@ -1,4 +1,4 @@
-"""Show which config file and which variables decide where requests go, or trust a config that was found."""
+"""The command `promptools config`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from promptools.transport.session import environment_address
 if TYPE_CHECKING:
     from promptools.profiles import Target
 
-NAME = "config"
 
 SDK_ADDRESS = "https://api.openai.com/v1"
 _STANDINGS = {

@@ -1,4 +1,4 @@
-"""Run a weather conversation in several ways, and show what the server sent and what the app received."""
+"""The command `promptools demo`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from promptools.cli.terminal_output import print_json, print_progress, print_tab
 from promptools.errors import UsageError
 from promptools.lab import weather
 from promptools.lab.llamacpp_server import can_serve, check_gguf, serve, serve_file
-
-NAME = "demo"
 
 _CONFIG = """\
 default_provider = "{first}"

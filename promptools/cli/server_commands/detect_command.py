@@ -1,4 +1,4 @@
-"""Detect which server runs at a URL, as the first request to it does, and show what it answered."""
+"""The command `promptools detect`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from promptools.transport.credentials import split_credentials
 if TYPE_CHECKING:
     from promptools.exchange import DetectionCache
     from promptools.types import ServerInfo
-
-NAME = "detect"
 
 
 def add(parser: argparse.ArgumentParser) -> None:

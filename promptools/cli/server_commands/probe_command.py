@@ -1,4 +1,4 @@
-"""Test what a server and its model really do with tools, and which modes to use with them."""
+"""The command `promptools probe`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from promptools.transport.found_config import keep_trust
 if TYPE_CHECKING:
     from promptools.probing.probe_runner import Cost
 
-NAME = "probe"
 
 MAX_TOKENS = 512
 """Enough for a call after some reasoning."""

@@ -1,4 +1,4 @@
-"""List the providers of the config and the kinds of server that are known, or explain one."""
+"""The command `promptools providers`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from promptools.masking import mask_url
 from promptools.profiles import Config, Provider, Target, families, kinds, load_builtin, resolve
 from promptools.profiles.config_files.config_reach import shown_text
 from promptools.schema.documents.json_guards import is_array
-
-NAME = "providers"
 
 
 def add(parser: argparse.ArgumentParser) -> None:

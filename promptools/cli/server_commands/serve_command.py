@@ -1,4 +1,4 @@
-"""Run the proxy: apps get working tool calls by Chat Completions, Responses, Messages and Ollama's API."""
+"""The command `promptools serve`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from promptools.proxy import Proxy
     from promptools.proxy.admission.api_keys import ApiKey
 
-NAME = "serve"
 
 _BACKLOG = 2048
 _OPTIONS = (

@@ -1,4 +1,4 @@
-"""Apply a patch in the V4A format (`*** Begin Patch`) to files, all or none."""
+"""The command `promptools apply-patch`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 
 from promptools.cli.shared_arguments import add_json, read_text
 from promptools.cli.terminal_output import print_json
-
-NAME = "apply-patch"
 
 
 def add(parser: argparse.ArgumentParser) -> None:

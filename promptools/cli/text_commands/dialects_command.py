@@ -1,4 +1,4 @@
-"""List the dialects with an example of each, or show how one writes tools, calls and results."""
+"""The command `promptools dialects`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from promptools.cli.terminal_output import print_json, print_styled, print_table
 from promptools.dialects.contract import Dialect
 from promptools.dialects.rendering.sample import CONVERSATION, TOOL, sample_text, tiers
 from promptools.modes.prompt_mode import render
-
-NAME = "dialects"
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Keep the vocabulary of gpt-oss, which token ids and exact counts need, where promptools finds it."""
+"""The command `promptools harmony`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from promptools.harmony.bpe_vocabulary import (
     check_digest,
     search_paths,
 )
-
-NAME = "harmony"
 
 
 class _Location(NamedTuple):

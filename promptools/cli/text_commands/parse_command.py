@@ -1,4 +1,4 @@
-"""Read a model's reply from a file or stdin and show the calls in it."""
+"""The command `promptools parse`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from promptools.engine.explanation import Explanation, PartKind, describe_place,
 from promptools.engine.parser import ExplainingParser
 from promptools.errors import clip
 from promptools.types import Fix, Reply, Strictness
-
-NAME = "parse"
 
 STYLES: dict[PartKind, str] = {
     "content": "",

@@ -1,4 +1,4 @@
-"""Write a request as its mode sends it, or tools, calls and results as a dialect puts them into a prompt."""
+"""The command `promptools render`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from promptools.modes.prompt_mode import JSON_DIALECT, render
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.json_types import as_object
 
-NAME = "render"
 PART_ARGUMENTS = ("tools", "calls", "results", "single", "required")
 """The arguments that are for rendering parts, not a whole request."""
 PART_BY_ROLE = {"system": "tools", "assistant": "calls", "user": "results"}

@@ -1,4 +1,4 @@
-"""Read recorded replies again, and show what is read differently from when they were recorded."""
+"""The command `promptools replay`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from promptools.cli.shared_arguments import add_dialect_files, add_json
 from promptools.cli.terminal_output import print_json, print_styled
 from promptools.errors import UsageError
 from promptools.recording.replay import RecordedRow, read_rows, update
-
-NAME = "replay"
 
 _STYLES = {"+": "green", "-": "red", "@": "dim"}
 
