@@ -22,6 +22,7 @@ GROUPS = {
     "hostile": "hostile",
     "dialects": "dialects",
     "imports": "footprint",
+    "start": "start",
     "memory": "footprint",
     "harmony_render": "harmony",
     "harmony_parse": "harmony",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import openai
 
 from benchmarks import samples
+from benchmarks.stub import running
 from benchmarks.table import Row, Table
 from benchmarks.timing import Job, best_of, seconds
 from promptools.client import OpenAI
@@ -24,7 +22,7 @@ STREAMS = 60
 
 def exchanges() -> tuple[Table, Table]:
     """Measure requests and streams: bare client, passthrough, native mode, prompt mode."""
-    with _stub() as url:
+    with running() as url:
         options: dict[str, Any] = {"base_url": url, "api_key": "none", "max_retries": 0}
         bare = openai.OpenAI(**options)
         ours = {mode: OpenAI(**options, mode=mode, config=Config()) for mode in (None, "native", "prompt")}
@@ -95,17 +93,3 @@ def _rows(took: dict[str, float]) -> list[Row]:
             )
         )
     return rows
-
-
-@contextlib.contextmanager
-def _stub() -> Iterator[str]:
-    """Run the server in a process of its own, so that its work does not count as processor time of this one."""
-    command = [sys.executable, "-m", "benchmarks.stub"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
-        finally:
-            process.stdin.close()
-            process.wait(10)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socketserver
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -84,6 +87,23 @@ class Stub(BaseHTTPRequestHandler):
 class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True
     request_queue_size = 64
+
+
+@contextlib.contextmanager
+def running() -> Iterator[str]:
+    """Run the server in a process of its own, so that its work does not count as processor time of this one.
+
+    Yields its base URL.
+    """
+    command = [sys.executable, "-m", "benchmarks.stub"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+        finally:
+            process.stdin.close()
+            process.wait(10)
 
 
 if __name__ == "__main__":
