@@ -6,7 +6,6 @@ together cover the combinations.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 from zlib import crc32
@@ -18,7 +17,6 @@ from shared_cases import built_in_cases
 
 from promptools import dialects, parse
 from promptools.parsing.events import join
-from promptools.types import Reply, Trace
 
 EACH = 5
 """One in so many rows is read: the combinations are the same in all of them."""
@@ -30,9 +28,6 @@ ROWS = [
 STRICTNESS = ("strict", "balanced", "lenient")
 FINISH_REASONS = (None, "stop", "length")
 SOURCES = ("none", "of others", "a part of it", "all of it")
-OTHER_TRIES = frozenset({"a string with a broken call"})
-"""Rows of a malformed call that the conversation holds: what is recorded as tried depends on the cut, the reply does
-not."""
 COMBINATIONS = list(product(STRICTNESS, FINISH_REASONS, SOURCES))
 
 
@@ -46,19 +41,14 @@ def sources_of(kind: str, text: str) -> list[str]:
     }[kind]
 
 
-def assert_agrees(
-    text: str, tools: Any, reason: str | None, options: dict[str, Any], *, same_tries: bool = True
-) -> None:
-    def shown(reply: Reply) -> Reply:
-        return bare(reply) if same_tries else replace(bare(reply), trace=Trace())
-
+def assert_agrees(text: str, tools: Any, reason: str | None, options: dict[str, Any]) -> None:
     events, reply = feed([text], tools, reason, **options)
     assert bare(parse(text, tools, finish_reason=reason, **options)) == bare(reply)
     tiled(events, text)
     for cut in (list(text), *([text[:at], text[at:]] for at in range(3, len(text), len(text) // 3 + 1))):
         pieced, other = feed(cut, tools, reason, **options)
         assert join(pieced) == join(events), cut
-        assert shown(other) == shown(reply), cut
+        assert bare(other) == bare(reply), cut
 
 
 @every_row(ROWS, name=lambda row: row.id, group=lambda row: row.table)
@@ -66,7 +56,7 @@ def test_a_row_under_other_options(row: Row) -> None:
     strictness, reason, kind = COMBINATIONS[crc32(row.name.encode()) % len(COMBINATIONS)]
     options = {**row.options, "strictness": strictness, "sources": sources_of(kind, row.text)}
     options.pop("finish_reason", None)
-    assert_agrees(row.text, tools_of(row.tools), reason, options, same_tries=row.name not in OTHER_TRIES)
+    assert_agrees(row.text, tools_of(row.tools), reason, options)
 
 
 FENCES = ("```", "```json\n", "```xml ", "~~~\n", "````json\n")

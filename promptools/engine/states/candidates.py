@@ -124,7 +124,7 @@ def open_candidate(state: ParserState, group: str, text: str, start: int, end: i
         amid_words=state.alone and state.has_words,
     )
     if state.rules.sources is not None:
-        candidate.quote_stem = "" if marker[:1] in ("`", "~") else marker
+        candidate.quote_stem = "" if marker[:1] in ("`", "~") else text[start:begin]  # an alias is read again
         candidate.stem_end = len(candidate.quote_stem)
     state.next = "in_candidate"
     return begin
