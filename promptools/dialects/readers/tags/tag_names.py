@@ -32,10 +32,17 @@ NAMING_ELEMENTS: Final = frozenset(("tool_name", "name", "parameters"))
 
 _BLANK = " \t\r\n\f\v\u00a0\u200b\ufeffĠĊ"
 _QUOTES = "\"'“”‘’"
+_KEY = r"[\sĠĊ]{0,8}[A-Za-z_][\w:-]{0,40}\s{0,8}"
+# a value without quotes is taken whole: each part of it could be the next attribute's name
 _ATTRIBUTE = (
-    r"[\sĠĊ]{0,8}[A-Za-z_][\w:-]{0,40}\s{0,8}=\s{0,8}"
-    r"(?:\"[^\"]{0,1000}\"|'[^'<>]{0,200}'|[“”‘’][^“”‘’<>]{0,200}[“”‘’]|[^\s<>\"'“”‘’=/]{1,128})"
+    rf"{_KEY}=\s{{0,8}}"
+    r"(?:\"[^\"]{0,1000}\"|'[^'<>]{0,200}'|[“”‘’][^“”‘’<>]{0,200}[“”‘’]|[^\s<>\"'“”‘’=/]{1,128}+)"
 )
+_MAY_BE_ATTRIBUTES = (
+    rf"(?:{_ATTRIBUTE}){{0,5}}(?:{_KEY}(?:=\s{{0,8}}"
+    r"(?:\"[^\"]{0,1000}|'[^'<>]{0,200}|[“”‘’][^“”‘’<>]{0,200}|[^\s<>\"'“”‘’=/]{1,128}+)?)?)?[\sĠĊ]{0,8}/?\Z"
+)
+"""Attributes up to the end of the text, where the last one may go on."""
 _NEXT_LINE = r"(?=[ \t]{0,4}\r?\n[\sĠĊ]{0,8}(?:[^\s>/]|/(?=[^>])))"
 """A value on the next line, where a tag has lost its bracket."""
 _ATTRIBUTES = lazy_pattern(rf"(?P<attributes>(?:{_ATTRIBUTE}){{0,6}})[\sĠĊ]{{0,8}}(?P<empty>/?)>")
@@ -47,7 +54,7 @@ _PLAIN_ATTRIBUTE = (
 # `<parameter name="city"` and `<invoke name="f"` without their bracket: a tag follows, or the value does
 _LOST = lazy_pattern(
     rf"(?P<attributes>(?:{_PLAIN_ATTRIBUTE}){{1,6}})(?P<lost>(?=[\sĠĊ]{{0,8}}<)"
-    rf"|(?<=[\"'“”‘’])(?=[^\s<>/=\"'“”‘’ĠĊ]|/(?=[^>]))"
+    rf"|(?<=[\"'“”‘’])(?=[^\s<>/=\"'“”‘’ĠĊ]|/(?=[^>]))(?!{_MAY_BE_ATTRIBUTES})"
     rf"|{_NEXT_LINE}(?![\sĠĊ]{{0,8}}[A-Za-z_][\w:-]{{0,40}}\s{{0,8}}(?:=|\Z)))"
 )
 _NAME = rf"[^\s<>={{}}{_QUOTES}]"
@@ -55,7 +62,7 @@ _EQUALS = lazy_pattern(
     rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?:[{_QUOTES}]\s{{0,4}}(?P<quoted>[^<>\n{_QUOTES}]{{1,128}}?)\s{{0,4}}[{_QUOTES}]"
     rf"|(?P<bare>{_NAME}{{1,128}}?))"
     rf"(?:(?:\s{_ATTRIBUTE}){{0,4}}[\sĠĊ]{{0,8}}(?P<empty>/?)>"
-    rf"|(?P<lost>(?=[\sĠĊ]{{0,8}}[<{{])|{_NEXT_LINE}))"
+    rf"|(?P<lost>(?=[\sĠĊ]{{0,8}}[<{{])|{_NEXT_LINE}(?!\s{_MAY_BE_ATTRIBUTES})))"
 )
 # `<parameter=command=create</parameter>`
 _TWICE = lazy_pattern(rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}})=")
