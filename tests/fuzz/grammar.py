@@ -13,6 +13,7 @@ from shared_cases import built_in_cases
 
 from fuzz.arguments import CANARIES, TOOL_SETS, arguments, tool_set
 from promptools import dialects
+from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames
 from promptools.types import Call
 
 PROSE = (
@@ -61,7 +62,15 @@ def rendered(random: Random, dialect: str) -> Sample:
         made.append((tool["name"], arguments(random, tool, CANARIES[at])))
     block = dialects.get(dialect).render_calls(_calls(made))
     before, after = _before(random, dialect), _after(random)
-    return Sample(before + block + after, dialect, tools, tuple(made), number % 2 == 0 and not after.strip())
+    written = tuple((written_name(dialect, name), given) for name, given in made)
+    return Sample(before + block + after, dialect, tools, written, number % 2 == 0 and not after.strip())
+
+
+def written_name(dialect: str, name: str) -> str:
+    """Return the name that stands in the text: `Größe` cannot be a recipient in Harmony, and is written `Gr_e`."""
+    if dialect != "harmony":
+        return name
+    return RecipientNames([name]).address_of(name).recipient.removeprefix(f"{FUNCTIONS}.")
 
 
 def _calls(made: list[tuple[str, dict[str, Any]]]) -> list[Call]:

@@ -7,10 +7,14 @@ from dataclasses import replace
 import pytest
 
 from fuzz import properties, upstream
+from fuzz.arguments import AWKWARD_NAMES
 from fuzz.check import failures
+from fuzz.grammar import written_name
 from fuzz.inputs import ReplyInput
 from fuzz.minimise import minimised
 from fuzz.replies import DIALECTS, make
+from promptools import dialects
+from promptools.types import Call
 
 EACH = 12
 """Inputs for one dialect."""
@@ -23,6 +27,17 @@ def test_damaged_replies_keep_every_promise(dialect: str) -> None:
     for number in range(EACH):
         given = make(f"short:{number}", dialect, tables=False)
         assert list(failures(given)) == [], f"seed short:{number}: {given}"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_call_of_a_tool_with_an_odd_name_is_known_by_the_name_in_its_text(dialect: str) -> None:
+    for name in AWKWARD_NAMES:
+        text = dialects.get(dialect).render_calls([Call("c", name, {"a": "b"}, '{"a": "b"}')])
+        tools = [{"name": name, "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}]
+        written = ((written_name(dialect, name), {"a": "b"}),)
+        given = ReplyInput(text, dialect, tools, {"expect": dialect}, "stop", (), written, "none")
+        assert written[0][0] in text
+        assert list(failures(given)) == [], f"{name}: {given}"
 
 
 def test_odd_answers_of_a_server_reach_the_client_whole() -> None:
