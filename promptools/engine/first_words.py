@@ -22,9 +22,11 @@ MAX_HELD_NAME: Final = 128
 WORTH_A_PATTERN: Final = 4096
 """Lines looked up in vain after which a pattern of the tools pays: by then they have cost as much as to compile it."""
 _INDENT = r"\n[ \t]{0,8}+"
-_FRAGMENT = rf"(?=\S)[</]{{0,2}}([\w.:/ -]{{0,{MAX_HELD_NAME}}})\Z"
+_FRAGMENT = rf"(?=\S)[</]{{0,2}}+([\w.:/ -]{{0,{MAX_HELD_NAME}}}+)\Z"
 _UNFINISHED_WORD = lazy_pattern(_FRAGMENT)
 _UNFINISHED_LINE = lazy_pattern(_INDENT + _FRAGMENT)
+_MAX_UNFINISHED: Final = MAX_HELD_NAME + 11
+"""Characters of an unfinished line: its break, its indent, the sign of a tag, and the name."""
 _SEPARATORS = str.maketrans("", "", "-_.")
 """What models change in a name, or leave out."""
 _OTHER_CASES: Final = {"k": "\u212a", "s": "\u017f"}
@@ -75,7 +77,7 @@ class FirstWords:
         word = self._word.match(text, at)
         if word is not None and self._may_begin(word[1]):
             return True
-        return self._is_unfinished(_UNFINISHED_WORD, text, at)
+        return len(text) - at <= _MAX_UNFINISHED and self._is_unfinished(_UNFINISHED_WORD, text, at)
 
     def search(self, text: str, at: int, stop: int) -> int:
         """Return the offset of the first line break in `text[at:stop]` after which a call may begin; -1: none. O(n)."""
@@ -92,7 +94,7 @@ class FirstWords:
 
     def ends_unfinished(self, text: str, line: int) -> bool:
         """Whether the last line, after the line break at `text[line]`, may become one that begins a call."""
-        return self._is_unfinished(_UNFINISHED_LINE, text, line)
+        return len(text) - line <= _MAX_UNFINISHED and self._is_unfinished(_UNFINISHED_LINE, text, line)
 
     def _may_begin(self, letters: str) -> bool:
         return self._any or letters.casefold() in self._letters
