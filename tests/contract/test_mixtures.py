@@ -21,7 +21,7 @@ from fuzz_linear import TOOLS, Mixture, mixture, tokens
 pytestmark = pytest.mark.exhaustive
 
 SMALL, LARGE, LARGER = 3_000, 9_000, 27_000
-EACH = 5
+EACH = 3
 """Mixtures of one test."""
 KNOWN = [
     Mixture("<think>", "function call<|role_sep|>", "", None, None, {}),
