@@ -64,8 +64,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 SETTINGS = "_hypothesis_internal_use_settings"
-PLACES = 8
-"""Places at which `casebook.cuts` cuts a text with `--sample`, instead of at every one."""
 MANY = 12
 """Forms of one test up to which all are run with `--sample`."""
 LEFT_OUT = pytest.StashKey[int]()
@@ -155,8 +153,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for module, name in PATIENT:
         if module.rpartition(".")[0] in sys.modules:
             vars(importlib.import_module(module))[name] = 300.0
-    if session.config.getvalue("sample") > 1 and "casebook" in sys.modules:
-        vars(sys.modules["casebook"])["SPLIT_EVERYWHERE"] = PLACES + 1
     gc.collect()
     gc.freeze()
 

@@ -34,7 +34,7 @@ from promptools.types import Call, Reply
 
 HERE = Path(__file__).parents[1]
 ROWS_FOLDERS = tuple(f"cases/{path.name}" for path in sorted((HERE / "cases").iterdir()) if path.is_dir())
-SPLIT_EVERYWHERE = 16
+SPLIT_EVERYWHERE = 9
 """Characters up to which a text is cut at every place; a longer one is at as many, spread evenly: of thousands of rows,
 all lengths of a piece and all kinds of places are among them, and a row is cut at all of its places at once as well.
 """
