@@ -15,7 +15,7 @@ from shapes import STEADY, same, values, words
 from promptools import dialects, parse
 from promptools.types import Call, Result
 
-EACH = settings(STEADY, max_examples=15)
+EACH = settings(STEADY, max_examples=10)
 """For each of some sixty dialects."""
 
 TOOLS: list[dict[str, Any]] = [
@@ -106,7 +106,7 @@ def read_back(name: str, said: list[tuple[str, dict[str, Any]]]) -> None:
         assert call.dialect == name
     assert reply.content == ""
     assert reply.malformed == ()
-    _, pieced = feed([text[at : at + 3] for at in range(0, len(text), 3)], TOOLS, expect=name)
+    _, pieced = feed([text[at : at + 5] for at in range(0, len(text), 5)], TOOLS, expect=name)
     assert bare(pieced) == bare(reply)
 
 
