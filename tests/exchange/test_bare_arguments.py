@@ -173,6 +173,28 @@ def test_where_an_answer_in_json_is_asked_for_too_it_is_one(form):
         assert (called(seen), seen.message["content"]) == ([], PARIS)
 
 
+@pytest.mark.parametrize("sent_beside", [True, False])
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+def test_where_that_answer_would_be_the_arguments_it_is_the_call(streamed, sent_beside):
+    """instructor's RESPONSES_TOOLS names a tool, and asks for an answer with the schema of its parameters."""
+
+    def played(text, *tools, schema=WEATHER["function"]["parameters"], choice=NAMED):
+        form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+        body = ask(*tools, tool_choice=choice, response_format=form, stream=streamed)
+        answer = stream(*text) if streamed else reply(text)
+        seen = play(body, [answer] * 6, target=target(format_beside_tools=sent_beside), spare=True)
+        return called(seen), len(seen.sent)
+
+    assert played(PARIS, WEATHER) == ([CALL], 1)
+    assert played(FENCED, WEATHER, SEARCH) == ([CALL], 1)
+    assert played(PARIS, WEATHER, choice="required") == ([CALL], 1)
+    assert played(PARIS, WEATHER, SEARCH, choice="required")[0] == []
+    assert played(PARIS, WEATHER, choice="auto")[0] == []
+    assert played(PARIS, WEATHER, schema={"type": "object", "properties": {"city": TEXT}})[0] == []
+    envelope = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+    assert played(envelope, WEATHER)[0] == [CALL]
+
+
 def test_beside_a_call_of_the_servers_it_is_content():
     made = reply(PARIS, calls=[("get_weather", {"city": "Lyon"})], finish="tool_calls")
     seen = play(ask(WEATHER, tool_choice=NAMED), [made])

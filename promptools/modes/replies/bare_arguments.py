@@ -4,7 +4,8 @@ Instructor, LangChain and the AI SDK ask for structured output by a forced call.
 (llama.cpp a named tool, Ollama any), a model that is asked for one call often writes nothing but its arguments.
 Elsewhere such an object is an answer. Here the app has said that it takes no answer, so all of this is evidence enough:
 
-- `tool_choice` names a tool, or is `required`, and no `response_format` wants JSON as well;
+- `tool_choice` names a tool, or is `required`, and no `response_format` wants JSON as well. One whose schema is that of
+  the parameters of the only tool does not count: instructor's mode RESPONSES_TOOLS asks for the same object twice;
 - the reply is complete, and the object is all of it: beside thoughts, nothing may be around it but one code fence.
   With a label or a sentence before it, it may be an example;
 - its keys are parameters of the tool, at least one, and it fits the schema, after the usual fixes. Of the tools that
@@ -35,14 +36,16 @@ _OBJECT = lazy_pattern(r"\s*+(?:(?P<fence>`{3,}|~{3,})[ \t]*+[\w+-]*+[ \t]*+\r?\
 
 
 def takes_bare_arguments(request: ToolRequest) -> bool:
-    """Whether a reply to this request may consist of the arguments alone.
-
-    Where it asks for an answer in JSON as well, `resolve_call` takes none that has no name.
-    """
+    """Whether a reply to this request may consist of the arguments alone."""
     accepted = request.accepted_dialects is None or JSON in request.accepted_dialects
     # whether a tool of another type takes the object too cannot be known
     certain = request.choice.kind == "named" or (request.choice.kind == "required" and not request.other_tools)
-    return certain and accepted
+    return certain and accepted and (not request.json_answer or _wants_the_arguments(request))
+
+
+def _wants_the_arguments(request: ToolRequest) -> bool:
+    """Whether the answer that `response_format` asks for is the arguments of the only tool that may be called."""
+    return [request.answer_schema] == [tool.parameters for tool in request.offered]
 
 
 def read_bare_arguments(text: str, rules: ParseOptions) -> Call | None:

@@ -209,10 +209,10 @@ class ReplyReader:
             self._finish_reason = "stop"  # the server means the call in the thought
         if self._leak:
             events += self._read_leak()
+        if finish_reason in COMPLETE_REASONS and takes_bare_arguments(self._request):
+            self._read_bare_arguments()
         if self._request.checks_response_format and not self._harmony:  # its calls are no part of an answer
             self._read_answer()
-        elif finish_reason in COMPLETE_REASONS and takes_bare_arguments(self._request):
-            self._read_bare_arguments()
         return events + self._recover_from_reasoning()
 
     @property
@@ -347,7 +347,8 @@ class ReplyReader:
             return
         sent_names = {name: sent_name for sent_name, name in self._prepared.client_names.items()}
         callable_tools = rename_tools(self._request.offered, sent_names)
-        call = read_bare_arguments(text, self._rules._replace(tools=callable_tools, anchors=callable_tools.all_keys))
+        rules = self._rules._replace(tools=callable_tools, json_answer=False, anchors=callable_tools.all_keys)
+        call = read_bare_arguments(text, rules)
         if call is not None:
             self._content = []
             event = CallEnd(0, replace(call, id=self._new_id()), Span(0, len(text)))
