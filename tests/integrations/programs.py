@@ -18,8 +18,10 @@ def proxy_before(server: str) -> Iterator[str]:
     command = [sys.executable, "-m", "promptools", "serve", "--base-url", server, "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield next(line.split()[1] for line in process.stdout if line.startswith("listening ")).removesuffix("/v1")
-        process.terminate()
+        try:
+            yield next(line.split()[1] for line in process.stdout if line.startswith("listening ")).removesuffix("/v1")
+        finally:
+            process.terminate()
 
 
 def environment(**variables: str) -> dict[str, str]:
