@@ -150,7 +150,8 @@ results: .venv/.dev
 
 # A client that cannot be installed keeps its rows.
 results-integrations: .venv/.dev
-	@seen="$$(mktemp)" && PROMPTOOLS_RESULTS="$$seen" $(BIN)/pytest -q tests/integrations/test_clients.py $(PYTEST) \
+	@seen="$$(mktemp)" && PROMPTOOLS_RESULTS="$$seen" $(BIN)/pytest -q tests/integrations/test_clients.py \
+		tests/integrations/test_forms.py $(PYTEST) \
 		&& $(BIN)/python tools/integration_results.py "$$seen" && rm "$$seen"
 
 results-models: .venv/.dev

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from environments import CORE
 from recipes import frameworks
@@ -39,9 +40,25 @@ smolagents demand a call: llama.cpp's grammar then enforces the form of its own,
 
 OpenAI's SDK for Go and the examples of [the page on frameworks](../tasks/frameworks.md) run in the same suite.
 """
+FORMS_HEAD = """
+## Structured output
+
+Each client asks for an object with a city and a number, in its own way, of a server that enforces no form. The model
+answers with the object in a code fence, with a sentence before and after it, or with slips of JSON; where the way is a
+tool that is demanded, with the arguments alone, as they are, in a fence, or with slips. The table has which of these
+the client reads straight at the server; an answer that is the object alone, or a call, it always reads. Through
+promptools all are read, each from one request, in one piece and streamed. See
+[answers in a form](modes.md#answers-in-a-form).
+
+"""
+FORMS_NOTES = """
+A way that says nothing of a form to the server, as instructor's `MD_JSON`, leaves promptools nothing to go by: it
+passes unchanged, and what the client makes of it is the same.
+"""
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "integrations.md"
 KEPT = ROOT / "tests" / "integrations" / "results.jsonl"
+KEPT_FORMS = KEPT.with_name("forms.jsonl")
 WORKS = "works"
 
 
@@ -124,6 +141,68 @@ class Row:
         return json.dumps(asdict(self), ensure_ascii=False)
 
 
+class FormClient(NamedTuple):
+    """A program of tests/integrations/forms."""
+
+    program: str
+    kind: str
+    environment: str
+    package: str
+
+
+FORM_CLIENTS = (
+    FormClient("openai_forms", "Python", "frameworks-openai-3", "openai"),
+    FormClient("anthropic_forms", "Python", "frameworks-openai-3", "anthropic"),
+    FormClient("ollama_forms", "Python", "frameworks-openai-3", "ollama"),
+    FormClient("langchain_forms", "Python", "frameworks-openai-3", "langchain"),
+    FormClient("pydantic_ai_forms", "Python", "frameworks-openai-3", "pydantic-ai-slim"),
+    FormClient("instructor_forms", "Python", "frameworks-openai-2", "instructor"),
+    FormClient("openai_node_forms", "Node", "frameworks-node", "openai"),
+    FormClient("ai_sdk_forms", "Node", "frameworks-node", "ai"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FormRow:
+    """What one way to ask for structured output reads straight at the server, of the answers that are no object."""
+
+    program: str
+    way: str
+    whole: str
+    """The answers, separated by commas; empty for none."""
+    streamed: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+def read_forms(file: Path) -> list[FormRow]:
+    """Read the rows on structured output in a file; none if there is no such file."""
+    return [FormRow(**row) for row in _objects(file) if "way" in row]
+
+
+def merge_forms(kept: Iterable[FormRow], new: Iterable[FormRow]) -> list[FormRow]:
+    """Replace the rows of the programs that are new, drop those of programs that are gone; return them in order."""
+    rows: dict[str, list[FormRow]] = {}
+    for group in (kept, new):
+        rows |= {program: list(own) for program, own in groupby(group, key=lambda row: row.program)}
+    return [row for client in FORM_CLIENTS for row in rows.get(client.program, [])]
+
+
+def forms_table(rows: Iterable[FormRow]) -> str:
+    """Return the part of the page on structured output."""
+    of_package = versions()
+    clients = {client.program: client for client in FORM_CLIENTS}
+    lines = ["| client | version | way | read alone | through promptools |", "| --- | --- | --- | --- | --- |"]
+    for row in rows:
+        _, kind, _, package = clients[row.program]
+        name = f"{package} (Node)" if kind == "Node" else package
+        told = {"whole": row.whole or "none", "streamed": row.streamed or "none"}
+        alone = row.whole or "none" if row.whole == row.streamed else "; ".join(f"{k}: {v}" for k, v in told.items())
+        lines.append(f"| {name} | {of_package[kind, package]} | {row.way} | {alone} | all |")
+    return FORMS_HEAD + "\n".join(lines) + f"\n{FORMS_NOTES}"
+
+
 def versions() -> dict[tuple[str, str], str]:
     """Return the version of each package, by the kind of client and its name."""
     pins = [pin.partition("==") for pin in (*frameworks.OPENAI_2, *frameworks.OPENAI_3, *CORE)]
@@ -135,9 +214,11 @@ def versions() -> dict[tuple[str, str], str]:
 
 def read(file: Path) -> list[Row]:
     """Read the rows of a file; none if there is no such file."""
-    if not file.exists():
-        return []
-    return [Row(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [Row(**row) for row in _objects(file) if "api" in row]
+
+
+def _objects(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
 def merge(kept: Iterable[Row], new: Iterable[Row]) -> list[Row]:
@@ -152,7 +233,7 @@ def merge(kept: Iterable[Row], new: Iterable[Row]) -> list[Row]:
     return [rows[key] for key in order if key in rows]
 
 
-def page(rows: Iterable[Row]) -> str:
+def page(rows: Iterable[Row], forms: Iterable[FormRow]) -> str:
     """Return the page for rows that are in order."""
     of_package = versions()
     default = {(client.kind, *next(iter(client.packages.items()))) for client in CLIENTS if client.has_default}
@@ -161,12 +242,12 @@ def page(rows: Iterable[Row]) -> str:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for (kind, client, api), group in groupby(rows, key=lambda row: (row.kind, row.client, row.api)):
-        forms = list(group)
+        both = list(group)
         name = f"{client} (Node)" if kind == "Node" and not client.startswith("@") else client
         shown = f"**{api}**" if (kind, api, client) in default else api
-        cells = [_both(forms, column) for column in ("breaking", "leaking", "through")]
+        cells = [_both(both, column) for column in ("breaking", "leaking", "through")]
         lines.append(f"| {' | '.join([name, of_package[kind, client], shown, *cells])} |")
-    return "\n".join([HEAD, *lines]) + f"\n{NOTES}"
+    return "\n".join([HEAD, *lines]) + f"\n{NOTES}{forms_table(forms)}"
 
 
 def _both(rows: list[Row], column: str) -> str:
@@ -178,11 +259,16 @@ def _both(rows: list[Row], column: str) -> str:
 
 
 def main(files: Iterable[str]) -> None:
-    new = [row for file in files for row in read(Path(file))]
+    paths = [Path(file) for file in files]
+    new = [row for path in paths for row in read(path)]
+    new_forms = [row for path in paths for row in read_forms(path)]
     rows = merge(read(KEPT), new)
-    KEPT.write_text("".join(f"{row.to_json()}\n" for row in rows), encoding="utf-8")
-    PAGE.write_text(page(rows), encoding="utf-8")
-    print(f"{PAGE.relative_to(ROOT)}: {len(rows)} rows, {len(set(new))} of them new", file=sys.stderr)
+    forms = merge_forms(read_forms(KEPT_FORMS), new_forms)
+    for kept, all_rows in ((KEPT, rows), (KEPT_FORMS, forms)):
+        kept.write_text("".join(f"{row.to_json()}\n" for row in all_rows), encoding="utf-8")
+    PAGE.write_text(page(rows, forms), encoding="utf-8")
+    told = f"{len(rows) + len(forms)} rows, {len({*new, *new_forms})} of them new"
+    print(f"{PAGE.relative_to(ROOT)}: {told}", file=sys.stderr)
 
 
 if __name__ == "__main__":

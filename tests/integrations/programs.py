@@ -1,13 +1,19 @@
 """Programs that the tests run: the proxy, and the clients before it."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import environments
 
 ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+FOLDERS = (HERE / "clients", HERE / "forms")
 SECONDS = 180
 NOT_PASSED_ON = ("PYTEST_", "COV_", "OPENAI_", "ANTHROPIC_", "CODEX_", "CLAUDE")
 
@@ -44,3 +50,24 @@ def run(command: list[str | Path], folder: Path, **variables: str) -> str:
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-5000:]
     return done.stdout
+
+
+def run_ways(program: str, kind: str, environment: str, words: list[str], folder: Path) -> list[dict[str, Any]]:
+    """Run a client's program in its environment; return what it tells of each way: see `clients/run_ways.py`."""
+    path = environments.path_of(environment)
+    if kind == "Node":
+        (folder / "node_modules").symlink_to(path)
+        for file in (file for where in FOLDERS for file in where.glob("*.mjs")):
+            (folder / file.name).write_bytes(file.read_bytes())
+        printed = run(["node", "run_ways.mjs", program, *words], folder)
+    else:
+        printed = run(
+            [path, HERE / "clients" / "run_ways.py", program, *words],
+            folder,
+            HOME=str(folder),
+            PYTHONPATH=os.pathsep.join(map(str, FOLDERS)),
+            PYTHONDONTWRITEBYTECODE="1",
+            LITELLM_LOCAL_MODEL_COST_MAP="True",
+            OPENAI_AGENTS_DISABLE_TRACING="1",
+        )
+    return [json.loads(line) for line in printed.splitlines() if line.startswith('{"api"')]

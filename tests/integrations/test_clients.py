@@ -5,24 +5,21 @@ A program of `clients/` asks in every API and form that its client has, first th
 which docs/reference/integrations.md is made (`make results-integrations`).
 """
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import coding_agents
-import environments
 import integration_results
 import models
 import pytest
 from integration_results import CLIENTS, Client, Row
-from programs import proxy_before, run
+from programs import proxy_before, run_ways
 
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.transport.endpoints import PROXY_ENDPOINTS
 
-PROGRAMS = Path(__file__).with_name("clients")
 KEPT = integration_results.read(integration_results.KEPT)
 WRITTEN = os.environ.get("PROMPTOOLS_RESULTS")
 WORKS = integration_results.WORKS
@@ -64,10 +61,8 @@ def test_a_round_trip(client: Client, servers: dict[str, str], tmp_path: Path) -
     names = [BREAKING, *([] if client.forced else [LEAKING])]
     asked = {f"{servers[key]}={name}": key for name in names for key in (f"{name} alone", name)}
     by_key: dict[tuple[str, bool, str], str] = {}
-    for line in run_program(client, [*asked], tmp_path).splitlines():
-        if line.startswith('{"api"'):
-            told = json.loads(line)
-            by_key[told["api"], told["stream"], asked[told["server"]]] = verdict(told)
+    for told in run_ways(client.program, client.kind, client.environment, [*asked], tmp_path):
+        by_key[told["api"], told["stream"], asked[told["server"]]] = verdict(told)
     ways = dict.fromkeys((api, stream) for api, stream, _ in by_key)
     assert ways
     assert {api for api, _ in ways} == {*client.packages}
@@ -87,23 +82,6 @@ def test_a_round_trip(client: Client, servers: dict[str, str], tmp_path: Path) -
                 "; ".join({*through}),
             )
         )
-
-
-def run_program(client: Client, servers: list[str], folder: Path) -> str:
-    path = environments.path_of(client.environment)
-    if client.kind == "Node":
-        (folder / "node_modules").symlink_to(path)
-        for file in PROGRAMS.glob("*.mjs"):
-            (folder / file.name).write_bytes(file.read_bytes())
-        return run(["node", "run_ways.mjs", client.program, *servers], folder)
-    return run(
-        [path, PROGRAMS / "run_ways.py", client.program, *servers],
-        folder,
-        HOME=str(folder),
-        PYTHONDONTWRITEBYTECODE="1",
-        LITELLM_LOCAL_MODEL_COST_MAP="True",
-        OPENAI_AGENTS_DISABLE_TRACING="1",
-    )
 
 
 def verdict(told: dict[str, object]) -> str:
