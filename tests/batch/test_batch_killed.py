@@ -129,9 +129,9 @@ def test_killed_again_and_again_on_a_real_llamacpp(tmp_path_factory, tmp_path):
 
 @pytest.mark.exhaustive
 def test_interrupted(tmp_path):
-    write_input(tmp_path, 500)
+    write_input(tmp_path, 150)
     with running() as server:
-        server.play(HttpAnswer(pieces=(json.dumps(completion("hi")).encode(),), before=0.01))
+        server.play(HttpAnswer(pieces=(json.dumps(completion("hi")).encode(),), before=0.05))
         process = start(tmp_path, server.url)
         while len(server.seen) < 50:
             assert process.poll() is None
@@ -142,4 +142,4 @@ def test_interrupted(tmp_path):
         assert "results are in out.jsonl.part: the same command goes on" in err
         assert "Traceback" not in err
         _, err = start(tmp_path, server.url).communicate(timeout=300)
-    check_output(tmp_path, 500)
+    check_output(tmp_path, 150)
