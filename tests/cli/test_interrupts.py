@@ -49,11 +49,11 @@ def server():
     [
         ("import", "promptools.cli", ["version"]),
         ("import", "promptools.cli.command_parser", ["version"]),
-        ("import", "promptools.cli.version_command", ["version"]),
+        ("import", "promptools.cli.shared_arguments", ["version"]),
         ("import", "openai", ["chat", "http://127.0.0.1:9/v1", "Hi"]),
         ("import", "uvicorn", ["serve", "http://127.0.0.1:9/v1", "--no-detect", "--port", "0"]),
         ("finalizer", "promptools.cli", ["version"]),
-        ("finalizer", "promptools.cli.version_command", ["version"]),
+        ("finalizer", "promptools.cli.shared_arguments", ["version"]),
         ("finalizer", "openai", ["chat", "http://127.0.0.1:9/v1", "Hi"]),
         ("exit", "", ["dialects", "hermes", "--json"]),
     ],

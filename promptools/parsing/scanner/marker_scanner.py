@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -48,7 +48,7 @@ class MarkerScanner:
         self._known_prefixes = frozenset(text[:size] for text, size in known if size == 2 or len(text) >= size)
         self._by_prefix: dict[str, PossibleMarkers] = {}
         self._windows: dict[str, PossibleMarkers | None] = {}
-        self._first = lazy_pattern(_first_character_pattern(self._prefixes))
+        self._first: re.Pattern[str] | None = None
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
         """Return the leftmost match from `at` on; its `lastgroup` is the marker's group."""
@@ -156,7 +156,8 @@ class MarkerScanner:
 
     def hold_from(self, text: str, at: int) -> int:
         """Return the first index from which `text` may be the beginning of a marker, `len(text)` if there is none."""
-        for match in self._first.finditer(text, max(at, len(text) - self._longest + 1)):
+        first = self._first = self._first or _first_character_pattern(self._prefixes)
+        for match in first.finditer(text, max(at, len(text) - self._longest + 1)):
             if text[match.start() :] in self._prefixes:
                 return match.start()
         return len(text)
@@ -167,8 +168,9 @@ def _literals_pattern(rare: Iterable[RareMarkers]) -> re.Pattern[str]:
     return lazy_pattern(alternatives(word for marker in rare for word in marker.search_literals))
 
 
-def _first_character_pattern(prefixes: Collection[str]) -> str:
-    """Build the pattern of a first character of `prefixes` that its second one or the end of the text follows."""
+@lru_cache(maxsize=256)
+def _first_character_pattern(prefixes: frozenset[str]) -> re.Pattern[str]:
+    """Compile the pattern of a first character of `prefixes` that its second one or the end of the text follows."""
     seconds: dict[str, set[str]] = {text[0]: set() for text in prefixes}
     for text in prefixes:
         seconds[text[0]].update(text[1:2])
@@ -178,10 +180,8 @@ def _first_character_pattern(prefixes: Collection[str]) -> str:
     branches = (
         rf"{character_class(firsts)}(?:\Z|(?={character_class(nexts)}))" for nexts, firsts in grouped.items() if nexts
     )
-    return (
-        "|".join([*branches, *(rf"{character_class(firsts)}\Z" for nexts, firsts in grouped.items() if not nexts)])
-        or r"(?!)"
-    )
+    ends = (rf"{character_class(firsts)}\Z" for nexts, firsts in grouped.items() if not nexts)
+    return re.compile("|".join([*branches, *ends]) or r"(?!)")
 
 
 @lru_cache(maxsize=256)
