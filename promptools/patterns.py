@@ -19,8 +19,8 @@ _COMPILED = (
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """Return what `re.compile` returns, except that it is compiled, and checked, on first use.
 
-    From then on each use costs what it costs with a compiled pattern. It is no instance of `re.Pattern`: functions of
-    `re` do not take it, and its own methods are called instead.
+    From then on each use costs what it costs with a compiled pattern. It is not an instance of `re.Pattern`: call its
+    methods, and do not pass it to the functions of `re`.
     """
     return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))
 
