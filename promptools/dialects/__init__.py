@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from promptools.dialects.readers.json_block.block_markers import Closers
     from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
     from promptools.dialects.table_file import read_table
-    from promptools.jsontext.value import dump
+    from promptools.jsontext.text import dump
     from promptools.parsing.parts import NEED_MORE, NeedMore
 
 BUILT_IN: Final[dict[str, str]] = {
@@ -219,7 +219,7 @@ _ON_FIRST_USE = {
     "NEED_MORE": "promptools.parsing.parts",
     "NeedMore": "promptools.parsing.parts",
     "Textual": "promptools.dialects.contract",
-    "dump": "promptools.jsontext.value",
+    "dump": "promptools.jsontext.text",
     "read_table": "promptools.dialects.table_file",
 }
 """What a dialect's class is made of, and what reads the file of a table, by the module that defines it."""

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Final, TypeAlias
 
-from promptools.jsontext.strings import CLOSING_QUOTES, STRING_BODIES, Unreadable
+from promptools.jsontext.text import CLOSING_QUOTES, STRING_BODIES, Unreadable
 from promptools.patterns import lazy_pattern
 
 OpenContainer: TypeAlias = tuple[set[str], str]

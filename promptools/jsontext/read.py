@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.jsontext.brackets import MAX_DEPTH
 from promptools.jsontext.strict import MemberSpans, exceeds_max_depth, read_members, read_strict_value
-from promptools.jsontext.strings import Unreadable
-from promptools.jsontext.value import ParsedValue
+from promptools.jsontext.text import ParsedValue, Unreadable
 from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 

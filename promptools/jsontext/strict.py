@@ -14,7 +14,7 @@ from json.decoder import JSONDecoder
 from typing import Any, NoReturn, TypeAlias, cast
 
 from promptools.jsontext.brackets import MAX_DEPTH
-from promptools.jsontext.strings import parse_finite_float, scan_string
+from promptools.jsontext.text import parse_finite_float, scan_string
 from promptools.patterns import lazy_pattern
 
 _SPACE = r"[ \t\n\r]*+"

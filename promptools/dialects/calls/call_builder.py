@@ -12,7 +12,7 @@ from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evi
 from promptools.dialects.calls.resolve import resolve_call
 from promptools.jsontext.read import Unreadable, read_whole_value
 from promptools.jsontext.strict import reject_constant
-from promptools.jsontext.strings import parse_finite_float
+from promptools.jsontext.text import parse_finite_float
 from promptools.types import Call, Fix, Malformed, Tool
 
 MAX_FIXES: Final = 8

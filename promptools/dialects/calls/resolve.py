@@ -31,7 +31,7 @@ from promptools.dialects.calls.envelope import (
 )
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.errors import clip
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import dump
 from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_object
 from promptools.schema.fitting.spelling import format_names

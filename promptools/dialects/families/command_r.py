@@ -21,7 +21,7 @@ from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.rendering.declaration import explain_tools
 from promptools.dialects.rendering.signature import describe
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import dump
 from promptools.parsing.parts import Candidate, Part
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Result

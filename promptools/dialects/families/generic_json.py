@@ -20,7 +20,7 @@ from promptools.dialects.readers.json_block.bare_json import LIST_HEAD, OBJECT_H
 from promptools.dialects.readers.json_block.encoded_reply import EncodedReplyReader
 from promptools.dialects.rendering.declaration import explain_tools
 from promptools.dialects.rendering.signature import describe
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.types import Call, Result
 

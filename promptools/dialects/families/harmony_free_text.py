@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from promptools.dialects.calls.named_arguments import read_arguments
 from promptools.dialects.calls.resolve import malformed_call, validate_call
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import dump
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix
 

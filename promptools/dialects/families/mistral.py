@@ -27,7 +27,7 @@ from promptools.dialects.readers.python_calls.python_fallback import PythonFallb
 from promptools.dialects.readers.python_calls.python_heads import CallsOrJson, begins_offered_call, marker_head
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.table import read_family
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.parsing.reply_record import ID_LENGTH
 from promptools.patterns import lazy_pattern

@@ -23,7 +23,7 @@ from promptools.dialects.readers.key_value.labelled_reader import AnswerLabel, B
 from promptools.dialects.readers.python_calls.python_fallback import PythonFallbackReader
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.rendering.signature import describe
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Result

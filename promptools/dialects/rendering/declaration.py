@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from promptools.dialects.rendering.example_calls import example_calls
 from promptools.dialects.rendering.templates import Instructions, fill, keys_of
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import dump
 from promptools.schema.documents.json_guards import is_object
 
 if TYPE_CHECKING:

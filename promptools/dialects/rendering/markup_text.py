@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from promptools.dialects.calls.bare_values import read_typed
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import dump
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Result
 

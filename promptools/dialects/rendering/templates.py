@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.dialects.rendering.signature import describe
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import dump
 from promptools.patterns import lazy_pattern
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from promptools.errors import UsageError
 from promptools.jsontext.brackets import MAX_DEPTH
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.jsontext.strict import reject_constant
-from promptools.jsontext.value import ParsedValue, dump
+from promptools.jsontext.text import ParsedValue, dump
 from promptools.patterns import lazy_pattern
 from promptools.schema.documents.graph import build_graph
 from promptools.schema.documents.json_guards import is_object

@@ -11,7 +11,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import dump
 from promptools.patterns import lazy_pattern
 from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call

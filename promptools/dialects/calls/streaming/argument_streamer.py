@@ -5,7 +5,7 @@ from __future__ import annotations
 from promptools.dialects.calls.envelope import ARGUMENT_KEYS, NAME_KEYS
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.calls.streaming.call_streamer import CallStreamer
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import dump
 from promptools.parsing.parts import EarlyArguments, EarlyCallStart
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Malformed

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.calls.streaming.argument_stream import scalar_type
 from promptools.dialects.calls.streaming.call_streamer import CallStreamer
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import dump
 from promptools.parsing.parts import EarlyOutput
 
 Trim = Literal["line", "verbatim", "strip"]

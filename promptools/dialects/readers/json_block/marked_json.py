@@ -18,7 +18,7 @@ from promptools.dialects.readers.json_block.bare_json import bare_json_candidate
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.shared_markers import WRONG_CLOSERS
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import dump
 from promptools.parsing.parts import Candidate
 from promptools.parsing.special_tokens import is_only_tokens
 from promptools.types import Call, Fix

@@ -24,7 +24,7 @@ from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import FENCE, SPACE
 from promptools.dialects.readers.json_block.unopened import LOST_OPENER, unopened_head, unopened_name
 from promptools.dialects.rendering.templates import fill
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import dump
 from promptools.parsing.parts import Candidate
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Result

@@ -28,8 +28,7 @@ from promptools.dialects.readers.literals.gemma_tokens import (
 )
 from promptools.dialects.readers.literals.gemma_values import CROSSED, STRING_DELIMITERS, read_bare_value
 from promptools.dialects.readers.literals.python_arguments import MAX_BRACKET_DEPTH, LiteralError
-from promptools.jsontext.strings import FixLog, decode_string
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import FixLog, decode_string, dump
 from promptools.parsing.parts import NEED_MORE, NeedMore
 from promptools.patterns import lazy_pattern
 

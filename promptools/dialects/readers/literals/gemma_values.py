@@ -7,8 +7,7 @@ from typing import Final
 
 from promptools.dialects.calls.bare_values import read_typed
 from promptools.dialects.readers.literals.python_arguments import LiteralError
-from promptools.jsontext.strings import FixLog
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import FixLog, dump
 from promptools.patterns import lazy_pattern
 
 STRING_DELIMITERS: Final = ('<|"|>', "<escape>")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
 from promptools.dialects.readers.literals.python_names import SPACE, may_continue_line, name_pattern
-from promptools.jsontext.strings import FixLog
+from promptools.jsontext.text import FixLog
 from promptools.parsing.parts import NEED_MORE, NeedMore
 from promptools.patterns import lazy_pattern
 

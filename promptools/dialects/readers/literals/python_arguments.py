@@ -27,8 +27,7 @@ from promptools.dialects.readers.literals.literal_lexer import (
 )
 from promptools.errors import clip
 from promptools.jsontext.quotes import UNESCAPED_QUOTES
-from promptools.jsontext.strings import FixLog
-from promptools.jsontext.value import dump
+from promptools.jsontext.text import FixLog, dump
 from promptools.parsing.parts import NEED_MORE
 from promptools.patterns import lazy_pattern
 from promptools.schema.fitting.spelling import unescape_name

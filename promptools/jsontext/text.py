@@ -1,20 +1,27 @@
-r"""Decode the strings of almost-JSON: which quotes open and close them, and what their escapes mean.
+r"""The text of JSON and of almost-JSON: its strings, what is read of it, and how a value is written.
 
-A value is never changed to make it parse. A valid escape keeps its meaning, a needless escape of punctuation (`\'`,
-`\$`) decodes to that character, and any other backslash is kept.
+Which quotes open and close a string, and what its escapes mean, is decided here for all readers. A value is never
+changed to make it parse: a valid escape keeps its meaning, a needless escape of punctuation (`\'`, `\$`) decodes to
+that character, and any other backslash is kept. `ParsedValue` is what reading yields, strict or repaired; `dump` writes
+a value.
 """
 
 from __future__ import annotations
 
+import json
 import json.decoder
 import json.encoder
 import re
 from collections.abc import Callable
 from math import isfinite
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from promptools.patterns import lazy_pattern
 from promptools.types import Fix, FixKind
+
+if TYPE_CHECKING:
+    from promptools.jsontext.strict import MemberSpans
+
 
 CLOSING_QUOTES: Final = {'"': '"', "'": "'", "“": "“”", "”": "“”", "„": "“”", "‘": "‘’", "’": "‘’"}
 """Opening quotes, each with the quotes that may close it."""
@@ -104,3 +111,29 @@ def parse_finite_float(token: str) -> float:
     if not isfinite(value):
         raise ValueError("out of range")
     return value
+
+
+# What reading yields, strict or repaired, and how a value is written.
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+"""Made once: `json.dumps` would make one per call."""
+
+
+class ParsedValue(NamedTuple):
+    """A JSON value that ends at `end`, and how it was read."""
+
+    value: Any
+    end: int
+    fixes: tuple[Fix, ...] = ()
+    supplied_closers: int = 0
+    """Closing brackets missing at the end of the text that were supplied, innermost first."""
+    member_spans: MemberSpans | None = None
+    """The spans of an object's member values in its text as strict JSON, if they are known."""
+    repaired_text: str | None = None
+    """That text, if it was repaired; None if it is the model's own, or not at hand."""
+
+
+def dump(value: Any) -> str:
+    """Encode JSON as a model would: on one line, without ASCII escapes."""
+    return _ENCODER.encode(value)
