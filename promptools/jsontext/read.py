@@ -11,8 +11,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from promptools.jsontext.brackets import MAX_DEPTH
-from promptools.jsontext.strict import MemberSpans, exceeds_max_depth, read_members, read_strict_value
-from promptools.jsontext.text import ParsedValue, Unreadable
+from promptools.jsontext.strict import exceeds_max_depth, read_members, read_strict_value
+from promptools.jsontext.text import MemberSpans, ParsedValue, Unreadable
 from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 

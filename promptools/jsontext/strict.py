@@ -14,16 +14,13 @@ from json.decoder import JSONDecoder
 from typing import Any, NoReturn, TypeAlias, cast
 
 from promptools.jsontext.brackets import MAX_DEPTH
-from promptools.jsontext.text import parse_finite_float, scan_string
+from promptools.jsontext.text import MemberSpans, parse_finite_float, scan_string
 from promptools.patterns import lazy_pattern
 
 _SPACE = r"[ \t\n\r]*+"
 _KEY = r'"([^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+)"'
 _STEP = lazy_pattern(rf"{_SPACE}(?:\}}|(,?+){_SPACE}{_KEY}{_SPACE}:{_SPACE})")
 """The end of the object; or the comma, if there is one, and the next key, its escapes not decoded."""
-
-MemberSpans: TypeAlias = "dict[str, tuple[int, int]]"
-"""The start and the end of each member's value."""
 
 MAX_HOOKED_LENGTH = 2048
 """Characters up to which hooks cost less than the survey that replaces them."""

@@ -14,14 +14,10 @@ import json.encoder
 import re
 from collections.abc import Callable
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from promptools.patterns import lazy_pattern
 from promptools.types import Fix, FixKind
-
-if TYPE_CHECKING:
-    from promptools.jsontext.strict import MemberSpans
-
 
 CLOSING_QUOTES: Final = {'"': '"', "'": "'", "“": "“”", "”": "“”", "„": "“”", "‘": "‘’", "’": "‘’"}
 """Opening quotes, each with the quotes that may close it."""
@@ -115,6 +111,9 @@ def parse_finite_float(token: str) -> float:
 
 # What reading yields, strict or repaired, and how a value is written.
 
+
+MemberSpans: TypeAlias = dict[str, tuple[int, int]]
+"""The start and the end of each member's value."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 """Made once: `json.dumps` would make one per call."""

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from promptools.errors import clip
 from promptools.jsontext.brackets import BracketScanner
 from promptools.jsontext.read import Unreadable, read_value
-from promptools.jsontext.strict import MemberSpans, read_members
+from promptools.jsontext.strict import read_members
+from promptools.jsontext.text import MemberSpans
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Fix
 
