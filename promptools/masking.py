@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from promptools.errors import without_credentials
+from promptools.json_values import is_array, is_object
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.json_guards import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -41,7 +41,7 @@ from promptools.parsing.events import Event
 from promptools.profiles import load_config
 from promptools.profiles.facts import Fact, check_facts
 from promptools.profiles.tables import Location
-from promptools.schema.fitting.argument_keys import DIRECTED_SYNONYMS, SYNONYMS
+from promptools.schema.spelling import DIRECTED_SYNONYMS, SYNONYMS
 from promptools.transport.session import SETTING_NAMES
 from promptools.types import DiscardWhy, FixKind, MalformedReason
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from promptools.schema.documents.json_guards import is_array
+from promptools.json_values import is_array
 from promptools.transport.session import local_vocabulary
 from promptools.wire.json_types import as_list, as_object
 

@@ -25,9 +25,9 @@ from promptools.dialects.own_dialects import read_own
 from promptools.dialects.table_file import DialectTable
 from promptools.engine import parse
 from promptools.errors import PromptoolsError, UsageError, clip
+from promptools.json_values import is_object
 from promptools.recording.row_reading import describe_reply
 from promptools.schema import Tools
-from promptools.schema.documents.json_guards import is_object
 from promptools.types import Reply
 
 CHUNK = 256

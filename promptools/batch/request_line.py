@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from promptools.errors import clip
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/embeddings")
 """The values of `url` that are accepted."""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from promptools.cli.terminal_output import print_progress
 from promptools.errors import UsageError, clip
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 
 if TYPE_CHECKING:
     from promptools.profiles import Config

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from promptools.dialects.table_file import DialectTable, read_table
 from promptools.dialects.table_kinds import COMMON_KEYS, KINDS
 from promptools.errors import UsageError, clip
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 
 if TYPE_CHECKING:
     import os

@@ -49,7 +49,7 @@ from promptools.dialects.table_values import (
     text_table,
     texts,
 )
-from promptools.schema.documents.json_guards import is_array
+from promptools.json_values import is_array
 
 
 def _no_problem(_values: Mapping[str, Any]) -> str:

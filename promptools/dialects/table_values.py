@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from promptools.dialects.readers.json_block.block_markers import GAP_CHARACTERS
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 
 MIN_MARKER: Final = 2
 MAX_MARKER: Final = 128

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from promptools.discovery.asking.questions import Question
 from promptools.discovery.samples import CallMade, Sample, SampleLog, well_formed
 from promptools.errors import UpstreamError, without_credentials
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 from promptools.wire.chat_decoder import reasoning_of
 from promptools.wire.json_types import as_object
 

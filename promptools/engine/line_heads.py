@@ -19,7 +19,7 @@ from promptools.engine.first_words import (
 )
 from promptools.parsing.scanner import LineStartMarkers
 from promptools.patterns import lazy_pattern
-from promptools.schema.fitting.spelling import NAMESPACES
+from promptools.schema.spelling import NAMESPACES
 
 if TYPE_CHECKING:
     from promptools.dialects.contract import Dialect, Head

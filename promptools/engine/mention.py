@@ -15,7 +15,7 @@ import re
 
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.patterns import lazy_pattern
-from promptools.schema.fitting.spelling import is_offered_name
+from promptools.schema.spelling import is_offered_name
 
 CONTEXT = 256
 """Characters before a call that are searched."""

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from promptools.errors import UsageError
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 
 SETTINGS = "settings"
 

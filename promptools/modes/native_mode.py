@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from promptools.json_values import is_array, is_object
 from promptools.modes.mode import PreparedRequest
 from promptools.modes.replies.reply_reader import ReplyReader
 from promptools.modes.requests.foreign_text import foreign_escaper
@@ -21,7 +22,6 @@ from promptools.modes.requests.template_messages import (
     split_system,
 )
 from promptools.modes.requests.tool_names import legal_names, rename_tool
-from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.json_types import as_list
 
 if TYPE_CHECKING:

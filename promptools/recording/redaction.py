@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
+from promptools.json_values import is_array, is_object
 from promptools.masking import SecretMask, mask_pieces
-from promptools.schema.documents.json_guards import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,8 +13,8 @@ from typing import Any
 
 import promptools
 from promptools.errors import UsageError, clip
+from promptools.json_values import is_array, is_object
 from promptools.recording.row_reading import read_row
-from promptools.schema.documents.json_guards import is_array, is_object
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
 from promptools.exchange.retry.attempt import final_finish_reason
+from promptools.json_values import is_array
 from promptools.modes.mode import PreparedRequest
 from promptools.modes.replies.reply_reader import ReplyReader
 from promptools.modes.replies.verdict import judge_reply
@@ -17,7 +18,6 @@ from promptools.modes.requests.tool_request import ToolChoice, ToolRequest
 from promptools.parsing.escape import markup_escaper
 from promptools.profiles import Profile
 from promptools.schema import Tools
-from promptools.schema.documents.json_guards import is_array
 from promptools.types import Call, Fix, Malformed, Reply
 from promptools.wire.chat_decoder import Delta, ToolDelta
 from promptools.wire.raw.raw_request import RawPrompt

@@ -1,25 +1,59 @@
-"""One prepared tool: its schema checked, linked and compiled, and the parameter names that it declares."""
+"""One prepared tool: its schema checked, linked and compiled, its parameter names, and arguments fitted to it.
+
+`prepare_tool` makes it, once; `check` takes the arguments of each call.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.errors import UsageError, clip
-from promptools.schema.documents.graph import SchemaGraph, build_graph
-from promptools.schema.documents.json_copy import copy_json
-from promptools.schema.documents.json_guards import is_object
-from promptools.schema.fitting import predicates
-from promptools.schema.fitting.argument_keys import Spellings, alias_table
-from promptools.schema.fitting.validate import Validator, check_patterns
-from promptools.schema.parameter_types import parameter_types
+from promptools.json_values import copy_json, is_array, is_object
+from promptools.schema import predicates, spelling
+from promptools.schema.budget import UncheckedError
+from promptools.schema.documents import type_name
+from promptools.schema.graph import SchemaGraph, build_graph
+from promptools.schema.spelling import Spellings, alias_table
 from promptools.schema.tool_definition import ToolDefinition, apply_marks
+from promptools.schema.validate import Validator, check_patterns, describe_errors
+from promptools.types import Fix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from promptools.types import Schema, Tool
+
+
+# The JSON types that a schema allows for a parameter, for dialects that write values as bare text.
+
+
+def parameter_types(graph: SchemaGraph, key: str) -> frozenset[str]:
+    """Return the JSON types that a parameter may have, as far as its schema says."""
+    types: set[str] = set()
+    for node in graph.applied_nodes(graph.root):
+        properties = node.get("properties")
+        if is_object(properties) and key in properties:
+            for sub in graph.applied_nodes(properties[key]):
+                types.update(_stated_types(sub))
+    return frozenset(types)
+
+
+def _stated_types(node: dict[str, Any]) -> Iterator[str]:
+    kind = node.get("type")
+    if isinstance(kind, str):
+        yield kind
+    elif is_array(kind):
+        yield from kind
+    else:
+        yield from map(type_name, node.get("enum", ()))
+        yield from map(type_name, [node["const"]] if "const" in node else ())
+        yield from (implied for keyword, implied in (("properties", "object"), ("items", "array")) if keyword in node)
+
+
+# Preparing: the schema checked, linked and compiled, and the parameter names that it declares.
 
 
 @dataclass
@@ -157,3 +191,97 @@ def _takes_text(compiled: CompiledSchema, key: str) -> bool:
     """Whether the schema declares a parameter that may be a string."""
     types = parameter_types(compiled.graph, key)
     return key in compiled.declared and ("string" in types or not types)
+
+
+# Fit arguments to a tool: declared names for their keys, validation, and coercion only if that fails.
+
+
+_UNWRAPPED = Fix("unwrap", f"the arguments were under {spelling.WRAPPER!r}")
+
+
+class Checked(NamedTuple):
+    """Arguments as the tool takes them, the fixes that were applied, and the errors that remain.
+
+    Each of `errors` is a sentence with the JSON pointer of the value, what is wrong and what is expected, and can be
+    sent to the model as it is. Valid arguments are returned unchanged, as the same object.
+    """
+
+    arguments: dict[str, Any]
+    fixes: tuple[Fix, ...] = ()
+    errors: tuple[str, ...] = ()
+
+    @property
+    def verified(self) -> bool:
+        """Whether the arguments were found valid, and not just accepted because validation was abandoned."""
+        return not self.errors and all(fix.kind != "unchecked" for fix in self.fixes)
+
+
+def check(entry: PreparedTool, arguments: dict[str, Any], text: str | None, *, guess: bool, split: bool) -> Checked:
+    """Fit arguments to a tool.
+
+    `guess`: the only undeclared key may be taken for the only missing parameter; `split`: a key may hold its value.
+    """
+    shape = entry.compiled
+    if shape.declared.issuperset(arguments):
+        return _validate_and_coerce(entry, arguments, (), text)
+    inner = spelling.unwrap_arguments(arguments, shape.declared)
+    if inner is not None and not (shape.allows_extra and shape.required.issubset(arguments)):
+        result = _check_renamed(entry, inner, None, guess=guess, split=split)
+        if result.verified and shape.declared.issuperset(result.arguments):
+            return result._replace(fixes=(_UNWRAPPED, *result.fixes))
+    return _check_renamed(entry, arguments, text, guess=guess, split=split)
+
+
+def _check_renamed(
+    entry: PreparedTool, arguments: dict[str, Any], text: str | None, *, guess: bool, split: bool
+) -> Checked:
+    shape = entry.compiled
+    allowed = shape.required if shape.allows_extra else None
+    arguments, fixes = spelling.rename_keys(arguments, shape.spellings, entry.aliases, entry.tool.aliases, allowed)
+    result = _validate_and_coerce(entry, arguments, fixes, text)
+    if not result.errors:
+        return result
+    whole, splits = spelling.split_keys(arguments, shape.declared) if split else (arguments, ())
+    if splits and _is_surely_valid(shape, whole):
+        return Checked(whole, fixes + splits)
+    if not guess or shape.allows_extra:
+        return result
+    guessed, more = spelling.guess_key(arguments, shape.declared, shape.required)
+    if not more:
+        return result
+    other = _validate_and_coerce(entry, guessed, fixes + more, text)
+    return other if other.verified else result
+
+
+def _is_surely_valid(shape: CompiledSchema, arguments: dict[str, Any]) -> bool:
+    """Whether arguments are valid as they are; never raises on a value."""
+    try:
+        return shape.is_surely_valid(arguments)
+    except Exception:  # noqa: BLE001  `_validate_and_coerce` reports what it is
+        return False
+
+
+def _validate_and_coerce(
+    entry: PreparedTool, arguments: dict[str, Any], fixes: tuple[Fix, ...], text: str | None
+) -> Checked:
+    """Validate arguments and coerce what does not fit. Never raises on a value.
+
+    Arguments that could not be validated are accepted, with a fix that says so; a `strict` tool rejects them.
+    """
+    shape = entry.compiled
+    try:
+        if shape.is_surely_valid(arguments):
+            return Checked(arguments, fixes)
+        from promptools.schema import coerce
+
+        value, more, errors = coerce.coerce_value(arguments, shape.errors, coerce.number_lookup(text))
+        return Checked(value, fixes + more, describe_errors(errors))
+    except UncheckedError as error:
+        why = f"not validated: {error}"
+        if entry.tool.strict:
+            return Checked(arguments, fixes, (f"arguments: {why}",))
+        return Checked(arguments, (*fixes, Fix("unchecked", why)))
+    except RecursionError:
+        return Checked(arguments, fixes, ("arguments: nested too deeply to be checked; nest them less",))
+    except Exception as error:  # noqa: BLE001  whatever a validator raises on a model's value, the value is at fault
+        return Checked(arguments, fixes, (f"arguments: cannot be checked: {clip(str(error))}",))

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from promptools.schema.documents.graph import build_graph, merge_nodes
-from promptools.schema.documents.json_copy import copy_json
-from promptools.schema.documents.json_guards import is_array, is_object
-from promptools.schema.documents.subschemas import pointer
-from promptools.schema.documents.type_names import type_name
+from promptools.json_values import copy_json, is_array, is_object
+from promptools.schema.documents import pointer, type_name
+from promptools.schema.graph import build_graph, merge_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from promptools.schema.documents.graph import SchemaGraph
+    from promptools.schema.graph import SchemaGraph
     from promptools.types import Schema
 
 T = TypeVar("T")

@@ -9,15 +9,19 @@ from itertools import islice
 from typing import Any, cast, overload
 
 from promptools.errors import UsageError, clip
-from promptools.schema.check import Checked as Checked  # noqa: PLC0414  re-exported
-from promptools.schema.check import check
-from promptools.schema.documents.graph import SchemaGraph
-from promptools.schema.documents.json_copy import MAX_DEPTH, copy_json
-from promptools.schema.documents.json_guards import write_json
-from promptools.schema.fitting import spelling
-from promptools.schema.fitting.other_names import OtherNames
-from promptools.schema.prepared_tool import PreparedTool, prepare_tool, set_marks, without_unfit_marks
+from promptools.json_values import MAX_DEPTH, copy_json, write_json
+from promptools.schema import spelling
+from promptools.schema.graph import SchemaGraph
+from promptools.schema.prepared_tool import (
+    Checked,  # noqa: PLC0414  re-exported
+    PreparedTool,
+    check,
+    prepare_tool,
+    set_marks,
+    without_unfit_marks,
+)
 from promptools.schema.recent_cache import RecentCache
+from promptools.schema.spelling import OtherNames
 from promptools.schema.tool_definition import ToolLike, read_definition
 from promptools.types import Fix, Schema, Tool
 
@@ -312,7 +316,7 @@ class Tools(Sequence[Tool]):
         """Return the JSON types that a parameter may have; none where the schema does not say. Raises KeyError."""
         shape = (self._entry(name) or self._entries[name]).compiled
         if key not in shape.types:
-            from promptools.schema.parameter_types import parameter_types
+            from promptools.schema.prepared_tool import parameter_types
 
             shape.types[key] = parameter_types(shape.graph, key)
         return shape.types[key]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from promptools.errors import UsageError, clip
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 from promptools.testing.scripted_replies import CallLike, name_and_text
 from promptools.types import Call, Reply
 

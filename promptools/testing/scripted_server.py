@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 from promptools.testing.scripted_replies import HttpAnswer, Scripted, as_answer, http_error
 
 if TYPE_CHECKING:

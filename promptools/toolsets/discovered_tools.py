@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
+from promptools.json_values import is_array
 from promptools.modes.requests.tool_names import rename_tool
 from promptools.schema import Tools
-from promptools.schema.documents.json_guards import is_array
 from promptools.schema.tool_definition import marks_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 from promptools.wire.json_types import as_count, as_int, as_list, as_object, as_text, as_timestamp
 from promptools.wire.lenient_json import is_shallow
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from promptools.json_values import is_object
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text
-from promptools.schema.documents.json_guards import is_object
 from promptools.wire.json_types import as_number
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 
 MAX_SAFE_INTEGER = 2**53 - 1
 """The largest integer that every JSON parser reads exactly."""

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
+from promptools.json_values import is_object
 from promptools.jsontext.read import Unreadable, read_value
-from promptools.schema.documents.json_guards import is_object
 from promptools.wire.json_types import as_list
 
 MAX_DIGITS = 4_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from promptools.schema.documents.json_guards import is_array
+from promptools.json_values import is_array
 from promptools.wire.json_types import as_object
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 from promptools.wire.json_types import as_int, as_object
 
 ParameterHandling = Literal["kept", "option", "shaped", "written", "needless", "dropped"]

@@ -9,7 +9,7 @@ from schema.odd_schemas import odd_json, odd_schemas
 from schema.odd_tools import ODD
 from scripted import WEATHER, Answer, ask, play, reply, stream, target
 
-from promptools.schema.documents.drafts import URIS
+from promptools.schema.documents import URIS
 
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=[*HealthCheck])
 HARMONY = target(raw="completions", modes=("harmony",), family="gpt-oss", context=131_072)

@@ -3,7 +3,7 @@
 import pytest
 
 from promptools.schema import Tools
-from promptools.schema.fitting.argument_keys import DIRECTED_SYNONYMS, SYNONYMS
+from promptools.schema.spelling import DIRECTED_SYNONYMS, SYNONYMS
 
 
 def tools(*names, required=(), aliases=None, **more):

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from schema_strategies import schemas, types, values
 
 from promptools.errors import UsageError
-from promptools.schema import Checked, Tools
-from promptools.schema.fitting import coerce, predicates, validate
+from promptools.schema import Checked, Tools, coerce, predicates, validate
 from promptools.types import Fix
 
 

@@ -11,10 +11,8 @@ from odd_schemas import odd_schemas
 from promptools.dialects.rendering.signature import describe
 from promptools.errors import UsageError
 from promptools.harmony.rendering import tool_declarations
-from promptools.schema import Tools, relax
-from promptools.schema.documents import graph
-from promptools.schema.documents.json_copy import MAX_DEPTH, copy_json, count_values
-from promptools.schema.fitting import budget, validate
+from promptools.json_values import MAX_DEPTH, copy_json, count_values
+from promptools.schema import Tools, budget, graph, relax, validate
 from promptools.schema.recent_cache import RecentCache
 
 pytestmark = pytest.mark.exhaustive

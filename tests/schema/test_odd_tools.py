@@ -14,13 +14,11 @@ from promptools import dialects
 from promptools.dialects.rendering.signature import describe
 from promptools.errors import UsageError
 from promptools.harmony.rendering import tool_declarations
-from promptools.schema import Tools
-from promptools.schema.documents import graph
-from promptools.schema.documents.drafts import LATEST, URIS, draft_of
-from promptools.schema.documents.json_copy import copy_json
-from promptools.schema.documents.normalize import normalize_schema
-from promptools.schema.fitting.ecma_regex import translate_pattern
-from promptools.schema.fitting.validate import Validator, compile_pattern, is_integer
+from promptools.json_values import copy_json
+from promptools.schema import Tools, graph
+from promptools.schema.documents import LATEST, URIS, draft_of
+from promptools.schema.normalize import normalize_schema
+from promptools.schema.validate import Validator, compile_pattern, is_integer, translate_pattern
 from promptools.types import Tool
 
 MANY = settings(max_examples=80, deadline=None, suppress_health_check=[*HealthCheck])

@@ -9,7 +9,7 @@ from schema_strategies import schemas, types
 
 from promptools.errors import UsageError
 from promptools.schema import Tools, relax, relaxed
-from promptools.schema.documents.graph import INLINED
+from promptools.schema.graph import INLINED
 from promptools.schema.relax import DROPPED
 
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from promptools.errors import UsageError
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 from promptools.transport import Session, intercept
 from promptools.transport.observers import as_observers
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.agent.loop.shown_images import result_content, without_images
 from promptools.agent.run_events import Transcript
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 from promptools.wire.chat_encoder import add_usage
 
 if TYPE_CHECKING:

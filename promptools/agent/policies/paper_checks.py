@@ -36,7 +36,7 @@ from promptools.errors import clip
 from promptools.harmony import examine
 from promptools.harmony.rendering.recipients import FUNCTIONS
 from promptools.harmony.rendering.renderer import Message
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

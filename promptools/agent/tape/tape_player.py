@@ -19,8 +19,8 @@ from promptools.agent.harness_errors import HarnessError
 from promptools.agent.tape.tape_writer import FORMAT, json_or_text
 from promptools.errors import UsageError, without_credentials
 from promptools.exchange import DetectionCache
+from promptools.json_values import is_array, is_object
 from promptools.recording.redaction import REDACTED
-from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.transport import Session, intercept, library_of
 from promptools.types import Result, ServerInfo
 from promptools.wire.message_content import split_content

@@ -13,7 +13,7 @@ from promptools.batch.reparsing import INVALID, reparse_reply
 from promptools.dialects import using_own
 from promptools.dialects.own_dialects import GivenDialect, read_own
 from promptools.errors import UsageError
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 
 OPTION_COLUMNS = InputColumns(
     {name: kind for name, kind in REPLY_COLUMNS.kinds.items() if name not in {"id", "custom_id"}},

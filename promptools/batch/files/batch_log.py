@@ -19,7 +19,7 @@ from typing import Any, Self
 from promptools.batch.request_answering import BatchAnswer
 from promptools.batch.request_line import LineProblem
 from promptools.errors import PromptoolsError, UsageError
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 
 SETTINGS = "settings"
 BEGINNING = f'{{"{SETTINGS}": '.encode()

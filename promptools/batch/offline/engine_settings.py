@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from promptools.errors import UsageError, clip
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 
 
 @dataclass(frozen=True, slots=True)

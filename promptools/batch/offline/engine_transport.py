@@ -9,7 +9,7 @@ from http import HTTPStatus
 from inspect import signature
 from typing import Any
 
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 from promptools.transport.driver.http_library import HttpLibrary
 
 WITHOUT_EFFECT = frozenset({

@@ -27,7 +27,7 @@ from typing import Any
 from promptools.batch.offline.engine_guard import guard_engine
 from promptools.batch.offline.engine_settings import EngineSettings
 from promptools.errors import PromptoolsError, UpstreamError, UsageError, clip, suggest
-from promptools.schema.documents.json_guards import is_array
+from promptools.json_values import is_array
 
 _ENTRY = ("vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.openai.api_server")
 _STATE = ("vllm.entrypoints.launchers.api_server.app_state", "vllm.entrypoints.openai.api_server")

@@ -25,10 +25,10 @@ from promptools.cli.shared_arguments import (
 )
 from promptools.cli.terminal_output import print_json, print_progress, print_styled, shows_progress
 from promptools.errors import UpstreamError, UsageError, clip, without_credentials
+from promptools.json_values import is_array
 from promptools.masking import mask_url
 from promptools.profiles import Config
 from promptools.profiles.config_files.config_reach import shown_text
-from promptools.schema.documents.json_guards import is_array
 from promptools.types import ModeName
 from promptools.wire.json_types import as_object, as_text
 

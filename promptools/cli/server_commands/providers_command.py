@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from promptools.cli.shared_arguments import add_base_url, add_config, add_json, read_config
 from promptools.cli.terminal_output import print_json, print_progress, print_styled, print_table
+from promptools.json_values import is_array
 from promptools.masking import mask_url
 from promptools.profiles import Config, Provider, Target, families, kinds, load_builtin, resolve
 from promptools.profiles.config_files.config_reach import shown_text
-from promptools.schema.documents.json_guards import is_array
 
 
 def add(parser: argparse.ArgumentParser) -> None:

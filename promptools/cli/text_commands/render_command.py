@@ -12,8 +12,8 @@ from promptools.cli.shared_arguments import add_json, add_tools, read_json, read
 from promptools.cli.terminal_output import print_json
 from promptools.cli.text_commands import request_rendering
 from promptools.errors import UsageError, clip
+from promptools.json_values import is_array, is_object
 from promptools.modes.prompt_mode import JSON_DIALECT, render
-from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.json_types import as_object
 
 PART_ARGUMENTS = ("tools", "calls", "results", "single", "required")

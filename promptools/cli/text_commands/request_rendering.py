@@ -21,12 +21,12 @@ from promptools.harmony.rendering.convert import ToolPlacement
 from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
 from promptools.harmony.rendering.renderer import Effort
 from promptools.harmony.rendering.token_count import TokenCounter, count_messages, estimate_tokens, exact_counter
+from promptools.json_values import is_object
 from promptools.modes.mode import Mode
 from promptools.modes.requests.options import Options
 from promptools.modes.requests.tool_request import ToolChoice, ToolRequest, parse_request
 from promptools.profiles import resolve
 from promptools.schema import Tools
-from promptools.schema.documents.json_guards import is_object
 from promptools.types import ModeName
 from promptools.wire.json_types import as_text
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.jsontext.read import Unreadable, read_whole_value
-from promptools.schema.fitting.coerce import TYPE_ORDER, UNREADABLE, parse_text
+from promptools.schema.coerce import TYPE_ORDER, UNREADABLE, parse_text
 from promptools.types import Fix
 
 ANY_TYPE = frozenset(TYPE_ORDER)

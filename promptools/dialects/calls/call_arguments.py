@@ -19,9 +19,9 @@ from promptools.dialects.calls.envelope import (
 )
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.errors import clip
+from promptools.json_values import is_object
 from promptools.jsontext.read import Unreadable, read_whole_value
 from promptools.jsontext.text import dump
-from promptools.schema.documents.json_guards import is_object
 from promptools.types import Fix, MalformedReason, Tool
 
 

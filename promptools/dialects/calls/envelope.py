@@ -22,11 +22,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.errors import clip
+from promptools.json_values import is_array, is_object
 from promptools.jsontext.brackets import BracketScanner
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.jsontext.strict import read_members
 from promptools.jsontext.text import MemberSpans
-from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Fix
 
 NAME_KEYS = (

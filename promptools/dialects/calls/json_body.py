@@ -21,10 +21,10 @@ from promptools.dialects.calls.envelope import (
 )
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call, resolve_call
+from promptools.json_values import is_object
 from promptools.jsontext.brackets import BracketScanner
 from promptools.jsontext.read import Unreadable, read_complete_object
 from promptools.parsing.parts import Part
-from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call, Fix, Malformed, MalformedReason
 
 UNREADABLE_REASONS = ("invalid_json", "truncated", "limit")

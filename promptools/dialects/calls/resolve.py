@@ -31,10 +31,10 @@ from promptools.dialects.calls.envelope import (
 )
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.errors import clip
+from promptools.json_values import is_object
 from promptools.jsontext.text import dump
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.json_guards import is_object
-from promptools.schema.fitting.spelling import format_names
+from promptools.schema.spelling import format_names
 from promptools.types import Call, Fix, Malformed, MalformedReason, Tool
 
 if TYPE_CHECKING:

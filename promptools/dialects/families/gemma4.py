@@ -18,10 +18,10 @@ from promptools.dialects.readers.python_calls.python_heads import begins_with_ma
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
 from promptools.dialects.rendering.python_text import results_as_text, tools_as_json
+from promptools.json_values import is_array, is_object
 from promptools.jsontext.text import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:

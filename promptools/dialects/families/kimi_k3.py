@@ -26,7 +26,7 @@ from promptools.dialects.rendering.declaration import explain_tools, json_lines
 from promptools.dialects.rendering.markup_text import escaped_json
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.type_names import type_name
+from promptools.schema.documents import type_name
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:

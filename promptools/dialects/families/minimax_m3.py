@@ -26,10 +26,10 @@ from promptools.dialects.readers.tags.token_buffer import TokenBuffer
 from promptools.dialects.rendering.declaration import shown_functions
 from promptools.dialects.rendering.example_calls import NAME_SLOT
 from promptools.dialects.rendering.markup_text import PARAMETER_SLOT, call_instructions, may_hold_tag, wrap_results
+from promptools.json_values import is_array, is_object
 from promptools.jsontext.text import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from promptools.parsing.parts import (
     total_length,
 )
 from promptools.patterns import lazy_pattern
-from promptools.schema.fitting.spelling import escape_fixes, is_offered_name, unescape_name
+from promptools.schema.spelling import escape_fixes, is_offered_name, unescape_name
 
 _NAME = name_pattern("[A-Za-z_]", r"[\w.-]", 63)
 _LABEL = r"(?:tool_name|tool|function)"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from promptools.dialects.rendering.example_calls import example_calls
 from promptools.dialects.rendering.templates import Instructions, fill, keys_of
+from promptools.json_values import is_object
 from promptools.jsontext.text import dump
-from promptools.schema.documents.json_guards import is_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from promptools.dialects.rendering.signature import resolve_reference
+from promptools.json_values import is_array, is_object
 from promptools.jsontext.text import dump
-from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call
 
 if TYPE_CHECKING:

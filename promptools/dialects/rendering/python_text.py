@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.rendering.declaration import shown_functions
+from promptools.json_values import is_array, is_object
 from promptools.jsontext.text import dump
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:

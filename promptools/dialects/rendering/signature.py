@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from promptools.schema.documents.json_copy import count_values
-from promptools.schema.documents.json_guards import is_array, is_object
-from promptools.schema.documents.subschemas import resolve_pointer
+from promptools.json_values import count_values, is_array, is_object
+from promptools.schema.documents import resolve_pointer
 from promptools.types import Schema, Tool
 
 MAX_DEPTH = 6

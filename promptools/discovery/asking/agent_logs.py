@@ -13,7 +13,7 @@ from typing import Any
 
 from promptools.discovery.asking.intents import Intent
 from promptools.errors import UsageError
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 
 KIND = "log"
 FIELDS = ("reasoning", "reasoning_content", "thinking")

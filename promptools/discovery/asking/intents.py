@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from promptools.errors import UsageError
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 
 OTHER = "other"
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from promptools.errors import PromptoolsError, UsageError
 from promptools.evaluation.bfcl.bfcl_worker import PACKAGE
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 
 WORKER = Path(__file__).with_name("bfcl_worker.py")
 INSTALL = (

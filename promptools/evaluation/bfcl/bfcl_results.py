@@ -14,7 +14,7 @@ from typing import Any
 
 from promptools.errors import without_credentials
 from promptools.evaluation.bfcl.bfcl_worker import FAILED, OVERFLOW
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 
 CHOSEN = "test_case_ids_to_generate.json"
 PREREQUISITE = "_prereq_"

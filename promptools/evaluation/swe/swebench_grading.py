@@ -17,7 +17,7 @@ from typing import Any
 
 from promptools.errors import PromptoolsError, UsageError, clip
 from promptools.evaluation.tasks.run_log import TaskAttempt
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 
 PREDICTIONS = "predictions.jsonl"
 RUN_ID = "promptools"

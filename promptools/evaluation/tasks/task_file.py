@@ -13,7 +13,7 @@ from promptools.errors import UsageError, clip
 from promptools.evaluation.tasks.answer_grading import boxed_integer
 from promptools.evaluation.tasks.run_log import TaskAttempt
 from promptools.evaluation.tasks.task_runner import TaskT
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from weakref import WeakMethod
 from pydantic_core import to_json
 
 from promptools.exchange.downstream.commit_point import ChoiceStream, ChoiceWriter
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 from promptools.wire import chat_encoder
 from promptools.wire.chat_decoder import Envelope
 from promptools.wire.sse import DONE, KEEP_ALIVE, encode_comment, encode_event

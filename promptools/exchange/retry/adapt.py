@@ -21,10 +21,10 @@ from promptools.fallback.refused_parameters import (
     refused_parameters,
 )
 from promptools.fallback.rules import searched_parts
+from promptools.json_values import is_array
 from promptools.modes.constrained_decoding import constraint_key
 from promptools.modes.requests.response_format import without_tools
 from promptools.modes.requests.template_messages import has_stray_system
-from promptools.schema.documents.json_guards import is_array
 from promptools.wire.chat_decoder import REASONING_FIELDS
 from promptools.wire.json_types import as_count, as_list, as_object
 from promptools.wire.parameters import thinking_budget

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from promptools.exchange.retry.mode_registry import get_mode
 from promptools.fallback import REMEDIES, salvage
+from promptools.json_values import is_object
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.modes.replies.verdict import Verdict, judge_reply
-from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call, Fix, Reply, Span
 from promptools.wire.chat_decoder import Delta
 

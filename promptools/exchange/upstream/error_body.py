@@ -16,8 +16,8 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from promptools.fallback.salvage import introduces_model_text
+from promptools.json_values import is_array, is_object
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.chat_decoder import error_of
 from promptools.wire.json_types import as_object, as_text
 

@@ -28,7 +28,7 @@ from promptools.harmony.rendering.renderer import (
     is_header_field,
 )
 from promptools.harmony.rendering.tool_declarations import FunctionDeclaration
-from promptools.schema.documents.json_guards import is_array, is_object, write_json
+from promptools.json_values import is_array, is_object, write_json
 from promptools.types import Schema, Tool
 
 ToolPlacement: TypeAlias = Literal["developer", "system", "auto"]

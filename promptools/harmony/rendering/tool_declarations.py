@@ -23,9 +23,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from promptools.json_values import is_array, is_object
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.graph import SchemaGraph, build_graph, merge_nodes
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.schema.graph import SchemaGraph, build_graph, merge_nodes
 from promptools.schema.recent_cache import RecentCache
 
 if TYPE_CHECKING:

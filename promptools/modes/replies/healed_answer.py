@@ -22,16 +22,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.errors import UsageError
+from promptools.json_values import is_object
 from promptools.jsontext.brackets import MAX_DEPTH
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.jsontext.strict import reject_constant
 from promptools.jsontext.text import ParsedValue, dump
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.graph import build_graph
-from promptools.schema.documents.json_guards import is_object
-from promptools.schema.fitting.budget import UncheckedError
-from promptools.schema.fitting.coerce import coerce_value, number_lookup
-from promptools.schema.fitting.validate import Validator, check_patterns, describe_errors
+from promptools.schema.budget import UncheckedError
+from promptools.schema.coerce import coerce_value, number_lookup
+from promptools.schema.graph import build_graph
+from promptools.schema.validate import Validator, check_patterns, describe_errors
 from promptools.types import Fix
 
 if TYPE_CHECKING:

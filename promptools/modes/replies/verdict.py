@@ -29,7 +29,7 @@ from promptools.modes.replies.healed_answer import Healed
 from promptools.modes.replies.tool_deltas import NATIVE
 from promptools.modes.requests.response_format import check_answer, describe_format
 from promptools.patterns import lazy_pattern
-from promptools.schema.fitting.spelling import format_names
+from promptools.schema.spelling import format_names
 from promptools.types import Call, Discarded, Reply
 from promptools.wire.chat_encoder import encode_call
 from promptools.wire.json_types import as_count

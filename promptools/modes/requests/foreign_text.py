@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.rendering.written_markup import NO_MARKUP, written_markup
+from promptools.json_values import is_array, is_object, write_json
 from promptools.modes.requests.history import Turn
 from promptools.modes.requests.tool_names import legal_names
 from promptools.parsing.escape import markup_escaper
 from promptools.profiles import Profile, all_control_tokens
 from promptools.profiles.facts import CONTROL_TOKEN_FORMS
 from promptools.schema import Tools
-from promptools.schema.documents.json_guards import is_array, is_object, write_json
 from promptools.types import Fix
 from promptools.wire.json_types import as_object
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from promptools.json_values import is_object, write_json
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.parsing.reply_record import ID_LENGTH
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.json_guards import is_object, write_json
 from promptools.types import Call, Result
 from promptools.wire.json_types import as_list, as_object, as_text
 from promptools.wire.message_content import split_content

@@ -11,8 +11,8 @@ from promptools import dialects
 from promptools.errors import UsageError, clip, did_you_mean, suggest
 from promptools.harmony.rendering.convert import CallOrder, ToolPlacement
 from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
+from promptools.json_values import is_object
 from promptools.profiles.profile import OnRepeat
-from promptools.schema.documents.json_guards import is_object
 from promptools.types import ModeName, Strictness
 
 Hold = Literal["auto", "all"]

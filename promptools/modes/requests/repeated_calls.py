@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from promptools.errors import UsageError
+from promptools.json_values import is_array
 from promptools.modes.requests.history import Turn, parse_history
-from promptools.schema.documents.json_guards import is_array
 from promptools.wire.json_types import as_text
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from promptools.json_values import write_json
 from promptools.jsontext.strict import reject_constant
 from promptools.modes.replies.healed_answer import NO_JSON, RESPONSE_FORMAT, Healed, Unhealed, form_error, heal_answer
 from promptools.parsing.events import CallEnd, Event
 from promptools.schema import Tools
-from promptools.schema.documents.json_guards import write_json
 from promptools.types import Malformed
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from promptools.json_values import is_array
 from promptools.modes.requests.history import Turn
-from promptools.schema.documents.json_guards import is_array
 from promptools.wire.chat_decoder import REASONING_FIELDS
 from promptools.wire.json_types import as_text
 from promptools.wire.message_content import split_content

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from pydantic_core import to_json
 
 from promptools.errors import UsageError, clip
+from promptools.json_values import is_array, is_object
 from promptools.modes.requests.options import Options
 from promptools.modes.requests.repeated_calls import PROMPTING_MODES, find_repeated
 from promptools.profiles import Profile
 from promptools.schema import Tools
-from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.recent_cache import RecentCache
 from promptools.schema.tools import CACHED_CHARACTERS, CACHED_LISTS
 from promptools.wire.json_types import as_int, as_list, as_object, as_text

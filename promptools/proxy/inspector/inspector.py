@@ -19,12 +19,12 @@ from promptools import dialects
 from promptools.engine.explanation import explain
 from promptools.engine.parser import ExplainingParser
 from promptools.errors import UsageError
+from promptools.json_values import is_array, is_object
 from promptools.proxy.extension import Extension
 from promptools.proxy.inspector.copied_text import as_case
 from promptools.proxy.inspector.exchange_store import MAX_BYTES, MAX_EXCHANGES, ExchangeStore
 from promptools.proxy.inspector.exchange_view import view_exchange, view_summary
 from promptools.proxy.inspector.reply_view import view_explanation
-from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.json_types import as_text
 from promptools.wire.lenient_json import is_shallow
 

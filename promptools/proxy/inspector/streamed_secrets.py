@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ import json
 import re
 from typing import Any
 
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 from promptools.toolsets.patch.patch_document import (
     AddFile,
     DeleteFile,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 from promptools.wire.json_types import as_object, as_text
 from promptools.wire.messages.message_body import DISCARDED_SIGNATURE
 

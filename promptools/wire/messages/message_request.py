@@ -11,8 +11,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
+from promptools.json_values import is_array, is_object
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire.json_types import as_int, as_list, as_object, as_text
 from promptools.wire.messages import message_body
 from promptools.wire.messages.content_blocks import BLANK_LINE, decode_messages, join_texts

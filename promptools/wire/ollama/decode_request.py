@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 from promptools.wire.json_types import as_list, as_object, as_text
 from promptools.wire.lenient_json import MAX_DEPTH
 

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 from promptools.wire.chat_decoder import reasoning_of
 from promptools.wire.json_types import as_list, as_object, as_text
 from promptools.wire.message_content import split_content

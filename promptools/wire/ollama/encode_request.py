@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 from promptools.wire.json_types import as_list, as_object, as_text
 from promptools.wire.ollama.encode_messages import NotExpressible, encode_messages
 from promptools.wire.parameters import apply_rules, merge_options

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from promptools.schema.documents.json_guards import is_array
+from promptools.json_values import is_array
 from promptools.wire.json_types import as_int, as_list, as_object, as_text
 from promptools.wire.ollama.encode_request import PATH as OLLAMA_PATH
 from promptools.wire.ollama.encode_request import encode_chat_request

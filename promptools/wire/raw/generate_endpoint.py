@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 from promptools.wire.json_types import as_object, as_text
 from promptools.wire.ollama import decode_response as ollama
 from promptools.wire.parameters import apply_rules, merge_options

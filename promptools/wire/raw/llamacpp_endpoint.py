@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from promptools.schema.documents.json_guards import is_array
+from promptools.json_values import is_array
 from promptools.wire.chat_decoder import Delta, Envelope, error_of, is_error
 from promptools.wire.json_types import as_count, as_int, as_object, as_text
 from promptools.wire.lenient_json import is_shallow

@@ -14,7 +14,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import is_array, is_object
 from promptools.wire.json_types import as_list, as_object, as_text
 
 if TYPE_CHECKING:

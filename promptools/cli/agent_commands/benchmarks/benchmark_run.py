@@ -15,7 +15,7 @@ from promptools.cli.progress_bar import show_progress
 from promptools.cli.shared_arguments import add_endpoint, add_json, at_least, seconds
 from promptools.cli.terminal_output import print_json
 from promptools.errors import UsageError, without_credentials
-from promptools.schema.documents.json_guards import is_object
+from promptools.json_values import is_object
 
 if TYPE_CHECKING:
     from promptools.agent import Agent

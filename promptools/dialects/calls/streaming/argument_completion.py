@@ -11,9 +11,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from promptools.json_values import is_object
 from promptools.jsontext.text import dump
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call
 
 _TOKEN = lazy_pattern(r'[ \t\r\n]*(?:([{}\[\],:])|("(?:[^"\\]|\\.)*")|("(?:[^"\\]|\\.)*\Z)|([^\s{}\[\],:"]+))')

@@ -31,13 +31,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from promptools.json_values import is_array, is_object
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.json_guards import is_array, is_object
-from promptools.schema.documents.subschemas import SCHEMA_LISTS, SCHEMA_MAPS, SINGLE_SCHEMA, SINGLE_SCHEMA_RARE
+from promptools.schema.documents import SCHEMA_LISTS, SCHEMA_MAPS, SINGLE_SCHEMA, SINGLE_SCHEMA_RARE
 
 if TYPE_CHECKING:
-    from promptools.schema.documents.graph import SchemaGraph
-    from promptools.schema.fitting.predicates import Predicate
+    from promptools.schema.graph import SchemaGraph
+    from promptools.schema.predicates import Predicate
 
 MIN_STREAMED = 32
 """Characters of arguments that are held at the start: a shorter call is complete soon, and can still be retried."""
@@ -285,7 +285,7 @@ class ArgumentStream:
             return lambda _: node is True
         if id(node) not in self._checks:
             assert self._graph is not None
-            from promptools.schema.fitting.predicates import compile_predicate  # seldom needed
+            from promptools.schema.predicates import compile_predicate  # seldom needed
 
             nodes = list(self._graph.applied_nodes(node, _SUBSCHEMA_KEYWORDS))
             self._checks[id(node)] = compile_predicate(replace(self._graph, root=node, nodes=nodes))

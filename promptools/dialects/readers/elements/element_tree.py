@@ -12,9 +12,9 @@ from typing import Any
 from promptools.dialects.calls.bare_values import read_typed
 from promptools.dialects.readers.tags.tag_names import Tag
 from promptools.dialects.rendering.signature import resolve_reference
+from promptools.json_values import is_array, is_object
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.json_guards import is_array, is_object
-from promptools.schema.documents.type_names import type_name
+from promptools.schema.documents import type_name
 from promptools.types import Fix, Tool
 
 ITEM = "item"

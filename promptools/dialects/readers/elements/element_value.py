@@ -11,9 +11,9 @@ from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.readers.elements.element_tags import HTML_ELEMENTS
 from promptools.dialects.readers.elements.element_tree import item_types
 from promptools.dialects.readers.tags.field_call import FieldCall
+from promptools.json_values import is_object
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.json_guards import is_object
 from promptools.types import Fix
 
 _OPENER = lazy_pattern(r"\s*<([\w.-]{1,80})>")

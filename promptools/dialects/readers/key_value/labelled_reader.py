@@ -12,9 +12,9 @@ from promptools.dialects.calls.json_body import call_part
 from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call, validate_call
 from promptools.dialects.contract import trace_entry
+from promptools.json_values import is_array, is_object
 from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Fix, Malformed, Tool
 
 NO_INPUT = frozenset(("", "none", "null", "n/a", "{}", "()", "no input", "nothing"))

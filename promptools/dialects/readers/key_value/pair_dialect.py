@@ -26,7 +26,7 @@ from promptools.dialects.rendering.markup_text import PLAIN_NAME, escaped_json, 
 from promptools.dialects.rendering.templates import Instructions, fill
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.type_names import type_name
+from promptools.schema.documents import type_name
 from promptools.types import Call
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from promptools.jsontext.quotes import UNESCAPED_QUOTES
 from promptools.jsontext.text import FixLog, dump
 from promptools.parsing.parts import NEED_MORE
 from promptools.patterns import lazy_pattern
-from promptools.schema.fitting.spelling import unescape_name
+from promptools.schema.spelling import unescape_name
 
 MAX_BRACKET_DEPTH: Final = 100
 """Deepest nesting of brackets inside the arguments."""

@@ -13,10 +13,10 @@ from promptools.dialects.calls.streaming.argument_streamer import ArgumentStream
 from promptools.dialects.readers.literals.gemma_object import GemmaObject
 from promptools.dialects.readers.literals.python_arguments import PythonArguments
 from promptools.errors import clip
+from promptools.json_values import is_object
 from promptools.jsontext.text import dump
 from promptools.parsing.parts import EarlyArguments, EarlyCallStart
-from promptools.schema.documents.json_guards import is_object
-from promptools.schema.fitting.spelling import escape_fixes, unescape_name
+from promptools.schema.spelling import escape_fixes, unescape_name
 from promptools.types import Call, Fix, Malformed
 
 

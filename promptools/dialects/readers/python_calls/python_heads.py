@@ -13,7 +13,7 @@ from promptools.dialects.readers.literals.python_names import name_pattern
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore
 from promptools.patterns import lazy_pattern
-from promptools.schema.fitting.spelling import unescape_name
+from promptools.schema.spelling import unescape_name
 
 CALLEE = name_pattern(r"\w", r"[\w.:/-]", 80)
 SPACED_CALLEE = name_pattern(r"\w", r"[\w.:/ -]", 80)

@@ -20,7 +20,7 @@ from promptools.dialects.readers.python_calls.python_reader import PythonCallRea
 from promptools.jsontext.brackets import BracketScanner
 from promptools.parsing.parts import NEED_MORE, SPACE, CandidateBase, NeedMore, Part, TriedStrategy, add_fix
 from promptools.patterns import lazy_pattern
-from promptools.schema.fitting.spelling import is_offered_name
+from promptools.schema.spelling import is_offered_name
 from promptools.types import Fix, Malformed
 
 STRING_CALLEE: Final = name_pattern("[A-Za-z_]", r"[\w.-]", 63)

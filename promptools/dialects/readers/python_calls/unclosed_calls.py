@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from promptools.dialects.readers.literals.python_names import CONTINUED_LINE, name_pattern
 from promptools.dialects.readers.python_calls.python_parts import PythonCallParts
 from promptools.patterns import lazy_pattern
-from promptools.schema.fitting.spelling import is_offered_name
+from promptools.schema.spelling import is_offered_name
 
 TextState: TypeAlias = Callable[[str, int, bool], int]
 """Takes `(text, at, final)`; `final`: no more text comes. Returns the next index, or `~index` to wait there."""

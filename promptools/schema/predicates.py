@@ -8,7 +8,7 @@ Recursion is handled by a forward reference: while a schema is being compiled, r
 looks up the finished one when called. The cost of a predicate must stay linear in the value. It has no memory, so
 alternatives in a recursive schema would double the cost of a "no" at each level, and many subschemas may apply to one
 value; `schemas_per_value` counts them. Schemas of either kind are left to jsonschema, whose run has a budget
-(`promptools.schema.fitting.budget`).
+(`promptools.schema.budget`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from collections.abc import Callable
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from promptools.schema.documents.json_guards import is_array, is_object
-from promptools.schema.fitting import budget
-from promptools.schema.fitting.validate import is_integer, is_number, matches
+from promptools.json_values import is_array, is_object
+from promptools.schema import budget
+from promptools.schema.validate import is_integer, is_number, matches
 
 if TYPE_CHECKING:
-    from promptools.schema.documents.graph import SchemaGraph
+    from promptools.schema.graph import SchemaGraph
     from promptools.types import Schema
+
 
 Predicate: TypeAlias = Callable[[Any], bool]
 

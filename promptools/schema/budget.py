@@ -11,8 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from promptools.schema.documents.json_copy import count_values
-from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.json_values import count_values, is_array, is_object
 
 STEPS = 50_000
 """Keywords that one validation may apply, whatever the value ..."""

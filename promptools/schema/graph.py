@@ -11,7 +11,7 @@ copy keeps them alive.
 2. `strict`: the schema is checked against the meta-schema of its draft, and linked by the `referencing` library, which
    knows `$id`, `$anchor` and `$dynamicRef` (`_link_any`). Any fault is a UsageError.
 3. Not `strict`: a well-formed schema of the latest draft that declares names is linked the same way. Any other one is
-   rewritten by `promptools.schema.documents.normalize`, which leaves out what cannot be used and notes it.
+   rewritten by `promptools.schema.normalize`, which leaves out what cannot be used and notes it.
 
 Finally `_cut_cycles` removes references that would make validation go round for ever: a cycle all of whose steps apply
 to the same value (`IN_PLACE`). A cycle through `properties` or `items` ends with the value, and stays.
@@ -25,18 +25,22 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
-from promptools.schema.documents.drafts import LATEST, URIS, Draft, draft_of, same_in_latest
-from promptools.schema.documents.json_copy import copy_json
-from promptools.schema.documents.json_guards import is_array, is_object
-from promptools.schema.documents.keywords import RARE_KEYWORDS, well_formed
-from promptools.schema.documents.subschemas import (
+from promptools.json_values import copy_json, is_array, is_object
+from promptools.schema.documents import (
     IN_PLACE,
+    LATEST,
+    RARE_KEYWORDS,
     REFERENCES,
+    URIS,
+    Draft,
     children,
+    draft_of,
     import_library,
     pointer,
     resolve_pointer,
+    same_in_latest,
     subschemas_under,
+    well_formed,
 )
 from promptools.types import Schema
 
@@ -164,7 +168,7 @@ def _declares_names(schema: Any) -> bool:
 
 
 def _link_normalized(root: Any, tool: str, draft: Draft) -> SchemaGraph:
-    from promptools.schema.documents.normalize import normalize_schema
+    from promptools.schema.normalize import normalize_schema
 
     root, notes = normalize_schema(root, draft)
     graph = SchemaGraph(root)

@@ -21,26 +21,33 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from promptools.errors import clip
-from promptools.schema.documents.drafts import LATEST, REF_SIBLINGS, UNKNOWN_KEYWORDS, URIS, Draft
-from promptools.schema.documents.json_guards import is_array, is_object
-from promptools.schema.documents.keywords import RARE_KEYWORDS, VALUE_TESTS, well_formed
-from promptools.schema.documents.subschemas import (
+from promptools.json_values import is_array, is_object
+from promptools.schema.documents import (
+    LATEST,
+    RARE_KEYWORDS,
+    REF_SIBLINGS,
     REFERENCES,
     SCHEMA_LISTS,
     SCHEMA_MAPS,
     SINGLE_SCHEMA,
     SINGLE_SCHEMA_RARE,
+    UNKNOWN_KEYWORDS,
+    URIS,
+    VALUE_TESTS,
+    Draft,
     children,
     import_library,
     pointer,
+    read_type,
     resolve_pointer,
+    well_formed,
 )
-from promptools.schema.documents.type_names import read_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from promptools.types import Schema
+
 
 _REFERENCES = (*REFERENCES, "$recursiveRef")
 _NAMING_KEYWORDS = frozenset(("$anchor", "$dynamicAnchor", "$id", "id"))

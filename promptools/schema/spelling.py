@@ -1,17 +1,181 @@
-"""Map the keys of arguments, as models write them, to the parameters that a schema declares."""
+"""Match what models write to what tools declare: the names of tools, and the keys of their arguments.
+
+A tool's name is found in any spelling (`fold_name`, `name_candidates`), or as the name by which models were trained on
+a tool like it (`OtherNames`). A key is renamed to the parameter that it stands for (`Spellings`, `rename_keys`).
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from promptools.errors import clip
+from promptools.errors import UsageError, clip
+from promptools.json_values import is_object
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.json_guards import is_object
-from promptools.schema.documents.subschemas import pointer
-from promptools.schema.fitting.spelling import fold_name, unique_by_spelling
-from promptools.types import Fix
+from promptools.schema.documents import pointer
+from promptools.types import Fix, Tool
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+
+# Names of tools, as models write them.
+
+
+MOST_LISTED = 200
+"""Names that a message lists."""
+LONGEST_NAME = 300
+"""Characters: longer than any tool's name with everything that models put around it."""
+
+NAMESPACES: Final = (
+    *(f"{word}." for word in ("functions", "function", "tools", "tool", "multi_tool_use", "default_api")),
+    "default_api:",
+)
+"""What models put before a tool's name: OpenAI's prompts declare tools in a namespace, and so do Gemini's."""
+_NAMESPACE = lazy_pattern("|".join(map(re.escape, NAMESPACES)))
+_TAIL = lazy_pattern(r"(?:\(\s*\)|\.call|:\d*)$")
+_WORD = lazy_pattern(r"(?:\s+|(?<=[^\s_.:-]))(?:commentary|analysis|final|json)$")
+_OF_SERVER = lazy_pattern(r"\w[\w.-]*(?:/\w[\w.-]*)+")
+"""A tool of an MCP server: `Files/read_file` (GLM 5.3 Flash), for a tool `read_file` or `files__read_file`."""
+_CLEANED_ID = lazy_pattern(r"functions[._-](.+?)([._-]\d{1,4})?\Z", re.DOTALL)
+"""Kimi's id of a call, `functions.Bash:2`, as clients whose ids may have no dots and colons write it in the history:
+`functions_Bash_2`. The model copies it as a name."""
+_QUOTES = " \t\r\n\f\v\"'`“”‘’"
+_ESCAPED = lazy_pattern(r"\\([_.-])")
+_SEPARATORS = lazy_pattern(r"[-_.\s]+")
+
+
+def format_names(names: Sequence[str]) -> str:
+    """Join names for a message to the model: the first `MOST_LISTED`, and the number of the others."""
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(names[:MOST_LISTED]) + more
+
+
+def fold_name(name: str) -> str:
+    """Return a name without `-`, `_`, `.` and spaces, case-folded."""
+    return _SEPARATORS.sub("", name).casefold()
+
+
+def unique_by_spelling(names: Iterable[str], spelling: Callable[[str], str]) -> dict[str, str]:
+    """Return a map of each spelling that exactly one name has to that name."""
+    by_spelling: dict[str, str] = {}
+    twice: set[str] = {""}
+    for name in names:
+        key = spelling(name)
+        twice.update({key} & by_spelling.keys())
+        by_spelling[key] = name
+    return {key: name for key, name in by_spelling.items() if key not in twice}
+
+
+def name_candidates(written: str) -> Iterable[str]:
+    """Yield what a name in a reply may mean: first as it is, then each time with one more layer removed."""
+    name = written.strip(_QUOTES)
+    yield name
+    cut = name.partition("<")[0].strip(_QUOTES)
+    if cut != name:
+        name = cut
+        yield name
+    if len(name) > LONGEST_NAME:
+        return
+    cleaned = _CLEANED_ID.match(name)
+    while (shorter := _strip_layer(name)) != name:
+        name = shorter
+        yield name
+    if _OF_SERVER.fullmatch(name):
+        yield name.replace("/", "_")
+        yield name.rpartition("/")[2]
+    if cleaned is not None:
+        yield cleaned[1] + (cleaned[2] or "")
+        yield cleaned[1]
+
+
+def _strip_layer(name: str) -> str:
+    """Remove one layer: a namespace, an index, a call's parentheses, or a channel of a Harmony header."""
+    for pattern in (_NAMESPACE, _TAIL, _WORD):
+        match = pattern.match(name) if pattern is _NAMESPACE else pattern.search(name)
+        if match:
+            return (name[match.end() :] if pattern is _NAMESPACE else name[: match.start()]).strip(_QUOTES)
+    return name
+
+
+def unescape_name(name: str) -> str:
+    """Return the name without the escapes of Markdown's special characters; no name holds a backslash."""
+    return _ESCAPED.sub(r"\1", name) if "\\" in name else name
+
+
+def escape_fixes(name: str) -> tuple[Fix, ...]:
+    """Return the fix for a name with Markdown's escapes; empty if it has none."""
+    bare = unescape_name(name)
+    return () if bare == name else (Fix("name", f"{clip(name)!r} to {clip(bare)!r}"),)
+
+
+def is_offered_name(name: str, tools: Tools | None) -> bool:
+    """Return whether this is an offered tool's name, spelled as declared, perhaps in a namespace."""
+    if tools is None:
+        return False
+    bare = unescape_name(name)
+    return tools.get(bare) is not None or ("." in bare and tools.find(bare) is not None)
+
+
+# The other names of tools: those that models were trained on, mapped to the tools that an app declares.
+#
+# A tool's own name always takes precedence. So another name is not used if it is a declared tool's, however that is
+# spelled, and not if two tools have it: which of them is meant could not be known.
+
+
+class OtherNames:
+    """The other names of the tools of one request."""
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self.by_name: dict[str, str] = {}
+        """Each other name that is used, with the name of its tool."""
+        self._folded: dict[str, str] = {}
+        self._ambiguous: dict[str, list[str]] = {}
+        given = [(other, tool.name) for tool in tools for other in tool.names if other != tool.name]
+        if given:
+            self._fill(given, {fold_name(tool.name): tool.name for tool in tools})
+
+    def _fill(self, given: Sequence[tuple[str, str]], declared: dict[str, str]) -> None:
+        tools_of: dict[str, list[str]] = {}
+        for other, name in given:
+            tools_of.setdefault(other, []).append(name)
+        for other, names in tools_of.items():
+            owner = declared.get(fold_name(other))
+            if owner is not None and names != [owner]:
+                continue
+            if len(names) > 1:
+                self._ambiguous[other] = names
+            else:
+                self.by_name[other] = names[0]
+        targets: dict[str, set[str]] = {}
+        for other, name in self.by_name.items():
+            targets.setdefault(fold_name(other), set()).add(name)
+        self._folded = {key: names.pop() for key, names in targets.items() if len(names) == 1}
+
+    def find(self, name: str) -> str | None:
+        """Return the name of the tool that has this other name, exactly or in another spelling."""
+        return self.by_name.get(name) or (self._folded.get(fold_name(name)) if self._folded else None)
+
+    def reject_ambiguous(self) -> None:
+        """Raise UsageError if two tools have the same other name."""
+        for other, names in self._ambiguous.items():
+            raise UsageError(
+                f"The other name {clip(other)!r} is given to {' and '.join(map(repr, names))}; give it to one tool."
+            )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on the names that two tools have."""
+        return tuple(
+            f"the other name {other!r} is not used: {' and '.join(map(repr, names))} have it"
+            for other, names in self._ambiguous.items()
+        )
+
+
+# The keys of arguments, as models write them, and the parameters that a schema declares.
+
 
 SYNONYMS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())

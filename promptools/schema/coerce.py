@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.errors import clip
 from promptools.patterns import lazy_pattern
-from promptools.schema.documents.subschemas import pointer
-from promptools.schema.fitting import budget
+from promptools.schema import budget
+from promptools.schema.documents import pointer
 from promptools.types import Fix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
 
 MAX_ROUNDS = 4
 """Rounds of validation and edits: a string may hold a list whose items are strings again, and each layer takes one."""
