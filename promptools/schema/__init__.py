@@ -12,13 +12,14 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from promptools.schema.prepared_tool import Checked
     from promptools.schema.relax import relaxed
     from promptools.schema.tool_definition import ToolLike
-    from promptools.schema.tools import Checked, Tools
+    from promptools.schema.tools import Tools
 
 __all__ = ["Checked", "ToolLike", "Tools", "relaxed"]
 
-_HOMES = {"Checked": "tools", "ToolLike": "tool_definition", "Tools": "tools", "relaxed": "relax"}
+_HOMES = {"Checked": "prepared_tool", "ToolLike": "tool_definition", "Tools": "tools", "relaxed": "relax"}
 
 
 def __getattr__(name: str) -> object:

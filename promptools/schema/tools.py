@@ -13,9 +13,10 @@ from promptools.json_values import MAX_DEPTH, copy_json, write_json
 from promptools.schema import spelling
 from promptools.schema.graph import SchemaGraph
 from promptools.schema.prepared_tool import (
-    Checked,  # noqa: PLC0414  re-exported
+    Checked,
     PreparedTool,
     check,
+    parameter_types,
     prepare_tool,
     set_marks,
     without_unfit_marks,
@@ -316,8 +317,6 @@ class Tools(Sequence[Tool]):
         """Return the JSON types that a parameter may have; none where the schema does not say. Raises KeyError."""
         shape = (self._entry(name) or self._entries[name]).compiled
         if key not in shape.types:
-            from promptools.schema.prepared_tool import parameter_types
-
             shape.types[key] = parameter_types(shape.graph, key)
         return shape.types[key]
 
