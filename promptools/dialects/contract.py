@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypedDic
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.errors import UsageError, clip
-from promptools.parsing.messages import MessageSplitter
-from promptools.parsing.parts import Candidate, NeedMore, Part, TriedStrategy
+from promptools.parsing.parts import Candidate, MessageSplitter, NeedMore, Part, TriedStrategy
 from promptools.parsing.scanner import RareLiteralMarker
 from promptools.types import Call, Result
 

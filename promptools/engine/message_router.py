@@ -1,6 +1,6 @@
 """Replies in a format whose messages have headers: reasoning, content and calls are messages of their own.
 
-From the first header on, the dialect's splitter takes all text and yields segments (`promptools.parsing.messages`):
+From the first header on, the dialect's splitter takes all text and yields segments (`promptools.parsing.parts`):
 `MessageStart`, `Content` and `MessageEnd` for a message, and `Outside` for text outside. `MessageRouter` routes them:
 
     reasoning           to the output, verbatim
@@ -26,8 +26,7 @@ from promptools.dialects.calls.streaming.argument_streamer import ArgumentStream
 from promptools.dialects.contract import trace_entry
 from promptools.engine.states.candidates import QUOTED
 from promptools.errors import clip
-from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment
-from promptools.parsing.parts import Part, total_length
+from promptools.parsing.parts import Content, MessageEnd, MessageStart, Outside, Part, Segment, total_length
 from promptools.types import Fix, ParseAttempt, Span, Tool
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from promptools.types import Call, Result
 if TYPE_CHECKING:
     from promptools.harmony.parsing.header import IsTool
     from promptools.harmony.rendering.renderer import Message
-    from promptools.parsing.messages import MessageSplitter
+    from promptools.parsing.parts import MessageSplitter
     from promptools.schema import Tools
 
 # every reply is searched for Harmony, so what only a Harmony reply needs is imported with the first one

@@ -13,7 +13,7 @@ from promptools.harmony.parsing.item_parser import ItemParser
 from promptools.harmony.parsing.items import Aside, ContentChunk, HarmonyEnd, HarmonyStart, Item
 from promptools.harmony.parsing.tokenizer import Piece
 from promptools.harmony.rendering.recipients import FUNCTIONS
-from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment
+from promptools.parsing.parts import Content, MessageEnd, MessageStart, Outside, Segment
 from promptools.types import Fix
 
 

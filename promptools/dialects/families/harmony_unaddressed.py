@@ -16,7 +16,7 @@ from promptools.dialects.calls.json_body import read_calls
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.jsontext.brackets import BracketScanner
 from promptools.jsontext.strict import read_members
-from promptools.parsing.messages import Content, MessageStart, Outside, Segment
+from promptools.parsing.parts import Content, MessageStart, Outside, Segment
 from promptools.types import Fix
 
 _FIX = Fix("marker", "harmony: JSON that addresses no tool was left out before words")

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from promptools.dialects.calls.parse_options import ParseOptions
-from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment
-from promptools.parsing.parts import NEED_MORE, NeedMore
+from promptools.parsing.parts import NEED_MORE, Content, MessageEnd, MessageStart, NeedMore, Outside, Segment
 from promptools.parsing.scanner import RareLiteralMarker
 from promptools.patterns import lazy_pattern
 

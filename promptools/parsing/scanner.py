@@ -1,0 +1,555 @@
+r"""Find the next marker in text that arrives in chunks, and how much of the end of the text to hold back.
+
+There are hundreds of markers, most of the text is prose, and `re` has no efficient search for many literals. So a
+search has two steps. A *gate*, one regular expression over the first sixteen characters of every marker, runs over
+prose at C speed. Where it matches, the full patterns of the markers that begin with these characters are tried, once.
+Which those are is remembered by the characters.
+
+Markers that begin with common letters, or with the end of a line, would stop the gate too often. They are searched for
+by themselves: by a rarer literal inside them (`RareLiteralMarker`), by a few first letters (`LetterMarkers`), or at the
+beginning of a line (`LineStartMarkers`). Of two matches the leftmost wins, of two at one offset the earlier in the
+list.
+
+When the text ends, its longest suffix that is a proper prefix of a marker's literal is held back until more text
+arrives (`MarkerScanner.hold_from`). A marker with a pattern matches at the end of the text by `\Z`, and its caller
+decides.
+
+All searches are O(n). What would break that, a model caught in a loop that repeats the same near miss, is skipped
+by comparison with the text of the last miss (`lookahead_text`); text in which many markers are found that begin
+nothing is searched with a `ForwardSearch`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from copy import copy
+from functools import lru_cache, partial
+from os.path import commonprefix
+from typing import NamedTuple, Protocol, TypeAlias
+
+from promptools.patterns import lazy_pattern
+
+# Sets of literals, and the patterns that are built of them.
+
+
+SHORT_TEXT = 256
+"""Characters of a text below which one search for all literals costs less than one search for each."""
+
+
+def alternatives(literals: Iterable[str]) -> str:
+    """Return the pattern of any one of several literals; of none, one that never matches."""
+    return f"(?:{'|'.join(map(re.escape, literals)) or '(?!)'})"
+
+
+def rare_character(literal: str) -> str:
+    """Return the first character of a literal that is rare in prose, empty if there is none."""
+    return next((char for char in literal if not char.isalnum() and not char.isspace()), "")
+
+
+def character_class(characters: Iterable[str]) -> str:
+    """Return the pattern of one of several characters."""
+    return f"[{''.join(map(re.escape, sorted(characters)))}]"
+
+
+def prefix_tree(words: Set[str]) -> str:
+    """Build the prefix tree of `words` as a pattern that examines each character once."""
+    if "" in words:
+        return ""
+    by_first: dict[str, set[str]] = {}
+    for word in words:
+        by_first.setdefault(word[0], set()).add(word[1:])
+    trees = {first: prefix_tree(rests) for first, rests in sorted(by_first.items())}
+    ends = [first for first, tree in trees.items() if not tree]
+    branches = [re.escape(first) + tree for first, tree in trees.items() if tree]
+    if ends:
+        branches.append(character_class(ends) if len(ends) > 1 else re.escape(ends[0]))
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+
+
+class LiteralSet:
+    """A set of literals, to test whether a text contains any: their rare characters are searched for first."""
+
+    def __init__(self, literals: Iterable[str]) -> None:
+        self.literals = frozenset(literals)
+        self._by_rare_character: dict[str, list[str]] = {}
+        for word in sorted(self.literals):
+            self._by_rare_character.setdefault(rare_character(word), []).append(word)
+        plain = self._by_rare_character.pop("", [])
+        if plain:
+            self._by_rare_character[commonprefix(plain)] = plain  # noqa: RUF071  characters are what is compared
+        self._any = lazy_pattern(alternatives(sorted(self.literals)))
+
+    def occurs_in(self, text: str) -> bool:
+        """Whether `text` contains one of the literals. O(n), at C speed."""
+        if len(text) < SHORT_TEXT:
+            return self._any.search(text) is not None
+        return any(
+            sign in text and any(word in text for word in words) for sign, words in self._by_rare_character.items()
+        )
+
+
+# One kind of marker, and its pattern.
+
+
+MAX_LOOKAHEAD = 1024
+"""Characters after its beginning that a marker's pattern may look at."""
+
+
+class Marker(NamedTuple):
+    r"""One kind of marker: literals, or a pattern (without groups) that starts with one of them.
+
+    A pattern matches a marker that is incomplete at the end of the text by `\Z`; the caller checks for that. `gate` is
+    a pattern of its first characters that replaces the literals in the gate of the scanner.
+    """
+
+    group: str
+    literals: tuple[str, ...]
+    pattern: str = ""
+    gate: str = ""
+    joins_runs: bool = False
+    """Whether a run of one literal, unless it is a closing tag, is one match except for the last."""
+
+    @property
+    def expression(self) -> str:
+        """The regular expression of the whole marker."""
+        if self.pattern:
+            return self.pattern
+        literals = sorted(self.literals, key=len, reverse=True)
+        again = [re.escape(text) for text in literals if self.joins_runs and not text.startswith("</")]
+        return "|".join([*(f"(?:{text})+(?={text})" for text in again), *map(re.escape, literals)])
+
+
+def markers_by_group(groups: Mapping[str, Iterable[str]]) -> list[Marker]:
+    """Return one marker per group of literals."""
+    return [Marker(group, tuple(texts)) for group, texts in groups.items() if texts]
+
+
+@lru_cache(maxsize=512)
+def marker_pattern(marker: Marker) -> re.Pattern[str]:
+    """Return the pattern of a marker, as a group of its name."""
+    return re.compile(f"(?P<{marker.group}>{marker.expression})")
+
+
+@lru_cache(maxsize=1024)
+def markers_pattern(markers: tuple[Marker, ...]) -> re.Pattern[str]:
+    """Return the pattern of any one of several markers, each as a group of its name."""
+    return re.compile("|".join(f"(?P<{marker.group}>{marker.expression})" for marker in markers) or r"(?!)")
+
+
+def later_matches(markers: Iterable[Marker], group: str, text: str, at: int) -> Iterator[re.Match[str]]:
+    """Yield the matches at `at` of the markers after `group`."""
+    later = False
+    for marker in markers:
+        match = marker_pattern(marker).match(text, at) if later else None
+        if match is not None:
+            yield match
+        later = later or marker.group == group
+
+
+def lookahead_text(text: str, at: int) -> str:
+    """Return the text that a marker may look at from an offset where none begins: nor does one before the same text.
+
+    A model caught in a loop repeats itself. Empty near the end of the text, where a pattern may match the end.
+    """
+    ahead = text[at : at + MAX_LOOKAHEAD]
+    return ahead if len(ahead) == MAX_LOOKAHEAD else ""
+
+
+# Markers that begin with common characters, and are searched for by themselves: by something rarer in them.
+
+
+LETTERS = 4
+"""Letters of a marker that are searched for: many begin alike."""
+
+
+class RareLiteralMarker(NamedTuple):
+    """A marker that begins with common letters but contains a literal that is rare in prose, which is searched for.
+
+    `search_literals`: those literals. `max_before` and `max_after`: how far before and after one `pattern` may match.
+    `prefixes`: the prefixes of the marker to hold back at the end of the text.
+    """
+
+    group: str
+    search_literals: tuple[str, ...]
+    pattern: re.Pattern[str]
+    max_before: int
+    max_after: int
+    prefixes: Collection[str]
+    first_characters: frozenset[str] = frozenset()
+    """Characters that a text may begin with if it begins with one."""
+
+    def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
+        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed where none of its words occurs."""
+        return _leftmost_match(self, text, at, stop)
+
+    def search_literal(self, literal: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
+        """Return the leftmost match that contains `literal`."""
+        stop = len(text) if stop is None else stop
+        found_at = text.find(literal, at, stop + len(literal))
+        while found_at >= 0:
+            match = self.pattern.search(text, max(at, found_at - self.max_before), found_at + self.max_after)
+            if match is not None and match.start() < stop:
+                return match
+            found_at = text.find(literal, found_at + 1, stop + len(literal))
+        return None
+
+
+class LetterMarkers:
+    """Markers that begin with letters, searched for by themselves, since letters would stop a gate too often.
+
+    Of two at one offset the earlier in the list wins.
+    """
+
+    def __init__(self, markers: Sequence[Marker]) -> None:
+        self._markers = markers
+        literals = [text for marker in markers for text in marker.literals]
+        self.search_literals = tuple(dict.fromkeys(text[:LETTERS] for text in literals))
+        self._any = lazy_pattern(alternatives(self.search_literals))
+        self.prefixes = frozenset(text[:size] for text in literals for size in range(1, len(text)))
+        self._longest = max(map(len, literals))
+        by_word = {word: {text for text in literals if text.startswith(word)} for word in self.search_literals}
+        self._rare_characters = {word: {rare_character(text) for text in texts} for word, texts in by_word.items()}
+        self._gates = {word: lazy_pattern(prefix_tree(texts)) for word, texts in by_word.items()}
+        self._pattern = lazy_pattern(
+            "|".join(
+                f"(?P<{marker.group}>(?={alternatives(marker.literals)}){marker.expression})" for marker in markers
+            )
+        )
+
+    def match(self, text: str, at: int) -> re.Match[str] | None:
+        """Return the match that begins at `at`."""
+        return self._pattern.match(text, at) if text.startswith(self.search_literals, at) else None
+
+    def later_matches(self, text: str, at: int, group: str) -> Iterator[re.Match[str]]:
+        """Yield the matches that begin at `at`, of the markers after `group` in the list."""
+        return later_matches(self._markers, group, text, at)
+
+    def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
+        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed where none of its words occurs."""
+        if stop - at < SHORT_TEXT and self._any.search(text, at, stop + LETTERS) is None:
+            return None
+        return _leftmost_match(self, text, at, stop)
+
+    def search_literal(self, literal: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
+        """Return the leftmost match of a marker that begins with `literal`."""
+        stop = len(text) if stop is None else stop
+        if all(text.find(sign, at, stop + self._longest) < 0 for sign in self._rare_characters[literal]):
+            return None
+        if text.find(literal, at, stop + len(literal)) < 0:
+            return None
+        missed = ""
+        for gate in self._gates[literal].finditer(text, at, min(len(text), stop + self._longest)):
+            begin = gate.start()
+            if begin >= stop:
+                break
+            if missed and text.startswith(missed, begin):
+                continue
+            match = self._pattern.match(text, begin)
+            if match is not None:
+                return match
+            missed = lookahead_text(text, begin)
+        return None
+
+
+def _leftmost_match(marker: RareLiteralMarker | LetterMarkers, text: str, at: int, stop: int) -> re.Match[str] | None:
+    """Return the leftmost match of any of a marker's words."""
+    leftmost: re.Match[str] | None = None
+    for word in marker.search_literals:
+        match = marker.search_literal(word, text, at, stop)
+        if match is not None:
+            leftmost, stop = match, match.start()
+    return leftmost
+
+
+INDENT = r"\n(?:\t{1,2}+| {0,8}+)"
+
+
+@lru_cache(maxsize=64)
+def _line_pattern(heads: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
+    # one group for all: a branch that is no group is left at once where its first character is another
+    branches = "|".join(pattern for _, pattern in heads)
+    return lazy_pattern(rf"{INDENT}(?P<{heads[0][0]}>{branches})")
+
+
+class LineGate(Protocol):
+    """Finds the lines that may begin with a marker, at little cost."""
+
+    def search(self, text: str, at: int, stop: int) -> int:
+        """Return the offset of the first line break in `text[at:stop]` after which one may; -1: none."""
+        ...
+
+    def ends_unfinished(self, text: str, line: int) -> bool:
+        """Whether the last line, after the line break at `text[line]`, may become one that does."""
+        ...
+
+
+class LineStartMarkers:
+    """Markers that begin only at the beginning of a line; a match includes the line break before it.
+
+    `gate` finds the lines; `heads` are the full patterns, by group. A match has the group of the first head, whichever
+    matched, since several may begin at one offset.
+    """
+
+    search_literals = ("\n",)
+    prefixes = ("\n\t", "\n\t\t", *(f"\n{' ' * size}" for size in range(9)))
+    """A line break and an indent: a line that is indented more is no call."""
+    _GATE_LENGTH = 256
+    """Characters that a gate looks at: a limit, so that the text after `stop` is not searched again and again."""
+
+    def __init__(self, gate: LineGate, heads: Mapping[str, str]) -> None:
+        self._gate = gate
+        self._pattern = _line_pattern(tuple(heads.items()))
+
+    def with_gate(self, gate: LineGate) -> LineStartMarkers:
+        """Return a copy with another gate."""
+        other = copy(self)
+        other._gate = gate  # noqa: SLF001  a copy of itself
+        return other
+
+    def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
+        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed where no line passes the gate."""
+        if text.find("\n", at, stop) < 0:
+            return None
+        limit = min(len(text), stop + self._GATE_LENGTH)
+        search, match, missed = self._gate.search, self._pattern.match, ""
+        while True:
+            begin = search(text, at, limit)
+            at = begin if begin >= 0 else self._last_line(text, at)
+            if not 0 <= at < stop:
+                return None
+            if not missed or not text.startswith(missed, at):
+                full_match = match(text, at)
+                if full_match is not None:
+                    return full_match
+                missed = lookahead_text(text, at)
+            at += 1
+
+    def _last_line(self, text: str, at: int) -> int:
+        """Return the offset of the last line break if the line after it is unfinished; -1: it is not."""
+        begin = text.rfind("\n", max(at, len(text) - self._GATE_LENGTH))
+        return begin if begin >= 0 and self._gate.ends_unfinished(text, begin) else -1
+
+    def search_literal(self, literal: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
+        """Return what `search` does: its only word is the line break."""
+        del literal
+        return self.search(text, at, len(text) if stop is None else stop)
+
+
+RareMarkers: TypeAlias = RareLiteralMarker | LineStartMarkers | LetterMarkers
+
+
+# The scanner: the gate over all markers, and what is tried where it matches.
+
+
+PREFIX_LENGTHS = (16, 8, 2, 1)
+"""Lengths of prefixes by which the markers at an offset are selected: the longest that a marker's literal has."""
+WINDOW_LENGTH = PREFIX_LENGTHS[0]
+"""Characters of a marker that a gate looks at, and by which the markers at an offset are remembered."""
+MAX_CACHED_WINDOWS = 1024
+"""Windows of text for which the markers that may begin there are remembered."""
+
+
+class PossibleMarkers(NamedTuple):
+    """The markers that may begin at an offset."""
+
+    markers: tuple[Marker, ...]
+    pattern: re.Pattern[str]
+
+
+class MarkerScanner:
+    """Search a text for markers; of two that match at one offset the earlier in the list wins."""
+
+    def __init__(self, markers: Sequence[Marker], rare: Sequence[RareMarkers] = ()) -> None:
+        self._markers = tuple(markers)
+        self._rare = rare
+        self._rare_literals = _literals_pattern(rare)
+        literals = [text for marker in markers for text in marker.literals]
+        prefixes = [text[:size] for text in literals for size in range(1, len(text))]
+        self._prefixes = frozenset((*prefixes, *(text for marker in rare for text in marker.prefixes)))
+        self._longest = max(map(len, self._prefixes), default=0) + 1
+        self._gate: re.Pattern[str] | None = None
+        known = ((text, size) for text in literals for size in PREFIX_LENGTHS[:-1])
+        self._known_prefixes = frozenset(text[:size] for text, size in known if size == 2 or len(text) >= size)
+        self._by_prefix: dict[str, PossibleMarkers] = {}
+        self._windows: dict[str, PossibleMarkers | None] = {}
+        self._first: re.Pattern[str] | None = None
+
+    def search(self, text: str, at: int) -> re.Match[str] | None:
+        """Return the leftmost match from `at` on; its `lastgroup` is the marker's group."""
+        match = self._search(text, at)
+        if match is not None and match.start() == at:
+            return match
+        if not self._rare or (len(text) - at < SHORT_TEXT and self._rare_literals.search(text, at) is None):
+            return match
+        for marker in self._rare:
+            match = marker.search(text, at, match.start() if match is not None else len(text)) or match
+        return match
+
+    def without_literals(self, literals: Set[str]) -> MarkerScanner:
+        """Return a scanner for text with none of `literals`; what it holds at the end of the text is the same."""
+        other = self._with_rare([marker for marker in self._rare if literals.isdisjoint(marker.search_literals)])
+        other._rare_literals = _literals_pattern(other._rare)  # noqa: SLF001  a copy of itself
+        return other
+
+    def with_lines(self, lines: LineStartMarkers) -> MarkerScanner:
+        """Return a scanner with these markers for lines; what it holds at the end of the text is the same."""
+        return self._with_rare([lines if isinstance(rare, LineStartMarkers) else rare for rare in self._rare])
+
+    def _with_rare(self, rare: Sequence[RareMarkers]) -> MarkerScanner:
+        other = object.__new__(MarkerScanner)
+        other.__dict__.update(self.__dict__)
+        other._rare = rare
+        return other
+
+    def searches(self) -> list[Callable[[str, int], re.Match[str] | None]]:
+        """Return searches whose nearest match is that of `search`; of two at one offset the earlier search wins."""
+        return [
+            self._search,
+            *(partial(marker.search_literal, word) for marker in self._rare for word in marker.search_literals),
+        ]
+
+    def _search(self, text: str, at: int) -> re.Match[str] | None:
+        stops = self._gate = self._gate or _gate_pattern(self._markers)
+        windows, missed = self._windows, ""
+        while (gate := stops.search(text, at)) is not None:
+            at = gate.start()
+            if missed and text.startswith(missed, at):
+                at += 1
+                continue
+            here = windows.get(text[at : at + WINDOW_LENGTH]) or self._possible_at(text, at)
+            match = here.pattern.match(text, at) if here is not None else None
+            if match is not None:
+                return match
+            missed = lookahead_text(text, at)
+            at += 1
+        return None
+
+    def match(self, text: str, at: int) -> re.Match[str] | None:
+        """Return the match that begins at `at`, markers in `rare` aside."""
+        here = self._possible_at(text, at)
+        return here.pattern.match(text, at) if here is not None else None
+
+    def _possible_at(self, text: str, at: int) -> PossibleMarkers | None:
+        """Return the markers that may begin at `at`, by the characters there; None if none may."""
+        window = text[at : at + WINDOW_LENGTH]
+        try:
+            return self._windows[window]
+        except KeyError:
+            beginning = next(
+                (prefix for size in PREFIX_LENGTHS if (prefix := window[:size]) in self._known_prefixes), None
+            )
+            if len(self._windows) >= MAX_CACHED_WINDOWS:
+                self._windows.clear()
+            here = self._windows[window] = None if beginning is None else self._possible_after(beginning)
+            return here
+
+    def _possible_after(self, prefix: str) -> PossibleMarkers:
+        """Return the markers that may begin with `prefix`, few of many."""
+        here = self._by_prefix.get(prefix)
+        if here is None:
+            markers: list[Marker] = []
+            for marker in self._markers:
+                literals = [text for text in marker.literals if text.startswith(prefix) or prefix.startswith(text)]
+                if literals:
+                    markers.append(marker if marker.pattern else marker._replace(literals=tuple(literals)))
+            here = self._by_prefix[prefix] = PossibleMarkers(tuple(markers), markers_pattern(tuple(markers)))
+        return here
+
+    def match_letters(self, text: str, at: int) -> re.Match[str] | None:
+        """Return the match of a `LetterMarkers` that begins at `at`."""
+        matches = (marker.match(text, at) for marker in self._rare if isinstance(marker, LetterMarkers))
+        return next(filter(None, matches), None)
+
+    def matches_from(self, text: str, match: re.Match[str]) -> Iterator[tuple[str, int]]:
+        """Yield the group and the end of `match`, and of the matches of later markers at the same offset."""
+        yield match.lastgroup or "", match.end()
+        for other in self._others(text, match.start(), match.lastgroup or ""):
+            yield other.lastgroup or "", other.end()
+
+    def _others(self, text: str, at: int, group: str) -> Iterator[re.Match[str]]:
+        here = self._possible_at(text, at)
+        if here is not None:
+            yield from later_matches(here.markers, group, text, at)
+        for rare in self._rare:
+            if isinstance(rare, LetterMarkers):
+                yield from rare.later_matches(text, at, group)
+            elif isinstance(rare, RareLiteralMarker) and rare.group != group:
+                match = rare.pattern.match(text, at)
+                if match is not None:
+                    yield match
+
+    def hold_from(self, text: str, at: int) -> int:
+        """Return the first index from which `text` may be the beginning of a marker, `len(text)` if there is none."""
+        first = self._first = self._first or _first_character_pattern(self._prefixes)
+        for match in first.finditer(text, max(at, len(text) - self._longest + 1)):
+            if text[match.start() :] in self._prefixes:
+                return match.start()
+        return len(text)
+
+
+def _literals_pattern(rare: Iterable[RareMarkers]) -> re.Pattern[str]:
+    """Compile the pattern of what a text must contain for one of these to match."""
+    return lazy_pattern(alternatives(word for marker in rare for word in marker.search_literals))
+
+
+@lru_cache(maxsize=256)
+def _first_character_pattern(prefixes: frozenset[str]) -> re.Pattern[str]:
+    """Compile the pattern of a first character of `prefixes` that its second one or the end of the text follows."""
+    seconds: dict[str, set[str]] = {text[0]: set() for text in prefixes}
+    for text in prefixes:
+        seconds[text[0]].update(text[1:2])
+    grouped: dict[str, list[str]] = {}
+    for first, nexts in seconds.items():
+        grouped.setdefault("".join(sorted(nexts)), []).append(first)
+    branches = (
+        rf"{character_class(firsts)}(?:\Z|(?={character_class(nexts)}))" for nexts, firsts in grouped.items() if nexts
+    )
+    ends = (rf"{character_class(firsts)}\Z" for nexts, firsts in grouped.items() if not nexts)
+    return re.compile("|".join([*branches, *ends]) or r"(?!)")
+
+
+@lru_cache(maxsize=256)
+def _gate_pattern(markers: tuple[Marker, ...]) -> re.Pattern[str]:
+    """Compile the pattern that finds at C speed where one of `markers` may begin."""
+    gates = [marker.gate for marker in markers if marker.gate]
+    tails: dict[str, set[str]] = {}
+    for marker in markers:
+        for text in () if marker.gate else marker.literals:
+            tails.setdefault(text[0], set()).add(text[1:WINDOW_LENGTH])
+    gates += (
+        re.escape(first) + (f"(?={after})" if (after := prefix_tree(rests)) else "") for first, rests in tails.items()
+    )
+    return lazy_pattern("|".join(gates) or r"(?!)")
+
+
+# A search through one text that remembers what it has found.
+
+
+class ForwardSearch:
+    """Searches one text from front to back, and remembers the next match of each source.
+
+    For text with many matches that turn out to begin nothing: all searches together are O(n), where each by itself
+    might search the whole rest of the text for the next occurrence of something rare.
+    """
+
+    def __init__(self, scanner: MarkerScanner, text: str) -> None:
+        self.scanner = scanner
+        self.text = text
+        self._sources = scanner.searches()
+        self._next_matches: list[re.Match[str] | None] = []
+        self._at = 0
+
+    def search(self, text: str, at: int) -> re.Match[str] | None:
+        """Return what `MarkerScanner.search` does."""
+        assert text is self.text
+        if not self._next_matches or at < self._at:
+            self._next_matches = [source(self.text, at) for source in self._sources]
+        self._at = at
+        nearest: re.Match[str] | None = None
+        for index, match in enumerate(self._next_matches):
+            if match is not None and match.start() < at:
+                match = self._next_matches[index] = self._sources[index](self.text, at)  # noqa: PLW2901  the next match of this source
+            if match is not None and (nearest is None or match.start() < nearest.start()):
+                nearest = match
+        return nearest
