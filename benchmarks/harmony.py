@@ -13,17 +13,10 @@ from benchmarks import samples, trajectory, vocabulary
 from benchmarks.table import Row, Table, Target
 from benchmarks.timing import Job, best_of, seconds
 from promptools import StreamParser
-from promptools.harmony import transcript
+from promptools.harmony import tool_declarations, transcript
 from promptools.harmony.bpe_vocabulary import load_encode, load_encoding
-from promptools.harmony.rendering import tool_declarations
-from promptools.harmony.rendering.convert import Options, convert
-from promptools.harmony.rendering.renderer import (
-    DeveloperContent,
-    Message,
-    SystemContent,
-    encode_messages,
-    render_messages,
-)
+from promptools.harmony.conversation import Options, convert
+from promptools.harmony.renderer import DeveloperContent, Message, SystemContent, encode_messages, render_messages
 
 RENDER = Target("at least", 5, ">= 5x faster than openai-harmony")
 PARSE = Target("at most", 2, "<= 2x openai-harmony")

@@ -17,9 +17,8 @@ from benchmarks.figure import chart
 from benchmarks.table import Row, Table
 from promptools import Tools, dialects
 from promptools.harmony.bpe_vocabulary import load_encode
-from promptools.harmony.rendering.convert import Options, ToolPlacement, convert
-from promptools.harmony.rendering.renderer import render_messages
-from promptools.harmony.rendering.token_count import TokenCounter, count_messages, exact_counter
+from promptools.harmony.conversation import Options, ToolPlacement, convert
+from promptools.harmony.renderer import TokenCounter, count_messages, exact_counter, render_messages
 
 SHOWN = (1, 10, 25, 50, 100)
 TURNS = SHOWN[-1]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 from promptools.dialects.reply_markers import reply_markers
-from promptools.harmony.control_tokens import TOKEN_IDS
+from promptools.harmony.tokens import TOKEN_IDS
 from promptools.parsing.special_tokens import SPECIAL_TOKEN
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from promptools.dialects.contract import Dialect
     from promptools.engine.machine import Engine
-    from promptools.harmony.parsing.tokenizer import Piece
+    from promptools.harmony.tokens import Piece
     from promptools.parsing.emitter import Emitter
 
 COMPLETE_REASONS = frozenset(("stop", "tool_calls", "function_call"))

@@ -24,7 +24,7 @@ from promptools.types import NewId, ParseAttempt, Reply, RestoreArguments, Stric
 
 if TYPE_CHECKING:
     from promptools.dialects.contract import Dialect
-    from promptools.harmony.parsing.tokenizer import Piece
+    from promptools.harmony.tokens import Piece
     from promptools.schema import Tools
     from promptools.schema.tool_definition import ToolLike
 

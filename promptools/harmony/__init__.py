@@ -1,4 +1,9 @@
-"""Harmony, the format of gpt-oss: rendered and parsed without a tokenizer."""
+"""Harmony, the format of gpt-oss: rendered and parsed without a tokenizer.
+
+Text or token ids are split into pieces (`tokens`), become items of messages (`parser`, with `messages`, `quotes` and
+`stripped_headers`), and are assembled to a `transcript`. A request becomes a `conversation`, and that is rendered
+(`renderer`, `tool_declarations`, `recipients`).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from promptools.harmony.bpe_vocabulary import load_encode
-    from promptools.harmony.examination import Deviation, Examination, examine
-    from promptools.harmony.rendering.convert import Options
-    from promptools.harmony.rendering.prompts import count_tokens, render_ids, render_text
-    from promptools.harmony.rendering.token_count import Part
-    from promptools.harmony.transcript import Parsed, ParsedMessage, StreamParser, parse, parse_ids, parse_trace
+    from promptools.harmony.conversation import Options
+    from promptools.harmony.prompts import count_tokens, render_ids, render_text
+    from promptools.harmony.renderer import Part
+    from promptools.harmony.transcript import (
+        Deviation,
+        Examination,
+        Parsed,
+        ParsedMessage,
+        StreamParser,
+        examine,
+        parse,
+        parse_ids,
+        parse_trace,
+    )
 
 __all__ = [
     "Deviation",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from promptools.errors import UsageError, clip
-from promptools.harmony.rendering.renderer import Encode
+from promptools.harmony.renderer import Encode
 
 Decode: TypeAlias = Callable[[int], bytes]
 """Returns the bytes of an ordinary token, which may be part of a character; raises KeyError for any other token."""

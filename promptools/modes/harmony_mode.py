@@ -10,10 +10,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from promptools.harmony.control_tokens import CONTROL_MARKUP, TOKEN_IDS
-from promptools.harmony.rendering.convert import ConvertedRequest, Options, convert, parse_effort
-from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames, ToolAddress
-from promptools.harmony.rendering.renderer import IDENTITY, encode_messages, render_messages
+from promptools.harmony.conversation import ConvertedRequest, Options, convert, parse_effort
+from promptools.harmony.recipients import FUNCTIONS, RecipientNames, ToolAddress
+from promptools.harmony.renderer import IDENTITY, encode_messages, render_messages
+from promptools.harmony.tokens import CONTROL_MARKUP, TOKEN_IDS
 from promptools.modes.mode import PreparedRequest
 from promptools.modes.raw.answer_room import answer_tokens, text_tokens
 from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
@@ -26,7 +26,7 @@ from promptools.wire.json_types import as_object, as_text
 from promptools.wire.raw.raw_request import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
 
 if TYPE_CHECKING:
-    from promptools.harmony.rendering.renderer import Encode, Message
+    from promptools.harmony.renderer import Encode, Message
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.types import ModeName, NewId
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import promptools
 from promptools.errors import without_credentials
 from promptools.exchange.upstream.upstream_reply import ReplyDecoder, is_stream
-from promptools.harmony.parsing.item_parser import Detokenizer
-from promptools.harmony.parsing.tokenizer import raw_text
+from promptools.harmony.parser import Detokenizer
+from promptools.harmony.tokens import raw_text
 from promptools.masking import secrets_in
 from promptools.modes.requests.history import quotable_texts
 from promptools.modes.requests.options import Options

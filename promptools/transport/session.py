@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from promptools.exchange.exchange_state import Steps
     from promptools.fallback import Stop, WaitFor
     from promptools.harmony.bpe_vocabulary import TokenCodec
-    from promptools.harmony.rendering.convert import CallOrder, ToolPlacement
-    from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
+    from promptools.harmony.conversation import CallOrder, ReasoningPolicy, ToolPlacement
     from promptools.modes.requests.options import ArgumentStreaming, Hold, OnMalformed, Prefill, Undeclared
     from promptools.profiles.profile import OnRepeat
     from promptools.types import ModeName, Reply, ServerInfo, Strictness

@@ -8,7 +8,7 @@ from asking import FORMS, ask
 from rigs import RIGS
 from scenes import ANSWER, QUESTION, RESULT, WEATHER
 
-from promptools.harmony.control_tokens import TOKEN_IDS
+from promptools.harmony.tokens import TOKEN_IDS
 from promptools.modes.harmony_mode import HarmonyMode
 from promptools.modes.requests.tool_request import parse_request
 from promptools.profiles import Profile

@@ -11,7 +11,7 @@ from promptools.exchange.downstream.client_api import OLLAMA_API
 from promptools.exchange.effects import Failed
 from promptools.fallback import ContextSizes
 from promptools.harmony.bpe_vocabulary import TokenCodec
-from promptools.harmony.control_tokens import TOKEN_IDS
+from promptools.harmony.tokens import TOKEN_IDS
 from promptools.profiles import Config, Provider, resolve
 from promptools.profiles.config_files.config import ToolModePolicy
 

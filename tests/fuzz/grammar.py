@@ -13,7 +13,7 @@ from shared_cases import built_in_cases
 
 from fuzz.arguments import CANARIES, TOOL_SETS, arguments, tool_set
 from promptools import dialects
-from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames
+from promptools.harmony.recipients import FUNCTIONS, RecipientNames
 from promptools.types import Call
 
 PROSE = (

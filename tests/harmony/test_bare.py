@@ -2,8 +2,8 @@
 
 import pytest
 
-from promptools.harmony.parsing.stripped_headers import StrippedHeaderFinder
-from promptools.harmony.parsing.tokenizer import HarmonyToken, HarmonyTokenizer
+from promptools.harmony.stripped_headers import StrippedHeaderFinder
+from promptools.harmony.tokens import HarmonyToken, HarmonyTokenizer
 
 
 def pieces(chunks, known=None):

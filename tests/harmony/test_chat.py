@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from promptools import Tools
 from promptools.harmony import StreamParser, parse, parse_ids
 from promptools.harmony.bpe_vocabulary import load_decode, load_encode
-from promptools.harmony.control_tokens import CONTROL_MARKUP
-from promptools.harmony.rendering.convert import Options, convert
-from promptools.harmony.rendering.renderer import encode_messages, render_messages
+from promptools.harmony.conversation import Options, convert
+from promptools.harmony.renderer import encode_messages, render_messages
+from promptools.harmony.tokens import CONTROL_MARKUP
 
 words = st.text(min_size=1, max_size=12).filter(lambda text: CONTROL_MARKUP.escape(text) == text)
 tools = ["get_weather", "container.exec", "get-weather", "a"]

@@ -8,9 +8,9 @@ import oracle
 import pytest
 
 from promptools import Tools, UsageError, parse
-from promptools.harmony.rendering.convert import Options, answer_formats, convert, parse_effort
-from promptools.harmony.rendering.recipients import RecipientNames
-from promptools.harmony.rendering.renderer import AnswerFormat, DeveloperContent, SystemContent, render_messages
+from promptools.harmony.conversation import Options, answer_formats, convert, parse_effort
+from promptools.harmony.recipients import RecipientNames
+from promptools.harmony.renderer import AnswerFormat, DeveloperContent, SystemContent, render_messages
 
 CASES = tomllib.loads((Path(__file__).parent / "converted.toml").read_text("utf-8"))["case"]
 WEATHER = {

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from test_harmony_text import CONVERSATIONS, ROUND
 
 from promptools.harmony.bpe_vocabulary import load_encode
-from promptools.harmony.rendering.renderer import DeveloperContent, Message, SystemContent, render_messages
-from promptools.harmony.rendering.token_count import Part, count_messages, estimate_tokens, exact_counter
+from promptools.harmony.renderer import (
+    DeveloperContent,
+    Message,
+    Part,
+    SystemContent,
+    count_messages,
+    estimate_tokens,
+    exact_counter,
+    render_messages,
+)
 
 
 def counted(messages, measure=len, then="assistant"):

@@ -8,7 +8,7 @@ import oracle
 import pytest
 
 from promptools import UsageError
-from promptools.harmony.rendering.tool_declarations import FunctionDeclaration, render_namespace, typescript_type
+from promptools.harmony.tool_declarations import FunctionDeclaration, render_namespace, typescript_type
 
 CASES = tomllib.loads((Path(__file__).parent / "declared.toml").read_text("utf-8"))["case"]
 rows = pytest.mark.parametrize("row", [pytest.param(row, id=row["name"]) for row in CASES])

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from promptools import StreamParser, Tools, UsageError, parse
 from promptools.dialects.calls.named_arguments import read_arguments
 from promptools.dialects.calls.parse_options import ParseOptions
-from promptools.harmony.rendering.convert import Options, convert
-from promptools.harmony.rendering.recipients import RecipientNames
-from promptools.harmony.rendering.renderer import content_text, render_messages
+from promptools.harmony.conversation import Options, convert
+from promptools.harmony.recipients import RecipientNames
+from promptools.harmony.renderer import content_text, render_messages
 from promptools.modes.replies.tool_deltas import NATIVE_EVIDENCE
 
 CODE = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}

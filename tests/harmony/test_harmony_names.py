@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptools.harmony.rendering.recipients import RecipientNames, clean_name
-from promptools.harmony.rendering.renderer import Message, render_messages
-from promptools.harmony.rendering.tool_declarations import FunctionDeclaration
+from promptools.harmony.recipients import RecipientNames, clean_name
+from promptools.harmony.renderer import Message, render_messages
+from promptools.harmony.tool_declarations import FunctionDeclaration
 
 IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 

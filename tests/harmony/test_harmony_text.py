@@ -3,7 +3,7 @@
 import pytest
 
 from promptools import UsageError
-from promptools.harmony.rendering.renderer import (
+from promptools.harmony.renderer import (
     AnswerFormat,
     ControlToken,
     DeveloperContent,
@@ -14,7 +14,7 @@ from promptools.harmony.rendering.renderer import (
     render_messages,
     render_pieces,
 )
-from promptools.harmony.rendering.tool_declarations import FunctionDeclaration
+from promptools.harmony.tool_declarations import FunctionDeclaration
 
 WEATHER = FunctionDeclaration(
     "get_weather",

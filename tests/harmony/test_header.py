@@ -2,8 +2,8 @@
 
 import pytest
 
-from promptools.harmony.parsing.header import Header, parse_header
-from promptools.harmony.parsing.tokenizer import HarmonyTokenizer
+from promptools.harmony.messages import Header, parse_header
+from promptools.harmony.tokens import HarmonyTokenizer
 
 OFFERED = {"bash", "get_weather", "functions.get_weather", "jsonpath", "finalize"}
 CALL = Header("assistant", "", "commentary", "functions.get_weather", "<|constrain|>json")

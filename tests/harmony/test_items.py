@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptools.errors import ModelError
-from promptools.harmony.control_tokens import TOKEN_IDS
-from promptools.harmony.parsing.item_parser import Detokenizer, ItemParser
-from promptools.harmony.parsing.tokenizer import TOKEN_NAMES, HarmonyToken, HarmonyTokenizer
+from promptools.harmony.parser import Detokenizer, ItemParser
+from promptools.harmony.tokens import TOKEN_IDS, TOKEN_NAMES, HarmonyToken, HarmonyTokenizer
 
 WORDS = [
     "assistant",

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptools.harmony import transcript as harmony
-from promptools.harmony.parsing.item_parser import ItemParser
-from promptools.harmony.parsing.items import Aside, ContentChunk, HarmonyEnd, HarmonyStart
-from promptools.harmony.parsing.quotes.quoted_tokens import QuotedTokens
+from promptools.harmony.messages import Aside, ContentChunk, HarmonyEnd, HarmonyStart
+from promptools.harmony.parser import ItemParser
+from promptools.harmony.quotes import QuotedTokens
 
 
 def summary(text, role="assistant", **options):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from promptools.harmony.header_detection import harmony_header_begins
-from promptools.harmony.parsing.stripped_headers import stripped_header_begins
+from promptools.harmony.messages import harmony_header_begins
+from promptools.harmony.stripped_headers import stripped_header_begins
 from promptools.parsing.parts import NEED_MORE
 
 TRUE = [

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from test_harmony_text import CONVERSATIONS
 
 from promptools.harmony.bpe_vocabulary import load_encode
-from promptools.harmony.control_tokens import CONTROL_MARKUP, TOKEN_IDS
-from promptools.harmony.rendering.renderer import (
+from promptools.harmony.renderer import (
     DeveloperContent,
     Message,
     Namespace,
@@ -19,7 +18,8 @@ from promptools.harmony.rendering.renderer import (
     encode_messages,
     render_messages,
 )
-from promptools.harmony.rendering.tool_declarations import FunctionDeclaration, typescript_type
+from promptools.harmony.tokens import CONTROL_MARKUP, TOKEN_IDS
+from promptools.harmony.tool_declarations import FunctionDeclaration, typescript_type
 
 some = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 

@@ -22,10 +22,10 @@ from promptools import parse
 from promptools.errors import BadHeader, ModelError
 from promptools.harmony import transcript as harmony
 from promptools.harmony.bpe_vocabulary import load_decode, load_encode
-from promptools.harmony.parsing.item_parser import ItemParser
-from promptools.harmony.parsing.items import Aside, ContentChunk, Item
-from promptools.harmony.parsing.tokenizer import TOKEN_NAMES
-from promptools.harmony.rendering.renderer import DeveloperContent, Message, content_text
+from promptools.harmony.messages import Aside, ContentChunk, Item
+from promptools.harmony.parser import ItemParser
+from promptools.harmony.renderer import DeveloperContent, Message, content_text
+from promptools.harmony.tokens import TOKEN_NAMES
 from promptools.types import Reply
 
 BOOK = tomllib.loads((Path(__file__).parent / "cases_malformed.toml").read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ import pytest
 
 from promptools import Tools, UsageError, harmony
 from promptools.harmony import Options, count_tokens, render_ids, render_text
-from promptools.harmony.control_tokens import TOKEN_IDS
+from promptools.harmony.tokens import TOKEN_IDS
 
 WEATHER = {
     "name": "get_weather",

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from promptools import Tools
 from promptools.harmony.bpe_vocabulary import load_encode
-from promptools.harmony.control_tokens import CONTROL_MARKUP, TOKEN_IDS
-from promptools.harmony.rendering.convert import Options, convert
-from promptools.harmony.rendering.renderer import encode_messages, render_messages
+from promptools.harmony.conversation import Options, convert
+from promptools.harmony.renderer import encode_messages, render_messages
+from promptools.harmony.tokens import CONTROL_MARKUP, TOKEN_IDS
 
 hostile = st.sampled_from([
     "<|end|>",

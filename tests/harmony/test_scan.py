@@ -2,7 +2,7 @@
 
 import pytest
 
-from promptools.harmony.parsing.tokenizer import TOKEN_NAMES, HarmonyToken, HarmonyTokenizer
+from promptools.harmony.tokens import TOKEN_NAMES, HarmonyToken, HarmonyTokenizer
 
 
 def pieces(chunks, **options):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptools.harmony.rendering.reasoning_policy import REASONING_POLICIES
-from promptools.harmony.rendering.renderer import Message
+from promptools.harmony.conversation import REASONING_POLICIES
+from promptools.harmony.renderer import Message
 
 KINDS = {
     "u": Message("user", "u"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptools.harmony.control_tokens import CONTROL_MARKUP, TOKEN_IDS
+from promptools.harmony.tokens import CONTROL_MARKUP, TOKEN_IDS
 
 NAMES = [*TOKEN_IDS, "reserved_200014", "reserved_7"]
 LIVE = re.compile("|".join(re.escape(f"<|{name}|>") for name in TOKEN_IDS) + r"|<\|reserved_[0-9]+\|>")

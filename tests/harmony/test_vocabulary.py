@@ -10,7 +10,7 @@ import pytest
 
 from promptools import UsageError
 from promptools.harmony import bpe_vocabulary
-from promptools.harmony.control_tokens import TOKEN_IDS
+from promptools.harmony.tokens import TOKEN_IDS
 
 TEXTS = [
     "They want the weather in Oslo.",

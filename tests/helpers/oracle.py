@@ -13,8 +13,8 @@ import environments
 import pytest
 
 from promptools.harmony.bpe_vocabulary import FILE_NAME, FOLDER_VARIABLE, SHA256, load_encoding
-from promptools.harmony.rendering.renderer import DeveloperContent, Message, SystemContent
-from promptools.harmony.rendering.tool_declarations import FunctionDeclaration
+from promptools.harmony.renderer import DeveloperContent, Message, SystemContent
+from promptools.harmony.tool_declarations import FunctionDeclaration
 
 MARK = "NO ORACLE"
 """Stands in the reason of a skip; `pytest_terminal_summary` in the conftest of all tests makes it a warning."""

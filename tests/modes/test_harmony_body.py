@@ -8,7 +8,7 @@ import pytest
 
 from promptools.errors import UsageError
 from promptools.harmony.bpe_vocabulary import TokenCodec
-from promptools.harmony.control_tokens import TOKEN_IDS
+from promptools.harmony.tokens import TOKEN_IDS
 from promptools.modes.harmony_mode import RECOMMENDED_SAMPLING, HarmonyMode
 from promptools.modes.raw.answer_room import MIN_ANSWER_TOKENS
 from promptools.modes.requests.tool_request import parse_request

@@ -9,7 +9,7 @@ import pytest
 
 from promptools import dialects
 from promptools.errors import UsageError
-from promptools.harmony.control_tokens import TOKEN_IDS
+from promptools.harmony.tokens import TOKEN_IDS
 from promptools.profiles import Profile, all_control_tokens, facts, families, kinds, load_builtin
 from promptools.profiles.facts import Fact, fact_types, kind_of, normalize_model_name, version_numbers
 

@@ -10,7 +10,7 @@ from odd_schemas import odd_schemas
 
 from promptools.dialects.rendering.signature import describe
 from promptools.errors import UsageError
-from promptools.harmony.rendering import tool_declarations
+from promptools.harmony import tool_declarations
 from promptools.json_values import MAX_DEPTH, copy_json, count_values
 from promptools.schema import Tools, budget, graph, relax, validate
 from promptools.schema.recent_cache import RecentCache

@@ -13,7 +13,7 @@ from schema_strategies import values
 from promptools import dialects
 from promptools.dialects.rendering.signature import describe
 from promptools.errors import UsageError
-from promptools.harmony.rendering import tool_declarations
+from promptools.harmony import tool_declarations
 from promptools.json_values import copy_json
 from promptools.schema import Tools, graph
 from promptools.schema.documents import LATEST, URIS, draft_of

@@ -34,8 +34,8 @@ from promptools.agent.harness_errors import (
 )
 from promptools.errors import clip
 from promptools.harmony import examine
-from promptools.harmony.rendering.recipients import FUNCTIONS
-from promptools.harmony.rendering.renderer import Message
+from promptools.harmony.recipients import FUNCTIONS
+from promptools.harmony.renderer import Message
 from promptools.json_values import is_object
 
 if TYPE_CHECKING:

@@ -17,10 +17,8 @@ from promptools.cli.text_commands.raw_rendering import RAW_ARGUMENTS
 from promptools.errors import UsageError
 from promptools.exchange.retry.mode_registry import get_mode
 from promptools.harmony import bpe_vocabulary
-from promptools.harmony.rendering.convert import ToolPlacement
-from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
-from promptools.harmony.rendering.renderer import Effort
-from promptools.harmony.rendering.token_count import TokenCounter, count_messages, estimate_tokens, exact_counter
+from promptools.harmony.conversation import ReasoningPolicy, ToolPlacement
+from promptools.harmony.renderer import Effort, TokenCounter, count_messages, estimate_tokens, exact_counter
 from promptools.json_values import is_object
 from promptools.modes.mode import Mode
 from promptools.modes.requests.options import Options

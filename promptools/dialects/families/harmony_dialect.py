@@ -4,7 +4,7 @@
     <|constrain|>json<|message|>{"city": "Oslo"}<|call|>                                      (in one line)
 
 `promptools.harmony` reads and writes the format; this module makes it a dialect. Source: openai/harmony,
-docs/format.md (0.0.8); for what models and servers make of it see `promptools.harmony.parsing.message_machine`.
+docs/format.md (0.0.8); for what models and servers make of it see `promptools.harmony.parser`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import MessageFormat, Textual, Tier
-from promptools.harmony.header_detection import harmony_header_begins
-from promptools.harmony.parsing import stripped_headers
-from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames
+from promptools.harmony import stripped_headers
+from promptools.harmony.messages import harmony_header_begins
+from promptools.harmony.recipients import FUNCTIONS, RecipientNames
 from promptools.parsing.parts import Candidate, NeedMore
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
-    from promptools.harmony.parsing.header import IsTool
-    from promptools.harmony.rendering.renderer import Message
+    from promptools.harmony.messages import IsTool
+    from promptools.harmony.renderer import Message
     from promptools.parsing.parts import MessageSplitter
     from promptools.schema import Tools
 
@@ -47,8 +47,8 @@ class HarmonyDialect(Textual):
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""
-        from promptools.harmony.rendering.convert import convert
-        from promptools.harmony.rendering.renderer import content_text
+        from promptools.harmony.conversation import convert
+        from promptools.harmony.renderer import content_text
 
         functions = [replace(tool, free_text=None) for tool in tools]  # without a prompt of its own, JSON is safer
         message = convert([], functions).messages[-1]
@@ -58,20 +58,20 @@ class HarmonyDialect(Textual):
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Render calls as the model would write them."""
-        from promptools.harmony.rendering.renderer import render_messages
+        from promptools.harmony.renderer import render_messages
 
         return render_messages((_call(call) for call in calls), reply_role=None, escape=str)
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Render results as one user turn."""
-        from promptools.harmony.rendering.renderer import render_messages
+        from promptools.harmony.renderer import render_messages
 
         return render_messages((_result(result) for result in results), reply_role=None, escape=str)
 
 
 def _call(call: Call) -> Message:
-    from promptools.harmony.control_tokens import CONTROL_MARKUP
-    from promptools.harmony.rendering.renderer import Message
+    from promptools.harmony.renderer import Message
+    from promptools.harmony.tokens import CONTROL_MARKUP
 
     recipient = RecipientNames([call.name]).address_of(call.name).recipient
     return Message(
@@ -85,7 +85,7 @@ def _call(call: Call) -> Message:
 
 
 def _result(result: Result) -> Message:
-    from promptools.harmony.rendering.renderer import Message
+    from promptools.harmony.renderer import Message
 
     recipient = RecipientNames([result.name]).address_of(result.name).recipient
     return Message("tool", result.content, recipient, "commentary", "assistant")

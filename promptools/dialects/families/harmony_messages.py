@@ -8,11 +8,10 @@ from typing import Literal, assert_never
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.families.harmony_unaddressed import UnaddressedJson
 from promptools.errors import clip
-from promptools.harmony.parsing.header import Header, IsTool
-from promptools.harmony.parsing.item_parser import ItemParser
-from promptools.harmony.parsing.items import Aside, ContentChunk, HarmonyEnd, HarmonyStart, Item
-from promptools.harmony.parsing.tokenizer import Piece
-from promptools.harmony.rendering.recipients import FUNCTIONS
+from promptools.harmony.messages import Aside, ContentChunk, HarmonyEnd, HarmonyStart, Header, IsTool, Item
+from promptools.harmony.parser import ItemParser
+from promptools.harmony.recipients import FUNCTIONS
+from promptools.harmony.tokens import Piece
 from promptools.parsing.parts import Content, MessageEnd, MessageStart, Outside, Segment
 from promptools.types import Fix
 

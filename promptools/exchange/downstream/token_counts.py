@@ -11,7 +11,7 @@ from promptools.exchange.downstream.error_responses import run_route
 from promptools.exchange.downstream.response_writer import encode_json
 from promptools.exchange.effects import Head, Headers
 from promptools.exchange.exchange_state import ExchangeState
-from promptools.harmony.rendering.token_count import estimate_tokens
+from promptools.harmony.renderer import estimate_tokens
 from promptools.wire.json_types import as_list, as_object, as_text
 from promptools.wire.lenient_json import parse_body
 from promptools.wire.message_content import split_content

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.engine import StreamParser
 from promptools.engine.message_router import COMPLETE_REASONS
-from promptools.harmony.parsing.item_parser import Detokenizer
-from promptools.harmony.parsing.tokenizer import Piece, raw_text
+from promptools.harmony.parser import Detokenizer
+from promptools.harmony.tokens import Piece, raw_text
 from promptools.modes.replies.bare_arguments import read_bare_arguments, takes_bare_arguments
 from promptools.modes.replies.call_filter import CallFilter, CallSource
 from promptools.modes.replies.raw_text import RawText

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from promptools.dialects.calls.resolve import malformed_call
 from promptools.engine.message_router import COMPLETE_REASONS
-from promptools.harmony.control_tokens import TOKEN_IDS
+from promptools.harmony.tokens import TOKEN_IDS
 from promptools.jsontext.brackets import BracketScanner
 from promptools.jsontext.strict import read_members
 from promptools.modes.replies.call_filter import FORBIDDEN_PREFIXES, is_header_part

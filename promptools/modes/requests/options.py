@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from promptools import dialects
 from promptools.errors import UsageError, clip, did_you_mean, suggest
-from promptools.harmony.rendering.convert import CallOrder, ToolPlacement
-from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
+from promptools.harmony.conversation import CallOrder, ReasoningPolicy, ToolPlacement
 from promptools.json_values import is_object
 from promptools.profiles.profile import OnRepeat
 from promptools.types import ModeName, Strictness

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames
+from promptools.harmony.recipients import FUNCTIONS, RecipientNames
 from promptools.patterns import lazy_pattern
 from promptools.schema import Tools
 from promptools.schema.tool_definition import marks_of
@@ -13,7 +13,7 @@ from promptools.schema.tool_definition import marks_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from promptools.harmony.rendering.recipients import ToolAddress
+    from promptools.harmony.recipients import ToolAddress
 
 MAX_NAME_LENGTH = 64
 """The most characters that OpenAI-like validators allow in a name."""

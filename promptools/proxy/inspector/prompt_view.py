@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from promptools.harmony.parsing.item_parser import Detokenizer
-from promptools.harmony.parsing.tokenizer import raw_text
+from promptools.harmony.parser import Detokenizer
+from promptools.harmony.tokens import raw_text
 from promptools.wire.json_types import as_list, as_object, as_text
 from promptools.wire.lenient_json import is_shallow
 from promptools.wire.message_content import split_content

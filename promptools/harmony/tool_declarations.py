@@ -12,7 +12,7 @@ object, the comma on a line of its own. It differs where that library loses what
 - a key that is no identifier is quoted, and so is a quote inside an enumeration.
 
 A function whose parameters are an empty object is declared as `() => any`, as the format's own document does, where the
-library writes `(_: {` and `})` around nothing: `promptools.harmony.rendering.convert` leaves such parameters out.
+library writes `(_: {` and `})` around nothing: `promptools.harmony.conversation` leaves such parameters out.
 
 A recursive type is `any` where it recurs, and so is one that is nested too deeply or is too large.
 """
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from promptools.types import Schema
+
 
 _IDENTIFIER = lazy_pattern(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _PRIMITIVES = {"string": "string", "number": "number", "integer": "number", "boolean": "boolean"}

@@ -14,11 +14,9 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-from promptools.harmony.control_tokens import CHANNELS
-from promptools.harmony.parsing.header import IsTool
-from promptools.harmony.parsing.header_text import MAX_HEADER
-from promptools.harmony.parsing.tokenizer import MESSAGE_ENDS, HarmonyToken, Piece
-from promptools.harmony.rendering.recipients import FUNCTIONS
+from promptools.harmony.messages import MAX_HEADER, IsTool
+from promptools.harmony.recipients import FUNCTIONS
+from promptools.harmony.tokens import CHANNELS, MESSAGE_ENDS, HarmonyToken, Piece
 from promptools.parsing.parts import NEED_MORE, NeedMore
 from promptools.parsing.scanner import RareLiteralMarker
 from promptools.patterns import lazy_pattern

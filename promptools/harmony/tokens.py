@@ -1,12 +1,44 @@
-"""A tokenizer of Harmony text: control tokens and the text between them, in chunks of any size."""
+"""The tokens of Harmony: their names, ids and escaping, and a tokenizer of text in chunks of any size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import Literal, NamedTuple, TypeAlias
 
+from promptools.parsing.escape import markup_escaper
 from promptools.patterns import lazy_pattern
+
+# The vocabulary: control tokens, their ids and their escaping; roles; channels.
+
+
+Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
+CHANNELS = ("analysis", "commentary", "final")
+
+TOKEN_IDS = MappingProxyType({
+    "startoftext": 199998,
+    "endoftext": 199999,
+    "return": 200002,
+    "constrain": 200003,
+    "channel": 200005,
+    "start": 200006,
+    "end": 200007,
+    "message": 200008,
+    "call": 200012,
+    "endofprompt": 200018,
+})  # fmt: skip
+"""Ids in the vocabulary `o200k_harmony`; the others up to 201087 are named `reserved_N`.
+
+openai-harmony 0.0.8 calls 200018 reserved as well; gpt-oss' own tokenizer.json has the name.
+"""
+
+CONTROL_MARKUP = markup_escaper(frozenset((*(f"<|{name}|>" for name in TOKEN_IDS), "<|reserved_{n}|>")))
+r"""Escapes control tokens in a text, so that no tokenizer recognises them: `<|end|>` becomes `<\|end|>`."""
+
+
+# The tokenizer: control tokens and the text between them.
+
 
 TOKEN_NAMES = ("start", "channel", "constrain", "message", "end", "return", "call", "endoftext")
 """The control tokens that structure or end a reply."""

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from promptools.errors import UsageError, clip
-from promptools.harmony.rendering.reasoning_policy import REASONING_POLICIES, ReasoningPolicy
-from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames, clean_name
-from promptools.harmony.rendering.renderer import (
+from promptools.harmony.recipients import FUNCTIONS, RecipientNames, clean_name
+from promptools.harmony.renderer import (
     CUTOFF,
     IDENTITY,
     AnswerFormat,
@@ -27,9 +26,58 @@ from promptools.harmony.rendering.renderer import (
     SystemContent,
     is_header_field,
 )
-from promptools.harmony.rendering.tool_declarations import FunctionDeclaration
+from promptools.harmony.tool_declarations import FunctionDeclaration
 from promptools.json_values import is_array, is_object, write_json
 from promptools.types import Schema, Tool
+
+# Which past reasoning stays in a conversation: four policies, each a function from messages to messages.
+#
+# Reasoning is a message of the assistant on `analysis` without a recipient. Calls on `analysis` (built-in tools) and
+# their results are not: they stay under every policy, since a model that does not see what it did does it again.
+
+
+ReasoningPolicy: TypeAlias = Literal["last-final", "first-final", "turn", "keep"]
+
+
+def is_reasoning(message: Message) -> bool:
+    """Whether a message is reasoning."""
+    return message.role == "assistant" and message.channel == "analysis" and not message.recipient
+
+
+def last_final(messages: Sequence[Message]) -> list[Message]:
+    """Drop reasoning before the last final answer (vLLM PR 28729, which drops built-in calls as well)."""
+    return _without_reasoning_before(messages, max(_finals(messages), default=0))
+
+
+def first_final(messages: Sequence[Message]) -> list[Message]:
+    """Drop reasoning before the first final answer, if the assistant's last message is one (openai-harmony 0.0.8)."""
+    finals = _finals(messages)
+    by_assistant = [at for at, message in enumerate(messages) if message.role == "assistant"]
+    return _without_reasoning_before(messages, finals[0] if finals and finals[-1] == by_assistant[-1] else 0)
+
+
+def current_turn(messages: Sequence[Message]) -> list[Message]:
+    """Drop reasoning before the last message of the user."""
+    return _without_reasoning_before(
+        messages, max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
+    )
+
+
+REASONING_POLICIES: Mapping[ReasoningPolicy, Callable[[Sequence[Message]], list[Message]]] = MappingProxyType(
+    {"last-final": last_final, "first-final": first_final, "turn": current_turn, "keep": list}
+)
+
+
+def _finals(messages: Sequence[Message]) -> list[int]:
+    return [at for at, message in enumerate(messages) if message.role == "assistant" and message.channel == "final"]
+
+
+def _without_reasoning_before(messages: Sequence[Message], start: int) -> list[Message]:
+    return [message for at, message in enumerate(messages) if at >= start or not is_reasoning(message)]
+
+
+# The conversion.
+
 
 ToolPlacement: TypeAlias = Literal["developer", "system", "auto"]
 CallOrder: TypeAlias = Literal["analysis-first", "commentary-first"]

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from promptools.harmony.rendering.convert import Options, convert
-from promptools.harmony.rendering.renderer import Encode, Message, render_messages
-from promptools.harmony.rendering.renderer import encode_messages as ids_of
-from promptools.harmony.rendering.token_count import Part, count_messages, estimate_tokens, exact_counter
+from promptools.harmony.conversation import Options, convert
+from promptools.harmony.renderer import (
+    Encode,
+    Message,
+    Part,
+    count_messages,
+    estimate_tokens,
+    exact_counter,
+    render_messages,
+)
+from promptools.harmony.renderer import encode_messages as ids_of
 from promptools.schema import Tools
 
 if TYPE_CHECKING:

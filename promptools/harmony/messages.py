@@ -1,9 +1,11 @@
-"""A message's header: role, channel, recipient and content type, however the model wrote them.
+"""A message of Harmony: where its header begins and ends in text, what the header says, and the items of the message.
 
     role [":" name] [" to=" recipient] [<|channel|> channel [" to=" recipient]] [[<|constrain|>] type]
 
-Models put the parts in other places, repeat them, glue them to each other, or leave some out. So each word is
-classified by what it is rather than by its position, and each deviation is named in `repairs`.
+Models drop tokens, put the parts of a header in other places, repeat them, glue them to each other, or leave some out.
+So a header is recognised by its known parts (`header_end`), and each of its words is classified by what it is rather
+than by its position (`parse_header`); each deviation is named in `repairs`. In text whose format is unknown a whole
+header counts, the mention of a token does not (`harmony_header_begins`).
 """
 
 from __future__ import annotations
@@ -11,12 +13,96 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from promptools.errors import clip
-from promptools.harmony.control_tokens import CHANNELS, Role
-from promptools.harmony.parsing.tokenizer import HarmonyToken, Piece
+from promptools.harmony.tokens import CHANNELS, HarmonyToken, Piece, Role
+from promptools.parsing.parts import NEED_MORE, NeedMore
 from promptools.patterns import lazy_pattern
+
+# Recognition of a header at the beginning of a text, by its known parts rather than by tokens alone.
+#
+# Models drop `<|message|>`, `<|start|>` or other tokens. A header is then the longest prefix of known parts: tokens,
+# `assistant`, channels, content types, and `to=` with a recipient. It ends at a bracket, or at other text.
+
+
+MAX_HEADER = 256
+"""Most characters of a header: a longer one has lost its `<|message|>`, or is none."""
+ASSISTANT = "assistant"
+HEADER_WORDS = (ASSISTANT, *CHANNELS, "json", "code")
+"""The fixed words of headers."""
+STRAY_PUNCTUATION = ".,:;!?"
+"""Punctuation that models leave between two messages."""
+HEADER_PARTS = lazy_pattern(rf"(?:<\|(?:start|channel|constrain)\|>|\s+|{'|'.join(HEADER_WORDS)}|to=\s?[^\s<{{\[]+)*")
+"""The known parts of a header, from its beginning."""
+HEADER_DEBRIS = lazy_pattern(rf"(?:[\s{STRAY_PUNCTUATION}]|assistant|analysis|commentary|final|json)*")
+"""The remains of a header that was not written out."""
+
+_TOKENS = ("<|channel|>", "<|constrain|>", "<|start|>")
+_ADDRESS = lazy_pattern(r"to=\s?[^\s<{\[]")
+_SPEAKER = lazy_pattern(f"(?:{'|'.join(ASSISTANT[:size] for size in range(len(ASSISTANT), 0, -1))})\\Z")
+"""The first word of a header, or its beginning, at the end of a text."""
+_OPENING_BRACKET = lazy_pattern(r"[{\[]")
+_TAGGED = lazy_pattern(r"(?<!\|)>[{\[]")
+"""A bracket right after a tag does not begin the content: more of the header follows."""
+_TO = lazy_pattern(r"to=\s?[^\s<{\[]*")
+
+
+def has_routing(raw: str) -> bool:
+    """Whether a header names more than a role: a channel, or a recipient."""
+    return "to=" in raw or any(channel in raw for channel in CHANNELS)
+
+
+def header_end(raw: str) -> int | None:
+    """Return the end of the header at the beginning of `raw`, which is `len(raw)` if it may go on; None: it is none."""
+    at = len(raw) - len(raw.lstrip(STRAY_PUNCTUATION))
+    while True:
+        rest = raw[at:].lstrip()
+        at = len(raw) - len(rest)
+        if not rest or rest[0] in "{[":
+            return at
+        part = next((part for part in (*_TOKENS, *HEADER_WORDS) if rest.startswith(part)), None)
+        address = _TO.match(rest)
+        if part is not None:
+            at += len(part)
+        elif address is not None:
+            at += address.end()
+        else:
+            return len(raw) if may_continue(rest) else None
+
+
+def may_continue(rest: str) -> bool:
+    """Whether `rest`, which may be empty, is a prefix of another part."""
+    return any(part.startswith(rest) for part in (*HEADER_WORDS, "to= "))
+
+
+def may_be_header(raw: str) -> bool:
+    """Whether all of `raw` may be a header that goes on."""
+    return len(raw) <= MAX_HEADER and header_end(raw) == len(raw)
+
+
+def addressed_header_end(raw: str) -> int | None:
+    """Return the end of a header with a recipient but no `<|message|>`, None if there is none."""
+    end = header_end(raw)
+    return end if end is not None and end <= MAX_HEADER and _ADDRESS.search(raw[:end]) else None
+
+
+def opening_bracket(raw: str, start: int) -> int:
+    """Return the offset in `raw[start:]` of the bracket that begins the content after a header; -1 if there is none."""
+    bracket = _OPENING_BRACKET.search(raw, start)
+    if bracket is None or _TAGGED.search(raw, 0, bracket.end()) is not None:
+        return -1
+    return bracket.start()
+
+
+def speaker_start(text: str) -> int:
+    """Return the offset of the end of `text` that may be the first word of a header; its length if there is none."""
+    speaker = _SPEAKER.search(text, max(0, len(text) - len(ASSISTANT)))
+    return speaker.start() if speaker is not None else len(text)
+
+
+# Reading of a header: role, channel, recipient and content type, however the model wrote them.
+
 
 IsTool: TypeAlias = Callable[[str], bool]
 """Whether a recipient is that of an offered tool."""
@@ -268,3 +354,106 @@ class _HeaderReader:
         if name != word:
             self.repairs.append(f"the recipient {clip(word, 60)!r}")
         return name
+
+
+# What Harmony text is parsed into: a message is `HarmonyStart`, any number of `ContentChunk`, and `HarmonyEnd`.
+#
+# `Aside` belongs to no message. The raw text of all items tiles what was parsed.
+
+
+class HarmonyStart(NamedTuple):
+    """The beginning of a message."""
+
+    header: Header
+    raw: str
+
+
+class ContentChunk(NamedTuple):
+    """A chunk of the message's content, verbatim."""
+
+    raw: str
+
+
+class HarmonyEnd(NamedTuple):
+    """The end of a message: by a token, by the next message (`start`, `channel`), or by the end of the text.
+
+    `cut`: the text ended in its content; `header`: it ended before that.
+    """
+
+    reason: Literal["end", "call", "return", "endoftext", "start", "channel", "cut", "header"]
+    raw: str
+
+
+class Aside(NamedTuple):
+    """Text that belongs to no message."""
+
+    kind: Literal["space", "token", "debris", "words"]
+    raw: str
+
+
+Item: TypeAlias = "HarmonyStart | ContentChunk | HarmonyEnd | Aside"
+
+
+# Detection of Harmony in text of an unknown format: a whole header counts, the mention of a token does not.
+
+
+_HEADER = lazy_pattern(r"(?:<\|(?:start|channel|constrain)\|>[^<{\n]{0,120}(?:\n\s{0,3})?)+<\|message\|>")
+"""Tokens of a header, a few words after each, and `<|message|>`."""
+_NAMED = lazy_pattern(
+    r"<\|(?:start|channel|constrain)\|>"
+    r"(?:system|developer|user|assistant|functions\.|analysis|commentary|final|json|code|to=|<\|message\|>)"
+)
+"""A token of a header, and right after it what it introduces; a sentence about tokens goes on differently."""
+_SPACED = lazy_pattern(
+    r"(?:<\|start\|> (?:assistant(?: to=[^\s<]{1,128})?|functions\.[^\s<]{1,128}))?"
+    r"<\|channel\|> (?:analysis|commentary|final)"
+    r"(?: to=[^\s<]{1,128})?(?: ?<\|constrain\|> \w{1,16}| (?:json|code))?<\|message\|>"
+)
+"""A whole header with a space after each token, and no others: what LLM-jp's tokenizer makes of one. A sentence about
+tokens has spaces before them, too."""
+_HALF_TOKEN = lazy_pattern(r"<(?:\|\w{0,9}\|?)?\Z")
+_UNFINISHED = lazy_pattern(
+    rf"(?:<\|(?:start|channel|constrain)\|>[^<{{\n]{{0,120}}(?:\n\s{{0,3}})?)+(?:{_HALF_TOKEN.pattern}|\Z)|{_HALF_TOKEN.pattern}"
+)
+_SPEAKS = lazy_pattern(r"<\|start\|>\s?(?:system|developer|user|assistant|functions\.)")
+_ASSISTANT_CHANNEL = "assistant<|channel|>"
+_ENDED = lazy_pattern(r"<\|end\|>\s{0,4}")
+_ENDS = lazy_pattern(r"<\|(?:end|return|call)\|>")
+
+
+def harmony_header_begins(text: str, at: int, *, first: bool, final: bool) -> bool | NeedMore:
+    """Whether a header begins with the token at `text[at]`.
+
+    `first`: no text precedes it; `final`: no more text will come.
+    """
+    ended = _ENDED.match(text, at)
+    if ended is not None:  # the prompt began the message that this ends
+        if ended.end() == len(text):
+            return False if final else NEED_MORE
+        at = ended.end()
+    window = text[at : at + MAX_HEADER]
+    more = not final and len(text) - at <= MAX_HEADER
+    header = _HEADER.match(window)
+    if header is not None:
+        junk = (first or ended is not None) and not header[0][header[0].index(">") + 1].isspace()
+        return junk or _NAMED.search(header[0]) is not None or _SPACED.match(window) is not None
+    if window.startswith("<|message|>"):
+        return first
+    if ended is not None and not window.startswith("<"):
+        return NEED_MORE if more and _ASSISTANT_CHANNEL.startswith(window) else window.startswith(_ASSISTANT_CHANNEL)
+    if more and _UNFINISHED.match(window):
+        return NEED_MORE
+    parts = HEADER_PARTS.match(window)
+    end = parts.end() if parts is not None else 0
+    head, rest = window[:end], window[end:]
+    if more and (may_continue(rest) or _HALF_TOKEN.match(rest)):
+        return NEED_MORE
+    if not has_routing(head):
+        return bool(_SPEAKS.match(window)) and rest.startswith("<|")
+    if not rest:  # a header, and nothing else
+        return True
+    if rest[0] in "{[" or rest.startswith("<|message|>"):
+        return "to=" in head or "<|channel|>" in head
+    if more and not _ENDS.search(rest):
+        return NEED_MORE
+    return bool(_ENDS.search(rest))

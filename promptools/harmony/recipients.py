@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from promptools.harmony.control_tokens import CHANNELS
-from promptools.harmony.parsing.header import CONTENT_TYPES, ROLES
+from promptools.harmony.messages import CONTENT_TYPES, ROLES
+from promptools.harmony.tokens import CHANNELS
 from promptools.patterns import lazy_pattern
 
 FUNCTIONS = "functions"

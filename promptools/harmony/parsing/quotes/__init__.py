@@ -1,1 +1,0 @@
-"""Control tokens that are content, because a model quotes them."""

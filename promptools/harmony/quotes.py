@@ -1,0 +1,454 @@
+"""Control tokens that are content: shown as code, in a string of a call's arguments, in quotation marks.
+
+Models write files and think about the format itself, so a token is no proof that a message ends. Code that begins with
+a token shows it. Any other token inside quotes is in *doubt*: it is content if the quotes are closed after it, and else
+it counts. What follows the token is held until that is clear (`HeldQuote`); `StringDoubt` decides it for the arguments,
+`QuoteDoubt` for the prose. A token that was generated as such (in token ids) is treated like its text: gpt-oss writes
+files with either.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from promptools.harmony.messages import (
+    HEADER_WORDS,
+    Aside,
+    ContentChunk,
+    HarmonyEnd,
+    HarmonyStart,
+    Header,
+    IsTool,
+    Item,
+    parse_header,
+)
+from promptools.harmony.tokens import MESSAGE_ENDS, HarmonyToken, HeldPieces, Piece, raw_text
+from promptools.jsontext.brackets import BracketScanner
+from promptools.parsing.emitter import begins_block_quote, line_start
+from promptools.patterns import lazy_pattern
+
+# Control tokens inside quotation marks or inline code, in reasoning and in text for the user.
+#
+#     The user wants the line "A call ends with <|call|>; <|start|>assistant<|channel|>final..." in a file.
+#
+# Marks nest, since models also quote JSON without escaping its quotes: a mark opens before a word and closes after
+# one. Quotation marks end with their paragraph and inline code with its line, so not much is held for one that never
+# closes.
+
+
+_MARKS = lazy_pattern(r"\\(?:.|\Z)|\n[ \t\r]{0,8}+(?P<blank>\n)?|`+|[\"'“”]", re.DOTALL)
+_BEFORE_OPENING = frozenset(" \t\r\n([{<>:=,;/-—\"'“`*_")
+_BEFORE_ITEM = frozenset("([{<:=,")
+"""After one of these a mark opens, even if it could close another."""
+_HEADER = lazy_pattern(r"(?:[\w.=:<|>-]|[ \t]){0,256}")
+"""What a header may hold."""
+_AFTER_CLOSING = frozenset(" \t\r\n)]}<>:=,;./-—!?\"'”`*_")
+
+TurnStage: TypeAlias = Literal["between", "header", "call", "none"]
+"""Where text after a token in doubt is, if a message follows: before it, in its header, or in a call's arguments."""
+
+
+class Settled(NamedTuple):
+    """What a token in doubt is."""
+
+    is_content: bool
+    taken: int
+    """Characters of the last piece that were read to find out."""
+
+
+class OpenQuotes:
+    """Tracks the marks that are open at the end of a message's content, as far as a token follows. O(n)."""
+
+    def __init__(self, known: IsTool | None = None) -> None:
+        self.unread: list[str] = []
+        self._marks = Marks()
+        self._known = known
+
+    def doubt(self, tail: str, token: HarmonyToken) -> QuoteDoubt | None:
+        """Return the doubt about a token after the content and `tail`; None: no mark is open, or it is only words."""
+        text, self.unread = "".join(self.unread), []
+        following = token.raw[:1] or "a"  # without tokens, `assistant` begins a header
+        self._marks.read(text, following=following if not tail else "")
+        marks = self._marks.copy()
+        marks.read(tail, following=following)
+        return QuoteDoubt(marks, token, self._known) if marks.depths and token.raw else None
+
+
+class Marks:
+    """The marks that are open at the end of a text."""
+
+    def __init__(self) -> None:
+        self.depths: dict[str, int] = {}
+        """How many of each kind are open; a kind is the mark that opens it."""
+        self._before: str = "\n"
+        self._held: str = ""
+        """The end of the text, whose meaning depends on what follows."""
+
+    def copy(self) -> Marks:
+        """Return a copy, to read on without changing this one."""
+        marks = Marks()
+        marks.depths, marks._before, marks._held = dict(self.depths), self._before, self._held
+        return marks
+
+    def read(self, text: str, *, following: str = "", waiting: set[str] | None = None) -> Settled | None:
+        """Read text up to the mark that closes the last one of a kind in `waiting`, or until none of these can close.
+
+        `following`: the character after the text, if it is known. Return None if all of the text was read.
+        """
+        offset = -len(self._held)
+        text, self._held = self._held + text, ""
+        end = len(text)
+        for mark in _MARKS.finditer(text):
+            if mark.end() == len(text) and not following and mark["blank"] is None:
+                end = mark.start()
+                self._held = text[end:]
+                break
+            kind = self._apply(mark, text[mark.start() - 1] if mark.start() else self._before, following)
+            if waiting is None:
+                continue
+            taken = max(0, offset + mark.end())
+            if kind in waiting and kind not in self.depths:
+                return Settled(is_content=True, taken=taken)
+            if mark[0][0] == "\n":
+                waiting &= self.depths.keys()
+                if not waiting:
+                    return Settled(is_content=False, taken=taken)
+        self._before = text[end - 1] if end else self._before
+        return None
+
+    def _apply(self, mark: re.Match[str], before: str, following: str) -> str:
+        """Apply a mark, or the end of a line; return its kind if it closed one."""
+        text = mark[0]
+        if text[0] == "\n":
+            self.depths.pop("`", None)
+            if mark["blank"]:
+                self.depths.clear()
+        elif text[0] == "`":
+            if len(text) < 3:  # more of them are a fence, which `QuotedTokens` knows
+                return self._close("`") if "`" in self.depths else self._open("`")
+        elif text in "“”":
+            return self._open("“") if text == "“" else self._close("“")
+        elif text[0] != "\\":
+            after = mark.string[mark.end() : mark.end() + 1] or following
+            closes = text in self.depths and not before.isspace() and after in _AFTER_CLOSING
+            opens = before in _BEFORE_OPENING and before != text and not after.isspace()
+            if closes and not (opens and before in _BEFORE_ITEM):
+                return self._close(text)
+            if opens:
+                return self._open(text)
+        return ""
+
+    def _open(self, kind: str) -> str:
+        self.depths[kind] = self.depths.get(kind, 0) + 1
+        return ""
+
+    def _close(self, kind: str) -> str:
+        left = self.depths.pop(kind, 0) - 1
+        if left > 0:
+            self.depths[kind] = left
+        return kind
+
+
+class QuoteDoubt:
+    """A token inside marks that are open: content if those of one kind are all closed before their paragraph ends.
+
+    A thought may leave a mark open, as in `the '90s` or `5" pipes`, which the answer would close. So the token counts
+    if the next message begins right after it; a call, if that is all that follows, or messages are.
+    """
+
+    def __init__(self, marks: Marks, token: HarmonyToken, known: IsTool | None = None) -> None:
+        self._marks = marks
+        self._known = known
+        self._waiting = set(marks.depths)
+        self._ends_message = token.name in MESSAGE_ENDS
+        self._turn: TurnStage = "between" if self._ends_message else "header"
+        self._header: list[Piece] = [] if self._ends_message else [token]
+        """The pieces of the next message's header, with the token that begins it."""
+        marks.read(token.raw)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether it begins a call in a message that no token has ended; see `Doubt`."""
+        return not self._ends_message and self._is_of_call()
+
+    def feed(self, piece: Piece) -> Settled | None:
+        """Read a piece; see `Doubt`."""
+        if self._turn != "none" and self._next_message_begins(piece):
+            return Settled(is_content=False, taken=0)
+        return self._marks.read(raw_text(piece), waiting=self._waiting) if self._turn == "none" else None
+
+    def _next_message_begins(self, piece: Piece) -> bool:
+        """Return whether the token ended a message, or began one; the stage is `none` if it did not."""
+        name = piece.name if isinstance(piece, HarmonyToken) else ""
+        if self._turn == "call":
+            self._turn = "between" if name in MESSAGE_ENDS else "call"
+            return name == "start"
+        if self._turn == "between":
+            if name != "start":
+                self._turn = "between" if not raw_text(piece).strip() else "none"
+                return False
+            self._turn, called = "header", self._is_of_call()
+            self._header = [piece]
+            return called
+        if name == "message":
+            self._turn = "call"
+            return not self._is_of_call()
+        if isinstance(piece, str) and isinstance(self._header[-1], str):
+            self._header[-1] += piece
+        else:
+            self._header.append(piece)
+        if name not in {"", "channel", "constrain"} or not _HEADER.fullmatch("".join(map(raw_text, self._header[1:]))):
+            self._turn = "none"
+        return False
+
+    def _is_of_call(self) -> bool:
+        """Whether the header so far is that of a call, or of its result: what a text about calls shows."""
+        header = parse_header(self._header, "assistant", self._known)
+        return header.is_call or header.role == "tool"
+
+    def close(self) -> bool:
+        """Whether the last mark was at the end of the text."""
+        settled = self._marks.read("", following=" ", waiting=self._waiting) if self._turn == "none" else None
+        return settled is not None and settled.is_content
+
+
+# Control tokens inside the arguments of a call, before the brackets of their JSON are closed.
+#
+#     {"path": "a.md", "content": "A call ends with <|call|>; ..."}<|call|>
+#
+# The first token is in a string that is closed after it: it is content. Where the first quote after it can close no
+# string, or no string is open, the JSON is broken, and tokens are in it whether the model ended the call there or
+# forgot to escape the quotes of a text about calls. Then a token counts only if nothing but whole messages follow it
+# (`is_rest_of_reply`): in a text about calls the rest of the text follows. What is left is broken arguments, and no
+# call.
+
+
+_AFTER_STRING = lazy_pattern(r"\s*+(\S?)")
+
+
+class OpenValue:
+    """Tracks the arguments of one call, as far as a token follows. O(n)."""
+
+    def __init__(self) -> None:
+        self.unread: list[str] = []
+        self._scanner: BracketScanner | None = BracketScanner()
+        """Follows the JSON; None: it is closed, or the arguments are no JSON."""
+        self._begun = False
+
+    def doubt(self, tail: str, token: HarmonyToken) -> StringDoubt | None:
+        """Return the doubt about a token after the arguments so far; None if their JSON is not open."""
+        del tail, token  # they open and close nothing
+        text, self.unread = "".join(self.unread), []
+        if not self._begun:
+            text = text.lstrip()
+            self._begun = bool(text)
+            if not text.startswith("{"):
+                self._scanner = None if text else self._scanner
+        scanner = self._scanner
+        if scanner is not None and text and scanner.feed(text) is not None:
+            self._scanner = scanner = None
+        return StringDoubt(scanner.quote) if scanner is not None and self._begun else None
+
+
+class StringDoubt:
+    """A token in a string that `quote` closes; without one, it is among broken JSON."""
+
+    def __init__(self, quote: str) -> None:
+        self.quote = quote
+        self._end = re.compile(rf"\\(?:.|\Z)|{re.escape(quote)}", re.DOTALL) if quote else None
+        self._escaped = False
+        self._closed = False
+        """The quote has come; what follows it shows whether it can be the string's end."""
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether it is in a string; see `Doubt`."""
+        return self.quote != ""
+
+    def feed(self, piece: Piece) -> Settled | None:
+        """Read a piece; see `Doubt`. Of all quotes, only the first may close the string."""
+        if isinstance(piece, HarmonyToken):
+            if self._closed and self._end is not None and piece.name in MESSAGE_ENDS:
+                return Settled(is_content=True, taken=0)
+            self._end = None if self._closed else self._end
+            return None
+        at = 0
+        if self._escaped:
+            self._escaped, at = False, 1
+        if not self._closed:
+            at = self._find_quote(piece, at)
+        if not self._closed:
+            return None
+        following = _AFTER_STRING.match(piece, at)
+        assert following is not None
+        if not following[1]:
+            return None
+        if following[1] in ",:]}" and self._end is not None:
+            return Settled(is_content=True, taken=following.start(1))
+        self._end = None
+        return None
+
+    def _find_quote(self, piece: str, at: int) -> int:
+        """Return the offset after the quote, or after the piece."""
+        for match in self._end.finditer(piece, at) if self._end is not None else ():
+            if match[0] == self.quote:
+                self._closed = True
+                return match.end()
+            self._escaped = match[0] == "\\"
+        return len(piece)
+
+    def close(self) -> bool:
+        """Whether the text ended right after the string."""
+        return self._closed and self._end is not None
+
+
+def is_rest_of_reply(items: Iterable[Item]) -> bool:
+    """Whether these items, from the end of a call on, are nothing but whole messages, calls with strict JSON. O(n)."""
+    header: Header | None = None
+    content: list[str] = []
+    for item in items:
+        match item:
+            case HarmonyStart(header):
+                content = []
+            case ContentChunk(raw):
+                content.append(raw)
+            case HarmonyEnd(reason) if header is not None:
+                called = header.is_call
+                if reason == "header" or (called and not _is_object("".join(content))):
+                    return False
+                if reason == "call" and not called and header.role == "assistant":
+                    return False
+            case Aside("words" | "debris", raw) if raw.strip() not in HEADER_WORDS:
+                return False
+            case _:
+                pass
+    return True
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+# What is held from a token in quotes on, until it is clear whether the token is content.
+
+
+MAX_ENDS = 8
+"""Tokens among broken arguments that are tried as their end, the last ones: each costs a pass over what follows it."""
+
+
+class Doubt(Protocol):
+    """Follows the text after a token in quotes until it is clear whether the token is content."""
+
+    def feed(self, piece: Piece) -> Settled | None:
+        """Read a piece; return None while it is not clear."""
+        ...
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the token is content if the server has cut the text off, since the quotes might have been closed."""
+        ...
+
+    def close(self) -> bool:
+        """Whether the quotes were closed at the end of the text."""
+        ...
+
+
+class HeldQuote:
+    """A token in quotes with the beginning of a word before it, if there is one, and all that follows."""
+
+    def __init__(self, doubt: Doubt, before: str, token: HarmonyToken, offset: int) -> None:
+        """Begin at a token that is at `offset` of the text."""
+        self._doubt = doubt
+        self.held = HeldPieces()
+        if before:
+            self.held.add(before, offset - len(before))
+        self.held.add(token, offset)
+        self.first_token = len(self.held.pieces) - 1
+        """The index of the token among the pieces."""
+
+    def feed(self, piece: Piece, offset: int) -> Settled | None:
+        """Hold a piece, or as much of it as shows what the token is; return that."""
+        settled = self._doubt.feed(piece)
+        if settled is None:
+            self.held.add(piece, offset)
+        elif isinstance(piece, str) and settled.taken:
+            self.held.add(piece[: settled.taken], offset)
+        return settled
+
+    def close(self, read_rest: Callable[[Sequence[Piece]], Iterable[Item]], *, cut: bool) -> int | None:
+        """Return the index of the token that counts at the end of the text, None: all that is held is content.
+
+        `cut`: the server cut the text off. `read_rest` reads pieces from a token
+        on that ends the content.
+        """
+        if self._doubt.close() or (cut and self._doubt.may_go_on):
+            return None
+        if isinstance(self._doubt, QuoteDoubt):
+            return self.first_token
+        pieces = self.held.pieces
+        tokens = [at for at, piece in enumerate(pieces) if isinstance(piece, HarmonyToken) and may_end_content(piece)]
+        return next((at for at in tokens[-MAX_ENDS:] if is_rest_of_reply(read_rest(pieces[at:]))), None)
+
+
+def may_end_content(token: HarmonyToken) -> bool:
+    """Whether a token in the content of a message may end it."""
+    return token.name not in {"message", "constrain"}
+
+
+# The detection: which tokens of a message's content are in doubt, and why.
+
+
+_RECENT = 24
+_OPENS = lazy_pattern(r"[\s(\[\"']`{1,2}\Z|\n(?P<fence>```)[\w-]{0,12}\r?\n\Z")
+"""Inline code or a fence that has just been opened."""
+
+
+class QuotedTokens:
+    """Tracks the content of one message, with its arguments if it is a call. O(n); cheap unless a token follows."""
+
+    def __init__(self, known: IsTool | None = None, *, call: bool = False) -> None:
+        self._open = OpenValue() if call else OpenQuotes(known)
+        self._is_prose = not call
+        self._line = ""
+        """The beginning of the last line, in prose."""
+        self._previous = "\n"
+        self._recent = ""
+        """The end of the content, if it has a backtick."""
+        self._code_closers = ""
+        """Characters that end the code in which a token was shown."""
+
+    def feed(self, text: str) -> None:
+        """Feed content of the message."""
+        self._open.unread.append(text)
+        if self._is_prose:
+            self._line = line_start(self._line, text)
+        if self._recent or self._code_closers or "`" in text:
+            self._track_code(text)
+        self._previous = text
+
+    def _track_code(self, text: str) -> None:
+        if self._code_closers and any(closer in text for closer in self._code_closers):
+            self._code_closers = ""
+        recent = ((self._recent or self._previous[-1:]) + text)[-_RECENT:]
+        self._recent = recent if "`" in recent else ""
+
+    def is_content(self, token: str) -> bool:
+        """Whether a token that follows is in code or in a block quote; one that ends the whole reply never is."""
+        if token in {"return", "endoftext"}:
+            return False
+        opens = None if self._code_closers else _OPENS.search(self._recent)
+        if opens is not None and token in {"start", "channel"}:
+            self._code_closers = "`" if opens["fence"] else "`\n"
+        elif not self._code_closers and token in {"start", "channel"} and begins_block_quote(self._line):
+            self._code_closers = "\n"  # a quoted line that shows a message, up to its end
+        return self._code_closers != ""
+
+    def doubt(self, tail: str, token: HarmonyToken) -> Doubt | None:
+        """Return the doubt about a token after the content and `tail`; None: it counts."""
+        return self._open.doubt(tail, token)

@@ -1,1 +1,0 @@
-"""A conversation and its tools as Harmony text or token ids."""
