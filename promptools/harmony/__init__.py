@@ -46,15 +46,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Deviation": "examination",
-    "Examination": "examination",
-    "examine": "examination",
-    "Options": "rendering.convert",
-    "Part": "rendering.token_count",
-    "count_tokens": "rendering.prompts",
+    "Options": "conversation",
+    "Part": "renderer",
+    "count_tokens": "prompts",
     "load_encode": "bpe_vocabulary",
-    "render_ids": "rendering.prompts",
-    "render_text": "rendering.prompts",
+    "render_ids": "prompts",
+    "render_text": "prompts",
 }
 """The module of each name that is not in `transcript`."""
 
