@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from promptools.engine import prose, reasoning
+from promptools.engine import prose as code
+from promptools.engine.candidates import close_candidate, in_candidate
+from promptools.engine.plain_call import plain_call
 from promptools.engine.state import Levels, ParserState, StandaloneResult, StateFunction, StateName
-from promptools.engine.states import code, prose, reasoning
-from promptools.engine.states.candidates import close_candidate, in_candidate
-from promptools.engine.states.plain_call import plain_call
-from promptools.engine.states.tags import enter_reasoning
+from promptools.engine.tags import enter_reasoning
 from promptools.parsing.emitter import Emitter
 from promptools.parsing.parts import NEED_MORE
 

@@ -24,7 +24,7 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.calls.streaming.argument_streamer import ArgumentStreamer
 from promptools.dialects.contract import trace_entry
-from promptools.engine.states.candidates import QUOTED
+from promptools.engine.candidates import QUOTED
 from promptools.errors import clip
 from promptools.parsing.parts import Content, MessageEnd, MessageStart, Outside, Part, Segment, total_length
 from promptools.types import Fix, ParseAttempt, Span, Tool

@@ -1,14 +1,16 @@
-"""The public parser: text in, events out, in one piece or in chunks.
+"""The public parser: text in, events out, in one piece or in chunks; and what it made of each character.
 
 `Engine` runs a state machine over the model's text (`state.py` and `machine.py` have its theory). Once a header of a
-format with channels (Harmony, Muse) is found, `MessageRouter` takes over for the rest of the reply.
+format with channels (Harmony, Muse) is found, `MessageRouter` takes over for the rest of the reply. `explain` tells
+what became of a reply, for `parse --explain` and the inspector.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from promptools.dialects import get as get_dialect
 from promptools.dialects import unknown as unknown_dialect
@@ -18,9 +20,9 @@ from promptools.engine.message_router import MessageRouter
 from promptools.engine.scan_plan import content_plan, plan_for
 from promptools.errors import UsageError, clip
 from promptools.parsing.emitter import Emitter
-from promptools.parsing.events import Event, Reasoning, Text, WasReasoning
+from promptools.parsing.events import CallEnd, Event, Reasoning, Text, WasReasoning, join
 from promptools.parsing.quotable_texts import QuotableTexts
-from promptools.types import NewId, ParseAttempt, Reply, RestoreArguments, Strictness
+from promptools.types import Discarded, Malformed, NewId, ParseAttempt, Reply, RestoreArguments, Span, Strictness
 
 if TYPE_CHECKING:
     from promptools.dialects.contract import Dialect
@@ -288,3 +290,58 @@ def parse(
         new_id=new_id,
     )
     return parser.read(text, finish_reason)
+
+
+# What a parser made of each character of a reply, and all that it tried: for `parse --explain` and the inspector.
+
+
+PartKind = Literal["content", "reasoning", "call", "malformed", "discarded"]
+_KINDS: dict[type, PartKind] = {
+    Text: "content",
+    Reasoning: "reasoning",
+    CallEnd: "call",
+    Malformed: "malformed",
+    Discarded: "discarded",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A whole reply as it was parsed."""
+
+    text: str
+    reply: Reply
+    parts: tuple[tuple[Span, PartKind], ...]
+    """The kind of every part of the text, in order; together the parts cover it."""
+    tries: tuple[ParseAttempt, ...]
+    """All strategies in the order of the text, those that found no call included."""
+
+
+def explain(parser: ExplainingParser, text: str, finish_reason: str | None = None) -> Explanation:
+    """Feed a whole reply to a new parser, close it, and return what it did."""
+    events = [*parser.feed(text), *parser.close(finish_reason)]
+    tries = sorted((*parser.reply.trace.tries, *parser.refusals), key=lambda attempt: attempt.span)
+    return Explanation(text, parser.reply, tuple(spans(events)), tuple(tries))
+
+
+def spans(events: Iterable[Event]) -> list[tuple[Span, PartKind]]:
+    """Return the kind of every part of the text, in order; together the parts cover it."""
+    parts: list[tuple[Span, PartKind]] = []
+    for event in join(events):
+        if isinstance(event, WasReasoning):
+            taken = event.span
+            parts = [(s, "reasoning" if k == "content" and s.end <= taken.end else k) for s, k in parts]
+        elif isinstance(event, Text | Reasoning | CallEnd | Malformed | Discarded):
+            parts.append((event.span, _KINDS[type(event)]))
+    return sorted(parts)
+
+
+def describe_place(text: str, span: Span) -> str:
+    """Return what an attempt began at: a fence, the whole reply, the beginning of a line, or the middle of one."""
+    tried = text[span.start : span.end]
+    if tried.lstrip().startswith(("```", "~~~")):
+        return "a fence"
+    if tried.strip() == text.strip():
+        return "the whole reply"
+    before = text[: span.start].rpartition("\n")[2]
+    return "amid a line" if before.strip() else "a line's beginning"

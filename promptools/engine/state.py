@@ -32,8 +32,8 @@ from promptools.patterns import lazy_pattern
 if TYPE_CHECKING:
     from promptools.dialects.calls.parse_options import ParseOptions
     from promptools.dialects.contract import Dialect
+    from promptools.engine.reasoning import CloserIndex
     from promptools.engine.scan_plan import ScanPlan
-    from promptools.engine.states.reasoning import CloserIndex
 
 
 Progress: TypeAlias = int | NeedMore

@@ -10,7 +10,7 @@ import pytest
 from promptools.cli import main, terminal_output
 from promptools.cli.server_commands import demo_command
 from promptools.engine import StreamParser
-from promptools.engine.explanation import spans
+from promptools.engine.parser import spans
 
 TOOLS = [
     {

@@ -13,7 +13,7 @@ from counted import functions_called
 from promptools import StreamParser, dialects, parse
 from promptools.dialects.rendering.sample import TOOL, sample_text
 from promptools.dialects.reply_markers import reply_markers
-from promptools.engine.states.reasoning import MAX_STANDALONE_PARSES
+from promptools.engine.reasoning import MAX_STANDALONE_PARSES
 
 pytestmark = pytest.mark.exhaustive
 

@@ -5,7 +5,7 @@ from re import _compiler as sre
 import pytest
 
 from promptools import StreamParser, parse
-from promptools.engine import first_words
+from promptools.engine import scan_plan
 from promptools.engine.scan_plan import default_plan
 from promptools.schema import Tools
 
@@ -99,8 +99,8 @@ def test_a_pattern_of_the_tools_finds_the_lines_that_are_looked_up(names, monkey
         return places
 
     looked_up = found(words)
-    monkeypatch.setattr(first_words, "WORTH_A_PATTERN", -1)
-    fresh = first_words.FirstWords(default_plan(None).line_heads.first_word_patterns(), names)
+    monkeypatch.setattr(scan_plan, "WORTH_A_PATTERN", -1)
+    fresh = scan_plan.FirstWords(default_plan(None).line_heads.first_word_patterns(), names)
     fresh.search(text, len(text) - 1, len(text))
     assert found(fresh) == looked_up
     assert len(looked_up) < len(LINES) * 3 or names is None

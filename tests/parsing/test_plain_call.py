@@ -15,9 +15,9 @@ from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.rendering.sample import sample_text
 from promptools.dialects.reply_markers import reply_markers
 from promptools.engine.machine import parse_standalone
+from promptools.engine.plain_call import PlainCall, find_plain_call
 from promptools.engine.scan_plan import default_plan
 from promptools.engine.state import ParserState
-from promptools.engine.states.plain_call import PlainCall, find_plain_call
 from promptools.jsontext.brackets import MAX_DEPTH
 from promptools.jsontext.strict import FEW_KEYS, MAX_HOOKED_LENGTH
 from promptools.parsing.emitter import Emitter

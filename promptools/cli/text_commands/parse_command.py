@@ -8,8 +8,7 @@ from typing import get_args
 
 from promptools.cli.shared_arguments import add_dialect_files, add_json, add_tools, read_text, read_tools
 from promptools.cli.terminal_output import print_json, print_styled, print_table
-from promptools.engine.explanation import Explanation, PartKind, describe_place, explain
-from promptools.engine.parser import ExplainingParser
+from promptools.engine.parser import ExplainingParser, Explanation, PartKind, describe_place, explain
 from promptools.errors import clip
 from promptools.types import Fix, Reply, Strictness
 

@@ -16,8 +16,7 @@ import anyio
 import anyio.to_thread
 
 from promptools import dialects
-from promptools.engine.explanation import explain
-from promptools.engine.parser import ExplainingParser
+from promptools.engine.parser import ExplainingParser, explain
 from promptools.errors import UsageError
 from promptools.json_values import is_array, is_object
 from promptools.proxy.extension import Extension

@@ -10,8 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from promptools.engine.explanation import Explanation, describe_place, explain
-from promptools.engine.parser import ExplainingParser
+from promptools.engine.parser import ExplainingParser, Explanation, describe_place, explain
 from promptools.exchange.upstream.upstream_reply import ReplyDecoder, is_stream
 from promptools.modes.replies.tool_deltas import ToolCallAssembler
 from promptools.modes.requests.history import quotable_texts

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from promptools.dialects.calls.parse_options import ParseOptions
     from promptools.engine.state import ParserState, Progress
 
+
 EXPECTED_DIALECTS = frozenset((None, "json", "hermes"))
 """Expected dialects that allow this state: the calls of any other may begin with the same brace."""
 _GAP = r"[ \t\r\n]{0,64}+"

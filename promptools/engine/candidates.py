@@ -18,7 +18,7 @@ from promptools.dialects.calls.parse_options import Evidence
 from promptools.dialects.contract import NAME_GATE, TAG_GATE
 from promptools.engine.mention import CONTEXT, continues_program, is_mentioned
 from promptools.engine.state import Decision, OpenCandidate, ParserState, Progress, as_decision
-from promptools.engine.states.tags import apply_tag, reasoning_is_over
+from promptools.engine.tags import apply_tag, reasoning_is_over
 from promptools.parsing.parts import NEED_MORE, SPACE, Candidate, Part
 from promptools.parsing.special_tokens import is_only_tokens
 from promptools.patterns import lazy_pattern
@@ -27,6 +27,7 @@ from promptools.types import ParseAttempt, Span
 if TYPE_CHECKING:
     from promptools.dialects.contract import Dialect, Head
     from promptools.parsing.quotable_texts import QuotableTexts
+
 
 PART_OF_LARGER = "it is a part of something larger"
 MENTIONED = "the text before it shows that it is talked about"

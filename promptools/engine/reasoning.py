@@ -21,10 +21,10 @@ import re
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from promptools.engine.candidates import check_head
 from promptools.engine.mention import CONTEXT, is_mentioned
 from promptools.engine.state import Decision, ParserState, Progress
-from promptools.engine.states.candidates import check_head
-from promptools.engine.states.tags import enter_reasoning, leave_reasoning
+from promptools.engine.tags import enter_reasoning, leave_reasoning
 from promptools.parsing.emitter import begins_block_quote
 from promptools.parsing.parts import NEED_MORE, SPACE
 from promptools.patterns import lazy_pattern
@@ -32,6 +32,7 @@ from promptools.types import Fix
 
 if TYPE_CHECKING:
     from promptools.dialects.reply_markers import ReplyMarkers
+
 
 MAX_STANDALONE_PARSES = 8
 """How often, in one reply, text held in an unclosed zone is parsed alone: each parse is O(n) in its characters.
