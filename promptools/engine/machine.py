@@ -13,10 +13,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from promptools.engine import prose, reasoning
-from promptools.engine import prose as code
 from promptools.engine.candidates import close_candidate, in_candidate
 from promptools.engine.plain_call import plain_call
+from promptools.engine.prose import (
+    after_call,
+    after_fenced_call,
+    fenced_code,
+    first_word,
+    in_run,
+    inline_code,
+    inline_start,
+    made_up_result,
+    prose,
+    reply_start,
+)
+from promptools.engine.reasoning import (
+    end_rescue,
+    holding_call,
+    holding_trailing_calls,
+    reasoning,
+    reasoning_start,
+    rescue_trailing_calls,
+    resolve_held_call,
+)
 from promptools.engine.state import Levels, ParserState, StandaloneResult, StateFunction, StateName
 from promptools.engine.tags import enter_reasoning
 from promptools.parsing.emitter import Emitter
@@ -29,20 +48,20 @@ if TYPE_CHECKING:
 
 STATES: Final[dict[StateName, StateFunction]] = {
     "plain_call": plain_call,
-    "reply_start": prose.reply_start,
-    "prose": prose.prose,
-    "first_word": prose.first_word,
-    "after_call": prose.after_call,
-    "made_up_result": prose.made_up_result,
-    "inline_start": code.inline_start,
-    "inline_code": code.inline_code,
-    "fenced_code": code.fenced_code,
-    "after_fenced_call": code.after_fenced_call,
-    "in_run": code.in_run,
-    "reasoning_start": reasoning.reasoning_start,
-    "reasoning": reasoning.reasoning,
-    "holding_call": reasoning.holding_call,
-    "holding_trailing_calls": reasoning.holding_trailing_calls,
+    "reply_start": reply_start,
+    "prose": prose,
+    "first_word": first_word,
+    "after_call": after_call,
+    "made_up_result": made_up_result,
+    "inline_start": inline_start,
+    "inline_code": inline_code,
+    "fenced_code": fenced_code,
+    "after_fenced_call": after_fenced_call,
+    "in_run": in_run,
+    "reasoning_start": reasoning_start,
+    "reasoning": reasoning,
+    "holding_call": holding_call,
+    "holding_trailing_calls": holding_trailing_calls,
     "in_candidate": in_candidate,
 }
 """Each state, by its name."""
@@ -128,9 +147,9 @@ def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
     left: int | None = None
     while True:
         if state.reasoning.held_call:
-            _run(state, reasoning.resolve_held_call(state, finish_reason), final=True)
+            _run(state, resolve_held_call(state, finish_reason), final=True)
         elif state.reasoning.trailing_calls:
-            _run(state, reasoning.rescue_trailing_calls(state), final=True)
+            _run(state, rescue_trailing_calls(state), final=True)
         elif state.candidate is not None:
             close_candidate(state, finish_reason)
             rest, state.unread = state.unread, ""
@@ -140,7 +159,7 @@ def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
             else:
                 state.out.add_text(rest)
         elif state.reasoning.rescue_tail:
-            reasoning.end_rescue(state)
+            end_rescue(state)
         else:
             return
 
