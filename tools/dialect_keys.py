@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from promptools.dialects.declared import DeclaredDialect
-from promptools.dialects.table_kinds import COMMON_KEYS, KINDS
-from promptools.dialects.table_values import TableKey
+from promptools.dialects.table import COMMON_KEYS, KINDS, TableKey
 
 PAGE = Path(__file__).parents[1] / "docs" / "tasks" / "add-a-dialect.md"
 KEYS = re.compile(r"(?<=<!-- keys, made by `make dialects` -->\n).*(?=<!-- end of keys -->)", re.DOTALL)

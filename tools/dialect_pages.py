@@ -24,7 +24,7 @@ from shared_cases import built_in_cases  # noqa: E402
 
 from promptools import dialects, parse, render  # noqa: E402
 from promptools.dialects.contract import Dialect  # noqa: E402
-from promptools.dialects.rendering.sample import CONVERSATION, TOOL, tiers  # noqa: E402
+from promptools.dialects.sample import CONVERSATION, TOOL, tiers  # noqa: E402
 from promptools.types import Reply  # noqa: E402
 
 MADE = "<!-- made by `make dialects` from the code and from tests/cases -->"

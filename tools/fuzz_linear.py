@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from promptools import StreamParser, dialects
-from promptools.dialects.rendering.sample import TOOL, sample_text
 from promptools.dialects.reply_markers import reply_markers
+from promptools.dialects.sample import TOOL, sample_text
 
 SMALL, LARGE = 6_000, 48_000
 GROWTH = 1.5

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from promptools.dialects.contract import Dialect, Head, Textual
     from promptools.dialects.own_dialects import GivenDialect, OwnDialects
-    from promptools.dialects.readers.json_block.block_markers import Closers
-    from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+    from promptools.dialects.readers.block_markers import Closers
+    from promptools.dialects.readers.json_block import JsonBlockReader
     from promptools.dialects.table_file import read_table
     from promptools.jsontext.text import dump
     from promptools.parsing.parts import NEED_MORE, NeedMore
@@ -213,9 +213,9 @@ def using_own(own: OwnDialects) -> Generator[None]:
 
 
 _ON_FIRST_USE = {
-    "Closers": "promptools.dialects.readers.json_block.block_markers",
+    "Closers": "promptools.dialects.readers.block_markers",
     "Head": "promptools.dialects.contract",
-    "JsonBlockReader": "promptools.dialects.readers.json_block.block_reader",
+    "JsonBlockReader": "promptools.dialects.readers.json_block",
     "NEED_MORE": "promptools.parsing.parts",
     "NeedMore": "promptools.parsing.parts",
     "Textual": "promptools.dialects.contract",

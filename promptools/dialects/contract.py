@@ -268,7 +268,7 @@ class Textual:
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
         """Return calls of offered tools, with placeholders for strings."""
-        from promptools.dialects.rendering.example_calls import example_calls  # for prompts alone
+        from promptools.dialects.prompt import example_calls  # for prompts alone
 
         return example_calls(tools)
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import MarkerDeclarations, Textual, Tier
-from promptools.dialects.rendering.declaration import DEFAULT_INSTRUCTIONS, explain_tools, shown_functions
-from promptools.dialects.rendering.templates import fill_result, fill_tool
+from promptools.dialects.prompt import DEFAULT_INSTRUCTIONS, explain_tools, fill_result, fill_tool, shown_functions
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
@@ -44,7 +43,7 @@ class DeclaredDialect(Textual):
     opener was lost. `tool`: the template of a tool in the prompt; `tools`: the text before, between and after all of
     them, where of two texts each is put on a line of its own; `instructions`: the prompt around them. `result`: the
     template of a result, `error` that of a failed one; `results`: the text before, between and after all of a turn. The
-    keys of templates are in `promptools.dialects.rendering.templates`.
+    keys of templates are in `promptools.dialects.prompt`.
     """
 
     wording: ClassVar = DEFAULT_INSTRUCTIONS

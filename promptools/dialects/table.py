@@ -8,25 +8,475 @@
     [openers]
     "<|acme_call|>" = "<|/acme_call|>"      # "": nothing closes it
 
-The keys of every kind are in `promptools.dialects.table_kinds`, and in docs/tasks/add-a-dialect.md.
+Here are what a value may be, the kinds with their keys, and the reading of a table. The keys are in
+docs/tasks/add-a-dialect.md, too.
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from promptools.dialects.declared import DeclaredDialect
+from promptools.dialects.prompt import Instructions
+from promptools.dialects.readers.block_markers import GAP_CHARACTERS
+from promptools.dialects.readers.marked_json import MarkedJson, NamedMarkerJson, is_call_template
+from promptools.dialects.readers.marked_python import MarkedPythonCalls
+from promptools.dialects.readers.pair_dialect import PairDialect, is_argument, is_call, is_wrapper
+from promptools.dialects.readers.tag_dialect import (
+    TagDialect,
+    read_call,
+    read_parameter_template,
+    read_wrapper,
+    word_of,
+)
 from promptools.dialects.table_file import DialectTable, read_table
-from promptools.dialects.table_kinds import COMMON_KEYS, KINDS
 from promptools.errors import UsageError, clip
 from promptools.json_values import is_array, is_object
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
 
-    from promptools.dialects.declared import DeclaredDialect
+
+# What a value in a dialect's table may be: predicates, and the texts of what is expected instead.
+#
+# They accept whatever TOML can hold, and never raise.
+
+
+MIN_MARKER: Final = 2
+MAX_MARKER: Final = 128
+"""Characters of a marker: no more than this is ever held back."""
+SUFFIX: Final = "{suffix}>"
+"""The end of a tag of reasoning that may have any suffix."""
+
+
+class TableKey(NamedTuple):
+    """One key of a table: the text of what its value must be, the predicate that checks it, and what it is for."""
+
+    expected: str
+    is_valid: Callable[[Any], bool]
+    meaning: str = ""
+
+    def means(self, meaning: str) -> TableKey:
+        """Return the key with its meaning."""
+        return self._replace(meaning=meaning)
+
+
+def is_text(value: Any) -> bool:
+    """Return whether a value is a text."""
+    return isinstance(value, str)
+
+
+def is_texts(value: Any) -> bool:
+    """Return whether a value is a list of texts."""
+    return is_array(value) and all(isinstance(item, str) for item in value)
+
+
+def is_marker(value: Any) -> bool:
+    """Return whether a value can be a marker."""
+    return isinstance(value, str) and MIN_MARKER <= len(value) <= MAX_MARKER and value == value.strip()
+
+
+def is_name(value: Any) -> bool:
+    """Return whether a value can be the name of a dialect."""
+    return isinstance(value, str) and value.isidentifier()
+
+
+def is_label(value: Any) -> bool:
+    """Return whether a value can begin a line: words that begin with a letter."""
+    return is_marker(value) and value[0].isalpha() and all(char.isalnum() or char in " _.:/-" for char in value)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_white_space(value: Any) -> bool:
+    return isinstance(value, str) and not value.strip()
+
+
+def _is_openers(value: Any) -> bool:
+    if not is_object(value) or not value:
+        return False
+    return all(is_marker(opener) and (closer == "" or is_marker(closer)) for opener, closer in value.items())
+
+
+def _is_json_openers(value: Any) -> bool:
+    if not is_object(value) or not value:
+        return False
+    marked = {opener: closer for opener, closer in value.items() if opener or closer}
+    return not marked or (_is_openers(marked) and are_json_closers(list(marked.values())))
+
+
+def are_json_closers(value: Any) -> bool:
+    """Return whether a value is texts that can come after JSON: surplus brackets and separators are a part of it."""
+    return is_texts(value) and not any(text.lstrip().startswith(tuple(GAP_CHARACTERS)) for text in value)
+
+
+def _is_text_not_empty(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_texts_not_empty(value: Any) -> bool:
+    return is_texts(value) and bool(value)
+
+
+def _is_literal(value: Any) -> bool:
+    return isinstance(value, str) and MIN_MARKER <= len(value) <= MAX_MARKER and bool(value.strip())
+
+
+def _are_literals(value: Any) -> bool:
+    return is_array(value) and all(map(_is_literal, value))
+
+
+def _are_tags(value: Any) -> bool:
+    return is_object(value) and all(is_marker(closer) and _is_tag(opener, closer) for opener, closer in value.items())
+
+
+def _are_optional_tags(value: Any) -> bool:
+    return is_object(value) and all(
+        is_marker(opener) and (closer == "" or is_marker(closer)) for opener, closer in value.items()
+    )
+
+
+def _is_tag(opener: str, closer: str) -> bool:
+    """Return whether these can be tags around reasoning: with a suffix, or both without."""
+    starts = opener.removesuffix(SUFFIX), closer.removesuffix(SUFFIX)
+    return all(map(is_marker, starts)) and opener.endswith(SUFFIX) == closer.endswith(SUFFIX)
+
+
+def _are_markers(value: Any) -> bool:
+    return is_array(value) and all(map(is_marker, value))
+
+
+SIZES: Final = f"{MIN_MARKER} to {MAX_MARKER} characters without white space around"
+TEXT: Final = TableKey("a text", is_text)
+TEXT_NOT_EMPTY: Final = TableKey("a text that is not empty", _is_text_not_empty)
+TEXTS: Final = TableKey("a list of texts", is_texts)
+TEXTS_NOT_EMPTY: Final = TableKey("a list of texts that is not empty", _is_texts_not_empty)
+FLAG: Final = TableKey("true or false", _is_flag)
+NAME: Final = TableKey("a name of letters, digits and _", is_name)
+WHITE_SPACE: Final = TableKey("a text of white space", _is_white_space)
+LABEL: Final = TableKey(f"words that begin with a letter, {SIZES}", is_label)
+MARKERS: Final = TableKey(f"a list of texts, each {SIZES}", _are_markers)
+LITERALS: Final = TableKey(f"a list of texts, each {MIN_MARKER} to {MAX_MARKER} characters", _are_literals)
+TAGS: Final = TableKey(f"a table of opening tags and their closing tags, each {SIZES}", _are_tags)
+OPTIONAL_TAGS: Final = TableKey(f"a table of opening tags and their closing tags, each {SIZES}", _are_optional_tags)
+NO_BRACKET: Final = f"beginning with none of {' '.join(GAP_CHARACTERS)}"
+JSON_OPENERS: Final = TableKey(
+    f"a table of openers and their closers, each {SIZES}, the closers {NO_BRACKET}", _is_json_openers
+)
+JSON_CLOSERS: Final = TableKey(f"a list of texts {NO_BRACKET}", are_json_closers)
+OPENERS: Final = TableKey(f"a table of openers and their closers, each {SIZES}", _is_openers)
+
+
+def one_of(*words: str) -> TableKey:
+    """Return a key whose value is one of these words."""
+
+    def is_one(value: Any) -> bool:
+        return isinstance(value, str) and value in words
+
+    *others, last = map(repr, words)
+    return TableKey(f"{', '.join(others)} or {last}", is_one)
+
+
+def texts(*sizes: int) -> TableKey:
+    """Return a key whose value is a list of texts, with one of these lengths."""
+    numbers = {1: "one text", 2: "two texts", 3: "three texts"}
+
+    def are_texts(value: Any) -> bool:
+        return is_array(value) and is_texts(value) and len(value) in sizes
+
+    return TableKey(f"a list of {' or '.join(numbers[size].removesuffix(' texts') for size in sizes)} texts", are_texts)
+
+
+def template(*keys: str) -> TableKey:
+    """Return a key whose value is a template with at least one of these keys in it."""
+
+    def is_template(value: Any) -> bool:
+        return isinstance(value, str) and any(f"{{{key}}}" in value for key in keys)
+
+    return TableKey(f"a text with {' or '.join(f'{{{key}}}' for key in keys)} in it", is_template)
+
+
+def text_table(*keys: str) -> TableKey:
+    """Return a key whose value is a table of texts, with some of these keys."""
+
+    def is_table(value: Any) -> bool:
+        return is_object(value) and all(key in keys and isinstance(text, str) for key, text in value.items())
+
+    return TableKey(f"a table of texts; its keys are {', '.join(keys)}", is_table)
+
+
+# The kinds of dialects that a table may declare: the constructor of each, and its keys.
+#
+# A kind is no more than this: `kind = "json"` passes the table's values to `MarkedJson`, once they are checked.
+
+
+def _no_problem(_values: Mapping[str, Any]) -> str:
+    return ""
+
+
+class Kind(NamedTuple):
+    """A kind of dialect: its constructor, its own keys, and those that a table cannot lack."""
+
+    make: Callable[..., DeclaredDialect]
+    keys: Mapping[str, TableKey]
+    required: tuple[str, ...]
+    problem: Callable[[Mapping[str, Any]], str] = _no_problem
+    """Returns what is wrong with values that are valid each, empty if nothing is."""
+
+
+COMMON_KEYS: Final[dict[str, TableKey]] = {
+    "name": NAME.means("the dialect's name"),
+    "models": TEXT.means("the models that write it, for people"),
+    "kind": one_of("json", "named", "tags", "key_value", "python").means("the kind of format; default: `json`"),
+    "source": TEXT.means("where the format is defined, with its date"),
+    "tier": one_of("S", "A", "B").means(
+        "how distinctive the markers are: special tokens, readable tags, ordinary text"
+    ),
+    "stop": TEXTS.means("strings at which a server may stop generation in prompt mode"),
+    "closers": MARKERS.means("markers that may be left alone after a call; default: the closing markers"),
+    "reasoning_tags": TAGS.means("tags around reasoning; `{suffix}>` at the end of both matches any suffix"),
+    "answer_tags": OPTIONAL_TAGS.means("tags around an answer; the closing tag may be empty"),
+    "result_openers": LITERALS.means("how a result begins, or the turn that has it: after a call it is made up"),
+    "end_tokens": LITERALS.means("tokens that end a turn"),
+    "control_tokens": LITERALS.means("other tokens of its calls, results and messages, which no text holds"),
+    "turn_tokens": LITERALS.means("tokens of turns and prompts: no text next to a call and after the end of a turn"),
+    "tokens_before_text": LITERALS.means("openers that a program or a name may follow, and are text then"),
+    "rescues": FLAG.means("a call that ends the reasoning of an otherwise empty reply was meant"),
+    "tool": template("json", "function", "signature", "name").means(
+        "how the prompt declares a tool: `{json}`, `{function}`, `{signature}`, `{name}`, `{description}`,"
+        " `{parameters}`"
+    ),
+    "tools": texts(2, 3).means("the text before and after the tools; or before, between and after them"),
+    "instructions": text_table(*Instructions._fields).means(
+        "the prompt: `text` with `{tools}`, `{format}`, `{how_many}`, `{when}`, `{call}` and `{calls}`"
+    ),
+    "result": template("content", "json").means("a result: `{content}` or `{json}`, `{name}`, `{id}`"),
+    "error": template("content", "json").means("a failed result; default: as any other"),
+    "results": texts(3).means("the text before, between and after the results of a turn"),
+}
+"""The keys of every kind."""
+
+
+def _is_wrapper(value: Any) -> bool:
+    before, calls, after = value.partition("{calls}") if isinstance(value, str) else ("", "", "")
+    return bool(calls) and is_marker(before.strip()) and is_marker(after.strip()) and are_json_closers([after])
+
+
+def _is_call_template(value: Any) -> bool:
+    if not isinstance(value, str) or "{arguments}" not in value:
+        return False
+    return is_call_template(value) and are_json_closers([value.partition("{arguments}")[2]])
+
+
+def _are_spellings(value: Any) -> bool:
+    return is_array(value) and all(isinstance(item, str) and is_call_template(item) for item in value)
+
+
+def _is_tag_call(value: Any) -> bool:
+    return isinstance(value, str) and read_call(value) is not None
+
+
+def _is_tag_parameter(value: Any) -> bool:
+    return isinstance(value, str) and read_parameter_template(value) is not None
+
+
+def _is_tag_wrapper(value: Any) -> bool:
+    return isinstance(value, str) and read_wrapper(value) is not None
+
+
+def _is_pair_argument(value: Any) -> bool:
+    """Return whether a value is the template of an argument whose value has no white space around it."""
+    return is_argument(value) and _space_around_value(value) == ("", "")
+
+
+def _is_name_end(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_MARKER and value == value.strip()
+
+
+def _space_around_value(parameter: str) -> tuple[str, str]:
+    """Return the white space before and after `{value}` in a template."""
+    before, _, after = parameter.partition("{value}")
+    return before[len(before.rstrip()) :], after[: len(after) - len(after.lstrip())]
+
+
+def _are_opening_tags(value: Any) -> bool:
+    return is_array(value) and all(isinstance(item, str) and word_of(item) for item in value)
+
+
+def _python_problem(values: Mapping[str, Any]) -> str:
+    """Return why the openers are no labels, if they are to be."""
+    unfit = [opener for opener in values["openers"] if values.get("at_line_start") and not is_label(opener)]
+    return f"with 'at_line_start' openers are words that begin with a letter, {unfit[0]!r} is not" if unfit else ""
+
+
+def _tags_problem(values: Mapping[str, Any]) -> str:
+    """Return why the white space around a value would be read as part of it."""
+    trim, around = values.get("trim"), {*_space_around_value(values["parameter"])}
+    allowed = {"": ({""}, {"\n"}), "line": ({""}, {"\n"}, {"", "\n"}), "verbatim": ({""},)}
+    if trim == "strip" or around in allowed[trim or ""]:
+        return ""
+    return "'parameter' has white space around {value} that is not left out: with 'trim' it can be"
+
+
+def _key_value_problem(values: Mapping[str, Any]) -> str:
+    """Return why the tags can have no suffix: the wrapper shows which it is."""
+    return "with 'suffix' there is a 'wrapper', too" if values.get("suffix") and not values.get("wrapper") else ""
+
+
+_OPENERS_MEANING: Final = "opening markers and their closing markers, which may be empty; the first are written"
+
+KINDS: Final[dict[str, Kind]] = {
+    "json": Kind(
+        MarkedJson,
+        {
+            "openers": JSON_OPENERS.means(
+                f'{_OPENERS_MEANING}; `"" = ""` is JSON without markers, read only if the request asked for it'
+            ),
+            "also": JSON_CLOSERS.means("closing markers that other writers use"),
+            "stripped": LABEL.means("what is left of the opener at the beginning of a line if special tokens are lost"),
+            "shape": one_of("object", "list", "lines").means("what is between the markers"),
+            "body_starts": one_of("{[", "{", "[").means("the brackets that may follow the opener"),
+            "space": WHITE_SPACE.means("the white space between the markers and the JSON"),
+            "fence_label": LABEL.means(
+                "the label of the code fence that is written around the JSON, between the markers"
+            ),
+            "separator": TEXT.means("the text between two calls that have their own markers"),
+            "name_key": TableKey("a text; empty: the name is the only key", is_text, "the key of the tool's name"),
+            "arguments_key": TEXT_NOT_EMPTY.means("the key of the arguments"),
+            "id_key": TEXT.means("the key of the call's number"),
+            "on_request": FLAG.means(
+                "its markers are another dialect's too: it is read only if the request asked for it"
+            ),
+        },
+        ("openers",),
+    ),
+    "named": Kind(
+        NamedMarkerJson,
+        {
+            "call": TableKey(
+                "a text with {name} and then {arguments} in it, a marker before them, text between keys, and after"
+                f" them text {NO_BRACKET}",
+                _is_call_template,
+                "a call: `{name}`, `{arguments}` and, if calls have one, `{id}`",
+            ),
+            "spellings": TableKey(
+                "a list of texts with {name} in each, as in 'call'",
+                _are_spellings,
+                "other forms of what comes before the arguments, which are only read",
+            ),
+            "separator": TEXT.means("the text between two calls"),
+            "one_line": FLAG.means("the arguments are written in one line, whatever line breaks they came with"),
+            "wrapper": TableKey(
+                f"a text with {{calls}} between two markers, the second {NO_BRACKET}",
+                _is_wrapper,
+                "the markers around all calls of a turn",
+            ),
+        },
+        ("call",),
+    ),
+    "tags": Kind(
+        TagDialect,
+        {
+            "call": TableKey(
+                "a tag with {name} in an attribute, after '=' or in an element, and {parameters} before its closing"
+                " tag",
+                _is_tag_call,
+                "a call: `{name}` and `{parameters}`",
+            ),
+            "parameter": TableKey(
+                "a tag with {key} in an attribute or after '=', or the element <{key}>, and {value} before its closing"
+                " tag",
+                _is_tag_parameter,
+                "a parameter: `{key}`, `{value}` and, if strings are told from JSON, `{string}`: true or false",
+            ),
+            "wrapper": TableKey(
+                "a text with {call} or {calls} between two markers",
+                _is_tag_wrapper,
+                "the markers around one call, `{call}`, or around all of a turn, `{calls}`",
+            ),
+            "prefixes": TEXTS_NOT_EMPTY.means("what `{prefix}` in a tag stands for; the first is written"),
+            "wrappers": TableKey(
+                "a list of tags", _are_opening_tags, "other opening tags of the wrapper that the family writes"
+            ),
+            "odd_wrappers": TableKey(
+                "a list of tags",
+                _are_opening_tags,
+                "opening tags of the wrapper that count only before a call, with a fix",
+            ),
+            "bare": one_of("never", "anywhere", "line").means("where calls count without their wrapper"),
+            "trim": one_of("line", "verbatim", "strip").means(
+                "the white space around a value that is no part of it: a line break on each side, none, or all"
+            ),
+            "cdata": FLAG.means("values with markup are in CDATA sections"),
+            "json_calls": FLAG.means("the wrapper may hold calls as JSON"),
+            "namespaced": FLAG.means("the names of tools may have a namespace before them"),
+        },
+        ("call", "parameter"),
+        _tags_problem,
+    ),
+    "key_value": Kind(
+        PairDialect,
+        {
+            "call": TableKey(
+                "a marker, {name}, perhaps a marker, {arguments} and a marker",
+                is_call,
+                "a call: `{name}`, and `{arguments}` with the white space around each",
+            ),
+            "argument": TableKey(
+                "a tag, {key}, its closing tag, perhaps the same for {type}, a tag, {value}, its closing tag; a key may"
+                " lack its closing tag, and no white space is around {value}",
+                _is_pair_argument,
+                "an argument: `{key}`, `{value}` and, if values carry their types, `{type}` between the two",
+            ),
+            "wrapper": TableKey(
+                "a text with {calls} between two markers", is_wrapper, "the markers around all calls of a turn"
+            ),
+            "suffix": TEXT.means(
+                "what begins the suffix that each tag of a reply may have, as in `<tool_call:6124c78e>`"
+            ),
+            "json_after": TableKey(
+                f"a text of 1 to {MAX_MARKER} characters without white space around",
+                _is_name_end,
+                "what comes between a name and arguments that are JSON, as the `>` in `<tool_call>get_weather>{}`; such"
+                " a call may lack its closing marker",
+            ),
+            "stripped": FLAG.means(
+                "the opening tag is a special token that servers strip: then a call begins with its tool's name"
+            ),
+        },
+        ("call", "argument"),
+        _key_value_problem,
+    ),
+    "python": Kind(
+        MarkedPythonCalls,
+        {
+            "openers": OPENERS.means(f"{_OPENERS_MEANING}; ```` ```label ```` begins a code fence"),
+            "at_line_start": FLAG.means("the openers are labels, which count only at the beginning of a line"),
+            "spaces": texts(2).means("the text after the opening and before the closing marker"),
+            "separator": TEXT.means("the text between two calls"),
+            "also": TEXTS.means("closing markers that other writers use"),
+            "json": FLAG.means("objects may be between the markers, too"),
+            "bare_list": FLAG.means("a list without its markers is read, too, if the request asked for it"),
+            "statements": FLAG.means(
+                "a program of calls; it is read only in lenient parsing, or if the request asked for it"
+            ),
+            "repeats": FLAG.means("the calls may be repeated after their closing marker, with another one"),
+            "closer_is_final": FLAG.means("the closing marker cannot be prose: anything may follow it"),
+            "fence_label": LABEL.means("the label of the code fence that may be around the calls, between the markers"),
+        },
+        ("openers",),
+        _python_problem,
+    ),
+}
+
+
+# The reading of a table.
+
 
 DEFAULT_KIND: Final = "json"
 MAX_ENTRIES: Final = 64

@@ -77,7 +77,7 @@ No rule is known that would lose nothing and stay linear. That one candidate was
 of its kind: it begins at another quote, so what was in a string there is outside of one here, and what closes it
 depends on its markers and on how its dialect repairs what is broken. To read only the last candidates of the text would
 return calls that an earlier one quotes. The blocks that one broken string runs over are found without this, from the
-end (`promptools.dialects.readers.json_block.trailing_blocks`), if whole blocks are all that follows.
+end (`promptools.dialects.readers.json_block`), if whole blocks are all that follows.
 """
 
 

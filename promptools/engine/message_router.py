@@ -18,11 +18,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from promptools.dialects.calls.json_body import as_invalid_json, call_part
-from promptools.dialects.calls.named_arguments import read_arguments
+from promptools.dialects.calls.call_streamer import ArgumentStreamer
+from promptools.dialects.calls.json_body import as_invalid_json, call_part, read_arguments
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call
-from promptools.dialects.calls.streaming.argument_streamer import ArgumentStreamer
 from promptools.dialects.contract import trace_entry
 from promptools.engine.candidates import QUOTED
 from promptools.errors import clip

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from promptools import dialects, parse
-from promptools.dialects.rendering.sample import TOOL, sample_text
+from promptools.dialects.sample import TOOL, sample_text
 
 FIGURES: Final = Path(__file__).with_suffix(".toml")
 Place = Callable[[str, str], str]

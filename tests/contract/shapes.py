@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from promptools import dialects
-from promptools.dialects.rendering.sample import sample_text
+from promptools.dialects.sample import sample_text
 
 STEADY = settings(deadline=None, max_examples=150, derandomize=True)
 """The same examples on every run: a red test is a change of ours, not of the dice."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shapes import STEADY
 
 from promptools import Tools, dialects, parse, render
-from promptools.dialects.rendering.written_markup import written_markup
+from promptools.dialects.written_markup import written_markup
 from promptools.modes.native_mode import NativeMode
 from promptools.modes.prompt_mode import PromptMode
 from promptools.modes.requests.foreign_text import foreign_escaper

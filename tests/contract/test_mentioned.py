@@ -13,7 +13,7 @@ import pytest
 from casebook import bare, feed
 
 from promptools import dialects, parse
-from promptools.dialects.rendering.sample import CALL, TOOL, sample_text
+from promptools.dialects.sample import CALL, TOOL, sample_text
 
 
 def before_lines(mark: str) -> Callable[[str], str]:

@@ -12,7 +12,7 @@ import pytest
 from casebook import bare, feed, tiled
 
 from promptools import UsageError, dialects, parse
-from promptools.dialects.rendering.sample import CALL, TOOL
+from promptools.dialects.sample import CALL, TOOL
 from promptools.parsing.quotable_texts import MAX_SEARCHES, QuotableTexts
 from promptools.types import Call, Reply, Trace
 

@@ -3,7 +3,7 @@
 import pytest
 
 from promptools import Tools
-from promptools.dialects.rendering.example_calls import GENERIC_CALL, example_calls
+from promptools.dialects.prompt import GENERIC_CALL, example_calls
 
 
 def schema(properties, *required, **more):

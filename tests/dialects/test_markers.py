@@ -5,8 +5,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from promptools import dialects
 from promptools.dialects.contract import Textual
-from promptools.dialects.readers.json_block.marked_json import MarkedJson
-from promptools.dialects.rendering.written_markup import NO_MARKUP, written_markup
+from promptools.dialects.readers.marked_json import MarkedJson
+from promptools.dialects.written_markup import NO_MARKUP, written_markup
 
 
 def test_the_markers_of_each_dialect(snapshot: SnapshotAssertion) -> None:

@@ -14,8 +14,7 @@ from shared_cases import check, shared_cases
 
 from promptools import dialects
 from promptools.dialects.contract import Dialect
-from promptools.dialects.table import read_dialect
-from promptools.dialects.table_kinds import KINDS
+from promptools.dialects.table import KINDS, read_dialect
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tasks" / "add-a-dialect.md"

@@ -9,7 +9,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from promptools import Tools, UsageError, dialects, parse
-from promptools.dialects.rendering.signature import describe
+from promptools.dialects.prompt import describe
 from promptools.types import Call, Result
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from promptools import Tools, UsageError, dialects
-from promptools.dialects.table import MAX_ENTRIES, PACKAGE, make_dialect, read_dialect
-from promptools.dialects.table_kinds import COMMON_KEYS, KINDS
+from promptools.dialects.table import COMMON_KEYS, KINDS, MAX_ENTRIES, PACKAGE, make_dialect, read_dialect
 from promptools.types import Call, Result
 
 TOOLS = Tools([{"name": "add", "description": "Add {tools}", "parameters": {"type": "object", "properties": {}}}])

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from promptools import Tools, dialects, parse
-from promptools.dialects.rendering.example_calls import GENERIC_CALL, NAME_SLOT
-from promptools.dialects.rendering.markup_text import PARAMETER_SLOT
-from promptools.dialects.table import make_dialect
-from promptools.dialects.table_kinds import KINDS
+from promptools.dialects.prompt import GENERIC_CALL, NAME_SLOT
+from promptools.dialects.table import KINDS, make_dialect
+from promptools.dialects.written_calls import PARAMETER_SLOT
 from promptools.modes.prompt_mode import PromptMode
 from promptools.modes.requests.tool_request import parse_request
 from promptools.profiles import Profile

@@ -12,7 +12,7 @@ from configs import default_config
 from scenes import QUESTION, WEATHER, WORDS
 
 from promptools.client import OpenAI
-from promptools.dialects.calls.streaming.argument_stream import MIN_STREAMED
+from promptools.dialects.calls.argument_stream import MIN_STREAMED
 
 CALL = ("get_weather", '{"city": "Paris"}')
 

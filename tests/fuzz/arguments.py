@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from promptools import dialects
-from promptools.dialects.rendering.sample import sample_text
+from promptools.dialects.sample import sample_text
 
 PLAIN_NAMES = ("get_weather", "ping", "bash", "write_file", "read_file", "search", "add", "now")
 AWKWARD_NAMES = (

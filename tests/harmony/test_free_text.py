@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptools import StreamParser, Tools, UsageError, parse
-from promptools.dialects.calls.named_arguments import read_arguments
+from promptools.dialects.calls.json_body import read_arguments
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.harmony.conversation import Options, convert
 from promptools.harmony.recipients import RecipientNames

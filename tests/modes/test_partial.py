@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptools.dialects.calls.streaming.argument_completion import complete_arguments
-from promptools.dialects.calls.streaming.argument_stream import MIN_STREAMED, ArgumentStream
+from promptools.dialects.calls.argument_stream import MIN_STREAMED, ArgumentStream, complete_arguments
 from promptools.schema import Tools
 
 USER = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptools.dialects.calls.named_arguments import read_arguments
+from promptools.dialects.calls.json_body import read_arguments
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.modes.replies.tool_deltas import NATIVE_EVIDENCE, ToolCallAssembler
 from promptools.schema import Tools

@@ -8,7 +8,7 @@ import pytest
 from casebook import bare, feed
 
 from promptools import StreamParser, UsageError, dialects, parse
-from promptools.dialects.rendering.sample import TOOL, sample_text
+from promptools.dialects.sample import TOOL, sample_text
 from promptools.modes.native_mode import NativeMode
 from promptools.modes.prompt_mode import PromptMode
 from promptools.modes.requests.tool_request import parse_request

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from promptools import dialects, parse
-from promptools.dialects.rendering.written_markup import written_markup
+from promptools.dialects.written_markup import written_markup
 from promptools.harmony.tokens import CONTROL_MARKUP
 from promptools.parsing.escape import is_valid_token, markup_escaper
 from promptools.profiles import all_control_tokens

@@ -11,8 +11,8 @@ from casebook import feed, tiled
 from counted import functions_called
 
 from promptools import StreamParser, dialects, parse
-from promptools.dialects.rendering.sample import TOOL, sample_text
 from promptools.dialects.reply_markers import reply_markers
+from promptools.dialects.sample import TOOL, sample_text
 from promptools.engine.reasoning import MAX_STANDALONE_PARSES
 
 pytestmark = pytest.mark.exhaustive

@@ -6,7 +6,7 @@ import pytest
 from casebook import feed, tiled
 
 from promptools import dialects, parse
-from promptools.dialects.rendering.sample import CALL, TOOL, sample_text
+from promptools.dialects.sample import CALL, TOOL, sample_text
 from promptools.types import Reply
 
 pytestmark = pytest.mark.exhaustive

@@ -12,8 +12,8 @@ from casebook import SETS, feed
 
 from promptools import Tools, dialects, parse
 from promptools.dialects.calls.parse_options import ParseOptions
-from promptools.dialects.rendering.sample import sample_text
 from promptools.dialects.reply_markers import reply_markers
+from promptools.dialects.sample import sample_text
 from promptools.engine.machine import parse_standalone
 from promptools.engine.plain_call import PlainCall, find_plain_call
 from promptools.engine.scan_plan import default_plan

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from odd_schemas import odd_schemas
 
-from promptools.dialects.rendering.signature import describe
+from promptools.dialects.prompt import describe
 from promptools.errors import UsageError
 from promptools.harmony import tool_declarations
 from promptools.json_values import MAX_DEPTH, copy_json, count_values

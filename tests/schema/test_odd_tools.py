@@ -11,7 +11,7 @@ from odd_tools import DRAFT7, ODD
 from schema_strategies import values
 
 from promptools import dialects
-from promptools.dialects.rendering.signature import describe
+from promptools.dialects.prompt import describe
 from promptools.errors import UsageError
 from promptools.harmony import tool_declarations
 from promptools.json_values import copy_json

@@ -8,7 +8,7 @@ from promptools import dialects
 from promptools.cli.shared_arguments import add_dialect_files, add_json
 from promptools.cli.terminal_output import print_json, print_styled, print_table
 from promptools.dialects.contract import Dialect
-from promptools.dialects.rendering.sample import CONVERSATION, TOOL, sample_text, tiers
+from promptools.dialects.sample import CONVERSATION, TOOL, sample_text, tiers
 from promptools.modes.prompt_mode import render
 
 

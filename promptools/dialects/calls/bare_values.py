@@ -1,19 +1,27 @@
-"""Read values of dialects that write them as bare text: the schema decides whether `2` is a number or a string.
-
-That is the format, not a repair: the models are trained on values without quotes, so a conversion is no fix. Types are
-tried in the order null, integer, number, boolean, object, array, string, and the first that fits is taken, as vLLM
-0.32, SGLang 0.5 and Ollama do. Where the schema allows only strings the text is the value, also `007` and `null`.
-"""
+"""Arguments written as bare text: each value is typed by the schema, or by its own tag, and a call is built of them."""
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
-from promptools.dialects.calls.parse_options import ParseOptions
+from promptools.dialects.calls.envelope import JsonNode, UnresolvedCall
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.resolve import resolve_call
 from promptools.jsontext.read import Unreadable, read_whole_value
+from promptools.jsontext.strict import reject_constant
+from promptools.jsontext.text import parse_finite_float
 from promptools.schema.coerce import TYPE_ORDER, UNREADABLE, parse_text
-from promptools.types import Fix
+from promptools.types import Call, Fix, Malformed, Tool
+
+# Read values of dialects that write them as bare text: the schema decides whether `2` is a number or a string.
+#
+# That is the format, not a repair: the models are trained on values without quotes, so a conversion is no fix. Types
+# are tried in the order null, integer, number, boolean, object, array, string, and the first that fits is taken, as
+# vLLM 0.32, SGLang 0.5 and Ollama do. Where the schema allows only strings the text is the value, also `007` and
+# `null`.
+
 
 ANY_TYPE = frozenset(TYPE_ORDER)
 STRING_ONLY = frozenset(("string",))
@@ -48,4 +56,98 @@ def read_typed(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
             with suppress(Unreadable):
                 repaired = read_whole_value(bare)
                 return repaired.value, repaired.fixes
+    return text, ()
+
+
+# A call whose arguments come one by one as bare text.
+
+
+MAX_FIXES: Final = 8
+"""Fixes of one call's tags that are recorded."""
+ANY_JSON: Final = "json"
+"""The type of a value that is JSON of any type."""
+TYPE_NAMES: Final = {
+    **{name: name for name in ("string", "integer", "number", "boolean", "object", "array", "null")},
+    "str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array",
+}  # fmt: skip
+"""JSON types by the names that models give them."""
+
+
+class CallBuilder:
+    """What is known of one call so far."""
+
+    def __init__(self, rules: ParseOptions) -> None:
+        self.rules = rules
+        self.name = ""
+        """The tool's name as it is written."""
+        self.tool: Tool | None = None
+        self.arguments: dict[str, Any] = {}
+        self.fixes: list[Fix] = []
+        """Fixes of the markup."""
+        self.value_fixes: list[Fix] = []
+        self.error = ""
+        """Why it cannot be read; empty if it can."""
+
+    @property
+    def tool_name(self) -> str:
+        """The name of its tool, or the name that is written if no such tool is offered."""
+        return self.tool.name if self.tool is not None else self.name
+
+    def declares(self, key: str) -> bool:
+        """Return whether the tool has a parameter of this name; True if its schema is unknown."""
+        tools = self.rules.tools
+        return tools is None or self.tool is None or key in tools.keys(self.tool.name)
+
+    def may_lack_only_its_closer(self, finish_reason: str | None) -> bool:
+        """Return whether nothing but its closing tag is missing at the end of the text, where a whole argument ended.
+
+        So the model was done, or nobody said why the text ends, and it has every parameter that the tool declares.
+        """
+        if finish_reason is not None or self.tool is None or self.rules.tools is None:
+            return finish_reason in COMPLETE_FINISH_REASONS
+        keys = self.rules.tools.keys(self.tool.name)
+        return bool(keys) and keys <= self.arguments.keys()
+
+    def lacks(self, key: str) -> bool:
+        """Return whether the tool declares this parameter and the call has not given it yet."""
+        return key not in self.arguments and self.declares(key)
+
+    def record_fix(self, fix: Fix) -> None:
+        """Record a fix of the markup, at most `MAX_FIXES` and each once."""
+        if fix not in self.fixes and len(self.fixes) < MAX_FIXES:
+            self.fixes.append(fix)
+
+    def read(self, key: str, text: str, type_name: str = "") -> tuple[Any, tuple[Fix, ...]]:
+        """Read the text of an argument, of type `type_name` if the model gave one; return its value and the fixes."""
+        if type_name == ANY_JSON:
+            return _read_json(text)
+        if type_name in TYPE_NAMES:
+            return read_typed(text, frozenset((TYPE_NAMES[type_name],)))
+        return read_parameter(self.rules, self.tool_name, key, text)
+
+    def put(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> None:
+        """Add an argument whose value has been read."""
+        self.value_fixes += [fix for fix in fixes if fix not in self.value_fixes]
+        if key in self.arguments:
+            same = self.arguments[key] == value and type(self.arguments[key]) is type(value)
+            self.record_fix(Fix("duplicate", f"{key!r} came twice{'' if same else ': the last one counts'}"))
+        self.arguments[key] = value
+
+    def resolve_in(self, place: Evidence) -> Call | Malformed:
+        """Build the call. Raise `NotACall` if it calls no offered tool."""
+        node = JsonNode(self.arguments, "", 0, 0, exact=False)
+        fixes = (*self.fixes, *self.value_fixes)
+        return resolve_call(UnresolvedCall(node, self.name, node, {}, fixes), self.rules, place)
+
+
+def _read_json(text: str) -> tuple[Any, tuple[Fix, ...]]:
+    """Read JSON, repaired if need be; any other text stays a string, for the schema to judge."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(text, parse_constant=reject_constant, parse_float=parse_finite_float), ()
+    value = read_typed(text, frozenset())[0]
+    if value is not text:
+        return value, ()
+    with suppress(Unreadable):
+        repaired = read_whole_value(text.strip())
+        return repaired.value, repaired.fixes
     return text, ()

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, Textual, Tier
 from promptools.dialects.prefix_patterns import literal_text, optional_steps, sequence
-from promptools.dialects.readers.json_block.block_markers import Closers
-from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
-from promptools.dialects.rendering.declaration import explain_tools
-from promptools.dialects.rendering.signature import describe
+from promptools.dialects.prompt import describe, explain_tools
+from promptools.dialects.readers.block_markers import Closers
+from promptools.dialects.readers.json_block import JsonBlockReader
 from promptools.jsontext.text import dump
 from promptools.parsing.parts import Candidate, Part
 from promptools.patterns import lazy_pattern

@@ -11,20 +11,19 @@ servers send them, 2026-11.
 
 from __future__ import annotations
 
-from promptools.dialects.calls.call_arguments import sole_string_parameter
-from promptools.dialects.calls.call_builder import CallBuilder
+from promptools.dialects.calls.bare_values import CallBuilder
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import call_part
 from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
-from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.calls.resolve import malformed_call, sole_string_parameter
 from promptools.dialects.contract import Head, trace_entry
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import literal_text, sequence
-from promptools.dialects.readers.json_block.block_markers import Closers
-from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
-from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson
-from promptools.dialects.readers.key_value.labelled_reader import ByFirstCharacter
-from promptools.dialects.readers.tag_formats.tag_heads import may_be_tool
+from promptools.dialects.readers.block_markers import Closers
+from promptools.dialects.readers.free_text import ByFirstCharacter
+from promptools.dialects.readers.json_block import JsonBlockReader
+from promptools.dialects.readers.marked_json import NamedMarkerJson
+from promptools.dialects.readers.tag_heads import may_be_tool
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore, Part, TriedStrategy
 from promptools.patterns import lazy_pattern

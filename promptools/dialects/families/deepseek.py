@@ -19,11 +19,9 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import any_of, literal_text, optional_steps, sequence
-from promptools.dialects.readers.json_block.block_markers import Closers
-from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
-from promptools.dialects.readers.json_block.marked_json import FENCE
-from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson
-from promptools.dialects.readers.json_block.unopened import LOST_OPENER, unopened_head
+from promptools.dialects.readers.block_markers import Closers
+from promptools.dialects.readers.json_block import JsonBlockReader
+from promptools.dialects.readers.marked_json import FENCE, LOST_OPENER, NamedMarkerJson, unopened_head
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern

@@ -6,7 +6,7 @@ from typing import Final
 
 from promptools.dialects.contract import Dialect
 from promptools.dialects.prefix_patterns import literal_text
-from promptools.dialects.readers.tag_formats.tag_heads import LOOKAHEAD_PATTERN
+from promptools.dialects.readers.tag_heads import LOOKAHEAD_PATTERN
 from promptools.dialects.table import read_family
 
 _WORD: Final = f"(?:{literal_text('DSML')}|{literal_text('GCML')})"

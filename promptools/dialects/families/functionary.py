@@ -16,10 +16,10 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, Head
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, any_of, literal_text, sequence
-from promptools.dialects.readers.interpreter_code import CODE_ALIAS, INTERPRETER_NAMES, CodeCandidate, find_interpreter
-from promptools.dialects.readers.json_block.block_markers import Closers
-from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
-from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson
+from promptools.dialects.readers.block_markers import Closers
+from promptools.dialects.readers.free_text import CODE_ALIAS, INTERPRETER_NAMES, CodeCandidate, find_interpreter
+from promptools.dialects.readers.json_block import JsonBlockReader
+from promptools.dialects.readers.marked_json import NamedMarkerJson
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore, Part
 from promptools.patterns import lazy_pattern

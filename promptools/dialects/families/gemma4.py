@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, Head, Textual, Tier
-from promptools.dialects.readers.python_calls.python_heads import begins_with_marker
-from promptools.dialects.readers.python_calls.python_parts import CallLayout
-from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
-from promptools.dialects.rendering.python_text import results_as_text, tools_as_json
+from promptools.dialects.readers.marked_python import begins_with_marker
+from promptools.dialects.readers.python_reader import CallLayout, PythonCallReader
+from promptools.dialects.written_calls import results_as_text, tools_as_json
 from promptools.json_values import is_array, is_object
 from promptools.jsontext.text import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore

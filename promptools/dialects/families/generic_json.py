@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, Textual, Tier
-from promptools.dialects.readers.json_block.bare_json import LIST_HEAD, OBJECT_HEAD, bare_json_candidate
-from promptools.dialects.readers.json_block.encoded_reply import EncodedReplyReader
-from promptools.dialects.rendering.declaration import explain_tools
-from promptools.dialects.rendering.signature import describe
+from promptools.dialects.prompt import describe, explain_tools
+from promptools.dialects.readers.bare_json import LIST_HEAD, OBJECT_HEAD, EncodedReplyReader, bare_json_candidate
 from promptools.jsontext.text import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.types import Call, Result

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from promptools.dialects.calls.named_arguments import read_arguments
+from promptools.dialects.calls.json_body import read_arguments
 from promptools.dialects.calls.resolve import malformed_call, validate_call
 from promptools.jsontext.text import dump
 from promptools.patterns import lazy_pattern

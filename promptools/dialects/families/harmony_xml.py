@@ -15,9 +15,9 @@ from typing import Final
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call
-from promptools.dialects.readers.markup.markup_call import MarkupGrammar
-from promptools.dialects.readers.markup.markup_reader import MarkupReader
-from promptools.dialects.readers.tags.tag_names import TagNames
+from promptools.dialects.readers.markup_call import MarkupGrammar
+from promptools.dialects.readers.markup_reader import MarkupReader
+from promptools.dialects.readers.tags import TagNames
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Malformed
 

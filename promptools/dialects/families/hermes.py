@@ -15,11 +15,11 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, any_of, literal_text, sequence
-from promptools.dialects.readers.elements.yaml_reader import YAML_ALIAS, YamlReader, yaml_head
-from promptools.dialects.readers.json_block.block_markers import Closers
-from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
-from promptools.dialects.readers.json_block.marked_json import MarkedJson
-from promptools.dialects.shared_markers import WRONG_CLOSERS
+from promptools.dialects.readers.block_markers import Closers
+from promptools.dialects.readers.json_block import JsonBlockReader
+from promptools.dialects.readers.marked_json import MarkedJson
+from promptools.dialects.readers.yaml_reader import YAML_ALIAS, YamlReader, yaml_head
+from promptools.dialects.reply_markers import WRONG_CLOSERS
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import Candidate
 from promptools.patterns import lazy_pattern

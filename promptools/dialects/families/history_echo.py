@@ -16,8 +16,8 @@ from promptools.dialects.calls.resolve import PLAUSIBLE_NAME
 from promptools.dialects.contract import Head, Tier
 from promptools.dialects.families.generic_json import GenericJson
 from promptools.dialects.prefix_patterns import any_literal_text, any_of, literal_text, sequence
-from promptools.dialects.readers.json_block.block_markers import Closers
-from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+from promptools.dialects.readers.block_markers import Closers
+from promptools.dialects.readers.json_block import JsonBlockReader
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
 

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, Head, Textual, Tier
 from promptools.dialects.prefix_patterns import any_literal_text, any_of, literal_text, optional_steps, sequence
-from promptools.dialects.readers.json_block.block_markers import Closers
-from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
-from promptools.dialects.readers.json_block.marked_json import FENCE
-from promptools.dialects.readers.json_block.unopened import unopened_head
-from promptools.dialects.rendering.declaration import explain_tools, json_lines
+from promptools.dialects.prompt import explain_tools, json_lines
+from promptools.dialects.readers.block_markers import Closers
+from promptools.dialects.readers.json_block import JsonBlockReader
+from promptools.dialects.readers.marked_json import FENCE, unopened_head
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Result

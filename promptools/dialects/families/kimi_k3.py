@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, Textual
 from promptools.dialects.prefix_patterns import any_of, literal_text, sequence
-from promptools.dialects.readers.markup.markup_call import MarkupGrammar
-from promptools.dialects.readers.markup.markup_reader import MarkupReader
-from promptools.dialects.readers.tags.tag_names import Tag, TagKind, TagNames
-from promptools.dialects.rendering.declaration import explain_tools, json_lines
-from promptools.dialects.rendering.markup_text import escaped_json
+from promptools.dialects.prompt import explain_tools, json_lines
+from promptools.dialects.readers.markup_call import MarkupGrammar
+from promptools.dialects.readers.markup_reader import MarkupReader
+from promptools.dialects.readers.tags import Tag, TagKind, TagNames
+from promptools.dialects.written_calls import escaped_json
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
 from promptools.schema.documents import type_name

@@ -4,7 +4,7 @@
     <|python_tag|>get_weather(city="Oslo")
 
 The same tag may precede code for an interpreter, which is a call if such a tool is offered
-(`promptools.dialects.readers.interpreter_code`); otherwise nothing but calls may follow the tag. A name that ends in
+(`promptools.dialects.readers.free_text`); otherwise nothing but calls may follow the tag. A name that ends in
 `.call` is not a program's: content may follow such a call, and its tool need not be offered. Source: Llama 3.1 prompt
 format (Meta, 2024-07).
 """
@@ -15,11 +15,14 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import literal_text, sequence
-from promptools.dialects.readers.interpreter_code import CODE_ALIAS, CodeCandidate, find_interpreter
-from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
-from promptools.dialects.readers.python_calls.python_heads import begins_offered_call, begins_with_marker, marker_head
-from promptools.dialects.readers.python_calls.python_parts import CallLayout
-from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
+from promptools.dialects.readers.free_text import CODE_ALIAS, CodeCandidate, find_interpreter
+from promptools.dialects.readers.marked_python import (
+    MarkedPythonCalls,
+    begins_offered_call,
+    begins_with_marker,
+    marker_head,
+)
+from promptools.dialects.readers.python_reader import CallLayout, PythonCallReader
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern

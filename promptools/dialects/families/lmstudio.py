@@ -23,12 +23,11 @@ from promptools.dialects.calls.json_body import call_part, unreadable_part
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import resolve_call
 from promptools.dialects.declared import DeclaredDialect
-from promptools.dialects.readers.json_block.block_markers import Closers
-from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
-from promptools.dialects.readers.json_block.marked_json import MarkedJson
-from promptools.dialects.readers.python_calls.python_fallback import PythonFallbackReader
-from promptools.dialects.readers.python_calls.python_heads import CallsOrJson, begins_offered_call, marker_head
-from promptools.dialects.readers.python_calls.python_parts import CallLayout
+from promptools.dialects.readers.block_markers import Closers
+from promptools.dialects.readers.json_block import JsonBlockReader
+from promptools.dialects.readers.marked_json import MarkedJson
+from promptools.dialects.readers.marked_python import CallsOrJson, begins_offered_call, marker_head
+from promptools.dialects.readers.python_reader import CallLayout, PythonFallbackReader
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import Candidate, Part
 from promptools.patterns import lazy_pattern

@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, Textual, Tier
-from promptools.dialects.readers.elements.element_tree import ITEM, build_tree, read_members
-from promptools.dialects.readers.elements.nested_reader import MARK, MarkedTagTokenizer, NestedReader
-from promptools.dialects.readers.markup.markup_call import MarkupGrammar
-from promptools.dialects.readers.tag_formats.tag_heads import LOOKAHEAD_PATTERN
-from promptools.dialects.readers.tags.tag_names import Tag
-from promptools.dialects.readers.tags.token_buffer import TokenBuffer
-from promptools.dialects.rendering.declaration import shown_functions
-from promptools.dialects.rendering.example_calls import NAME_SLOT
-from promptools.dialects.rendering.markup_text import PARAMETER_SLOT, call_instructions, may_hold_tag, wrap_results
+from promptools.dialects.prompt import NAME_SLOT, shown_functions
+from promptools.dialects.readers.element_value import ITEM, build_tree, read_members
+from promptools.dialects.readers.markup_call import MarkupGrammar
+from promptools.dialects.readers.nested_reader import MARK, MarkedTagTokenizer, NestedReader
+from promptools.dialects.readers.tag_heads import LOOKAHEAD_PATTERN
+from promptools.dialects.readers.tags import Tag, TokenBuffer
+from promptools.dialects.written_calls import PARAMETER_SLOT, call_instructions, may_hold_tag, wrap_results
 from promptools.json_values import is_array, is_object
 from promptools.jsontext.text import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore

@@ -18,14 +18,18 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, Head
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import literal_text, optional_steps, sequence
-from promptools.dialects.readers.json_block.block_markers import Closers
-from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
-from promptools.dialects.readers.json_block.marked_json import FENCE, SPACE
-from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson
-from promptools.dialects.readers.json_block.unopened import LOST_OPENER, unopened_head, unopened_name
-from promptools.dialects.readers.python_calls.python_fallback import PythonFallbackReader
-from promptools.dialects.readers.python_calls.python_heads import CallsOrJson, begins_offered_call, marker_head
-from promptools.dialects.readers.python_calls.python_parts import CallLayout
+from promptools.dialects.readers.block_markers import Closers
+from promptools.dialects.readers.json_block import JsonBlockReader
+from promptools.dialects.readers.marked_json import (
+    FENCE,
+    LOST_OPENER,
+    SPACE,
+    NamedMarkerJson,
+    unopened_head,
+    unopened_name,
+)
+from promptools.dialects.readers.marked_python import CallsOrJson, begins_offered_call, marker_head
+from promptools.dialects.readers.python_reader import CallLayout, PythonFallbackReader
 from promptools.dialects.table import read_family
 from promptools.jsontext.text import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore

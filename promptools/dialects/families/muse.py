@@ -9,10 +9,137 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.contract import Dialect, MessageFormat
-from promptools.dialects.families.muse_messages import HEADER, MuseSplitter, header_begins
 from promptools.dialects.table import read_family
+from promptools.parsing.parts import NEED_MORE, Content, MessageEnd, MessageStart, NeedMore, Outside, Segment
+from promptools.parsing.scanner import RareLiteralMarker
+from promptools.patterns import lazy_pattern
+
+# Split a reply of Muse Glimmer into messages.
+#
+# Each begins with its recipient: ` to=self` is reasoning, ` to=user` is the answer, anything else a tool.
+
+
+_START = "<|start|>assistant"
+_TAG_PREFIX = "<atem:"
+_MAX_HEADER = 200
+_NAME = r"[A-Za-z_][\w.:-]{0,127}"
+_SPACE = r"\s{0,8}"
+_RECIPIENT = rf"to=(?P<to>{_NAME})(?:<\|message\|>|(?={_SPACE}{_TAG_PREFIX}))"
+"""If a server strips the tokens, the tags of a call are left."""
+_HEADER = lazy_pattern(rf"(?:<\|start\|>assistant)?\s?{_RECIPIENT}")
+_TO_TOOL = lazy_pattern(rf"(?:<\|start\|>assistant)?\s?to={_NAME}(?:<\|message\|>)?{_SPACE}{_TAG_PREFIX}")
+_TO_SELF_OR_USER = lazy_pattern(r"(?:<\|start\|>assistant)?\s?to=(?:self|user)<\|message\|>")
+_PARTIAL_HEADER = lazy_pattern(
+    rf"(?:<\|start\|>assistant)?\s?(?:t|to|to=(?:{_NAME}(?:<(?:\|\w{{0,7}}\|?)?|(?:<\|message\|>)?{_SPACE}[<atem]{{0,5}})?)?)?\Z"
+)
+
+HEADER = RareLiteralMarker(
+    "muse_bare",
+    search_literals=("to=",),
+    pattern=lazy_pattern(r"(?P<muse_bare>\s?to=(?=[A-Za-z_]))"),
+    max_before=1,
+    max_after=8,
+    prefixes=frozenset(word[:size] for word in ("to=", " to=", "\nto=") for size in range(1, len(word) + 1)),
+    first_characters=frozenset("t"),
+)
+"""What may be a header without its first tokens, which a server has put into the prompt."""
+
+
+def header_begins(text: str, at: int, rules: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
+    """Whether a header of Muse, not Harmony's with a channel, begins at `text[at]`."""
+    del rules, first
+    window = text[at : at + _MAX_HEADER]
+    if _TO_SELF_OR_USER.match(window) or _TO_TOOL.match(window):
+        return True
+    return NEED_MORE if not final and len(window) < _MAX_HEADER and _PARTIAL_HEADER.match(window) else False
+
+
+class MuseSplitter:
+    """Splits a reply into its messages. O(n) in characters; holds back at most a header."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._open = False
+
+    def feed(self, text: str) -> list[Segment]:
+        """Read a piece of text; return the segments that are certain."""
+        return self._split(self._held + text, final=False)
+
+    def close(self, *, cut: bool) -> list[Segment]:
+        """Return the remaining segments at the end of the text."""
+        del cut
+        segments = self._split(self._held, final=True)
+        return [*segments, MessageEnd("", complete=False)] if self._open else segments
+
+    def _split(self, text: str, *, final: bool) -> list[Segment]:
+        segments: list[Segment] = []
+        at = 0
+        self._held = ""
+        while at < len(text):
+            end = _next_token(text, at, open_message=self._open)
+            if end > at:
+                segments.append(Content(text[at:end]) if self._open else Outside("words", text[at:end]))
+                at = end
+            if at == len(text):
+                break
+            size = self._read_token(text, at, segments)
+            if size == 0 and not final and len(text) - at < _MAX_HEADER and _may_continue(text[at:]):
+                self._held = text[at:]
+                break
+            if size == 0 and not self._open and text.startswith("<|", at) and _may_continue(text[at:]):
+                segments.append(Outside("debris", text[at:]))  # the text ended in a header
+                break
+            if size == 0:
+                size = 1
+                segments.append(Content(text[at]) if self._open else Outside("words", text[at]))
+            at += size
+        return segments
+
+    def _read_token(self, text: str, at: int, segments: list[Segment]) -> int:
+        """Read the end of a message, or the header of the next, at `text[at]`; return its length, 0 for none."""
+        for token in ("<|eom|>", "<|eot|>"):
+            if text.startswith(token, at):
+                segments.append(MessageEnd(token, complete=True) if self._open else Outside("debris", token))
+                self._open = False
+                return len(token)
+        header = _HEADER.match(text, at)
+        if header is None or (self._open and not header[0].startswith(_START)):
+            return 0
+        if self._open:
+            segments.append(MessageEnd("", complete=True))
+        recipient = header["to"]
+        kind: Literal["thoughts", "words"] = "thoughts" if recipient == "self" else "words"
+        user = recipient == "user"
+        vague = kind == "words" and not user
+        exact = not header[0].startswith("to=")  # the space before it was sent already
+        segments.append(MessageStart(kind, header[0], final=user, ambiguous=vague, delimited=exact, text_only=user))
+        self._open = True
+        return len(header[0])
+
+
+_INSIDE = lazy_pattern(r"<(?=\||\Z)")
+_OUTSIDE = lazy_pattern(r"<(?=\||\Z)|\s?t(?=o=|o?\Z)|\s\Z")
+
+
+def _next_token(text: str, at: int, *, open_message: bool) -> int:
+    """Return the offset at which the next token may begin."""
+    match = (_INSIDE if open_message else _OUTSIDE).search(text, at)
+    return match.start() if match is not None else len(text)
+
+
+def _may_continue(tail: str) -> bool:
+    """Whether the end of a text may be the beginning of a token or a header."""
+    return (
+        any(token.startswith(tail) for token in ("<|eom|>", "<|eot|>", _START))
+        or _PARTIAL_HEADER.match(tail) is not None
+    )
+
+
+# The dialect.
 
 
 def _make_splitter(rules: ParseOptions, inside: bool) -> MuseSplitter:

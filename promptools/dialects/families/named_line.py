@@ -19,10 +19,9 @@ from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evi
 from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.contract import NAME_GATE, Head, trace_entry
 from promptools.dialects.prefix_patterns import sequence
-from promptools.dialects.readers.literals.python_names import PROGRAM_LABELS, name_pattern
-from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
-from promptools.dialects.readers.python_calls.python_parts import CallLayout
-from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
+from promptools.dialects.readers.marked_python import MarkedPythonCalls
+from promptools.dialects.readers.python_arguments import PROGRAM_LABELS, name_pattern
+from promptools.dialects.readers.python_reader import CallLayout, PythonCallReader
 from promptools.parsing.parts import (
     NEED_MORE,
     Candidate,

@@ -9,20 +9,19 @@ Source: Llama 4 and Llama 3.2 prompt formats (Meta, 2025-04, 2024-09), the model
 from __future__ import annotations
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
-from promptools.dialects.readers.json_block.block_markers import Closers
-from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
-from promptools.dialects.readers.literals.python_names import PROGRAM_LABELS
-from promptools.dialects.readers.python_calls import quoted_calls
-from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
-from promptools.dialects.readers.python_calls.python_heads import (
+from promptools.dialects.readers import quoted_calls
+from promptools.dialects.readers.block_markers import Closers
+from promptools.dialects.readers.json_block import JsonBlockReader
+from promptools.dialects.readers.marked_python import (
     BARE_LIST,
     CallsOrJson,
+    MarkedPythonCalls,
     list_begins,
     list_head,
     marker_head,
 )
-from promptools.dialects.readers.python_calls.python_parts import CallLayout
-from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
+from promptools.dialects.readers.python_arguments import PROGRAM_LABELS
+from promptools.dialects.readers.python_reader import CallLayout, PythonCallReader
 from promptools.parsing.parts import Candidate, NeedMore
 
 _TOKENS_LAYOUT = CallLayout(closers=("<|python_end|>",), spaced_names=True, one_per_line=True)

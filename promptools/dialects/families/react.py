@@ -17,12 +17,11 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import PLAUSIBLE_NAME
 from promptools.dialects.contract import Head, Textual, Tier
 from promptools.dialects.prefix_patterns import any_literal_text, sequence
-from promptools.dialects.readers.json_block.block_markers import Closers
-from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
-from promptools.dialects.readers.key_value.labelled_reader import AnswerLabel, ByFirstCharacter, LabelledCandidate
-from promptools.dialects.readers.python_calls.python_fallback import PythonFallbackReader
-from promptools.dialects.readers.python_calls.python_parts import CallLayout
-from promptools.dialects.rendering.signature import describe
+from promptools.dialects.prompt import describe
+from promptools.dialects.readers.block_markers import Closers
+from promptools.dialects.readers.free_text import AnswerLabel, ByFirstCharacter, LabelledCandidate
+from promptools.dialects.readers.json_block import JsonBlockReader
+from promptools.dialects.readers.python_reader import CallLayout, PythonFallbackReader
 from promptools.jsontext.text import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore
 from promptools.patterns import lazy_pattern

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, TAG_GATE, Head, Textual, Tier
 from promptools.dialects.prefix_patterns import sequence
-from promptools.dialects.readers.elements.element_reader import MCP_TOOL, ElementReader
-from promptools.dialects.readers.elements.element_value import strip_outer_newlines
-from promptools.dialects.rendering.markup_text import escaped_json
-from promptools.dialects.rendering.signature import describe
+from promptools.dialects.prompt import describe
+from promptools.dialects.readers.element_reader import MCP_TOOL, ElementReader
+from promptools.dialects.readers.element_value import strip_outer_newlines
+from promptools.dialects.written_calls import escaped_json
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Result

@@ -19,7 +19,7 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, Tier, trace_entry
 from promptools.dialects.families.tool_name_xml import ELEMENT, ToolNameXml, element_begins
 from promptools.dialects.prefix_patterns import sequence
-from promptools.dialects.readers.elements.element_reader import ElementReader
+from promptools.dialects.readers.element_reader import ElementReader
 from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore, Part, add_fix, total_length
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Result

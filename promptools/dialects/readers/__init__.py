@@ -1,1 +1,6 @@
-"""Readers that several families share, one folder for each kind of body."""
+"""Readers that several families share, and the kinds of dialects that they make.
+
+JSON is read by `json_block` (between markers) and `bare_json`, Python by `python_reader`, tags by `markup_reader`,
+`nested_reader`, `element_reader` and `pair_reader`, YAML by `yaml_reader`, and what has no form by `free_text`. The
+kinds are `marked_json`, `marked_python`, `tag_dialect` and `pair_dialect`.
+"""

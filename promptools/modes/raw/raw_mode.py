@@ -16,8 +16,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from promptools import dialects
-from promptools.dialects.rendering.written_markup import written_markup
 from promptools.dialects.reply_markers import reply_markers
+from promptools.dialects.written_markup import written_markup
 from promptools.errors import UsageError
 from promptools.modes.harmony_mode import HARMONY_FAMILY, PRESERVED_TOKENS
 from promptools.modes.mode import PreparedRequest

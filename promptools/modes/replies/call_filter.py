@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from promptools.dialects.calls.resolve import unknown_tool_message
-from promptools.dialects.rendering.example_calls import placeholder_in
+from promptools.dialects.prompt import placeholder_in
 from promptools.modes.replies.tool_deltas import NATIVE
 from promptools.modes.requests.history import alnum9_id, quotable_texts
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Text

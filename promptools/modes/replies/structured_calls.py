@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from promptools.dialects.calls.named_arguments import read_arguments
+from promptools.dialects.calls.argument_stream import MIN_STREAMED, ArgumentStream, begin_with
+from promptools.dialects.calls.json_body import read_arguments
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.calls.resolve import malformed_call
-from promptools.dialects.calls.streaming.argument_completion import begin_with
-from promptools.dialects.calls.streaming.argument_stream import MIN_STREAMED, ArgumentStream
 from promptools.modes.replies.tool_deltas import NATIVE, NATIVE_EVIDENCE, PendingCall, ToolCallAssembler
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event
 from promptools.types import Call, Malformed, Span

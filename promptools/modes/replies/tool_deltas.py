@@ -20,7 +20,7 @@ from promptools.dialects.calls.parse_options import Evidence
 from promptools.jsontext.brackets import BracketScanner
 
 if TYPE_CHECKING:
-    from promptools.dialects.calls.streaming.argument_stream import ArgumentStream
+    from promptools.dialects.calls.argument_stream import ArgumentStream
     from promptools.wire.chat_decoder import ToolDelta
 
 NATIVE = "native"

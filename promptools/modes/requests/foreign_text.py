@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from promptools.dialects.rendering.written_markup import NO_MARKUP, written_markup
+from promptools.dialects.written_markup import NO_MARKUP, written_markup
 from promptools.json_values import is_array, is_object, write_json
 from promptools.modes.requests.history import Turn
 from promptools.modes.requests.tool_names import legal_names
@@ -27,7 +27,7 @@ from promptools.wire.json_types import as_object
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from promptools.dialects.rendering.written_markup import WrittenMarkup
+    from promptools.dialects.written_markup import WrittenMarkup
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.parsing.escape import MarkupEscaper
     from promptools.types import Call

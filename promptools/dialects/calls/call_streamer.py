@@ -1,0 +1,263 @@
+"""What is sent of one call while the model is still writing it.
+
+Clients that stream want the tool's name, and the text of its arguments, before the call is complete. But what was sent
+cannot be taken back, and at its end a call is repaired and coerced to the tool's schema, which may change its text. So
+only what no later step can change is sent early:
+
+1. `EarlyCallStart`: the tool is named exactly, and is not declared strict.
+2. `EarlyArguments`, one or more: what `ArgumentStream` releases of the arguments as JSON.
+
+From the first member that is anything else, the rest is sent with the complete call. Invariant: what was sent is a
+prefix of the final `arguments_json`. `reconcile` restores it where a later member was repaired: it keeps the sent
+prefix as the model wrote it, and makes the call malformed if that is impossible.
+
+The arguments come from two sources: `ArgumentStreamer` has the text of a JSON object, `MemberStreamer` one member after
+the other. What is sent does not depend on how the text is split into pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from promptools.dialects.calls.argument_stream import ArgumentStream, begin_with, scalar_type
+from promptools.dialects.calls.envelope import ARGUMENT_KEYS, NAME_KEYS
+from promptools.dialects.calls.json_body import call_part
+from promptools.dialects.calls.parse_options import ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
+from promptools.jsontext.text import dump
+from promptools.parsing.parts import EarlyArguments, EarlyCallStart, EarlyOutput, Part
+from promptools.patterns import lazy_pattern
+from promptools.types import Call, Malformed, Tool
+
+
+class CallStreamer:
+    """The name and the arguments that were sent of one call."""
+
+    def __init__(self, rules: ParseOptions) -> None:
+        self._rules = rules
+        self._tool: Tool | None = None
+        self._stream = ArgumentStream(None)
+        self._stopped = rules.tools is None or rules.restore is not None  # `restore` changes the arguments
+
+    @property
+    def started(self) -> bool:
+        """Whether the name was sent."""
+        return self._tool is not None
+
+    def _start(self, name: str) -> list[EarlyCallStart | EarlyArguments]:
+        """Send the name of an offered tool; stop if there is none, or it is strict."""
+        tool = self._rules.tools.get(name) if self._rules.tools is not None else None
+        if self._rules.tools is None or tool is None or tool.strict:
+            self._stopped = True
+            return []
+        self._tool = tool
+        self._stream = ArgumentStream(self._rules.tools.graph(tool.name), whole_members=True)
+        return [EarlyCallStart(tool.name)]
+
+    def _send(self, text: str) -> list[EarlyCallStart | EarlyArguments]:
+        """Pass text of the arguments on, and return what may be sent now."""
+        ready = self._stream.feed(text)
+        return [EarlyArguments(ready)] if ready else []
+
+    def reconcile_parts(self, parts: list[Part]) -> list[Part]:
+        """Make the call among `parts` begin with what was sent of it; see `reconcile`."""
+        index = next((index for index, part in enumerate(parts) if part.call is not None), None)
+        if index is not None and (call := parts[index].call) is not None:
+            parts[index] = call_part(self.reconcile(call), parts[index].raw)
+        return parts
+
+    def reconcile(self, outcome: Call | Malformed) -> Call | Malformed:
+        """Make a call's `arguments_json` begin with what was sent of it; malformed if that is impossible.
+
+        A call that was repaired keeps the sent prefix as the model wrote it.
+        """
+        if self._tool is None or not isinstance(outcome, Call):
+            return outcome
+        if outcome.name == self._tool.name and (call := begin_with(outcome, self._stream.sent)) is not None:
+            return call
+        why = "its beginning reads otherwise than the whole"
+        return malformed_call("invalid_json", why, outcome.dialect, self._tool.name)
+
+
+# Stream a call out of the text of its JSON object: the name, and each member that is complete and certain.
+
+
+MAX_OPENING = 400
+"""Characters within which the name and the arguments' key must occur."""
+
+_SPACE = r"[ \t\r\n]*"
+_METADATA = rf'"(?:id|tool_call_id|call_id|type|index)"{_SPACE}:{_SPACE}(?:"[^"\\]*"|\d{{1,9}}){_SPACE},{_SPACE}'
+_OPENING = (
+    rf'\{{{_SPACE}(?:{_METADATA}){{0,3}}"(?:{"|".join(NAME_KEYS)})"{_SPACE}:{_SPACE}"([^"\\]*)"{_SPACE},{_SPACE}'
+    rf'"(?:{"|".join(ARGUMENT_KEYS)})"{_SPACE}:{_SPACE}'
+)
+"""Everything up to the arguments: the name precedes them, perhaps after an id or index of the call."""
+_BEFORE_ARGUMENTS = lazy_pattern(rf"{_OPENING}(?=\{{)")
+_BEFORE_FIRST_KEY = lazy_pattern(rf'{_OPENING}(?=\{{{_SPACE}(?:\}}|"(?!(?:type|properties)")[^"\\]*"))')
+"""The same, and their first key: an object that begins with a schema's keys is a tool's definition, not a call."""
+_NAME_AS_KEY = lazy_pattern(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
+"""The same where the tool's name is the key of the arguments."""
+
+
+class ArgumentStreamer(CallStreamer):
+    """Streams the arguments of one call from its JSON object.
+
+    `name`: the tool whose arguments the object is, if the markup before it names the tool; None: the object does.
+    `keyed`: the name is the object's only key, and its value the arguments.
+    """
+
+    def __init__(self, rules: ParseOptions, name: str | None = None, *, keyed: bool = False) -> None:
+        super().__init__(rules)
+        self._opening = _NAME_AS_KEY if keyed else _BEFORE_FIRST_KEY if name is None else _BEFORE_ARGUMENTS
+        # the patterns match a whole envelope, so arguments alone get the beginning of one
+        self._buffer = f'{{"name": {dump(name)}, "arguments": ' if name is not None else ""
+        """The text that has not been passed on."""
+
+    def feed(self, piece: str, *, last: bool = False) -> list[EarlyCallStart | EarlyArguments]:
+        """Read a piece of the object; return what can be sent now. `last`: the object ends with this piece."""
+        if self._stopped:
+            return []
+        self._buffer += piece
+        early = self._match_name() if self._tool is None else []
+        # nobody consumes the fragments of a single shot, so a complete object is left to `resolve_call`
+        if self._tool is not None and not (last and self._rules.single_shot):
+            early += self._send_buffer()
+        return early
+
+    def _match_name(self) -> list[EarlyCallStart | EarlyArguments]:
+        head = self._opening.match(self._buffer, 0, MAX_OPENING)
+        if head is None:
+            self._stopped = len(self._buffer) >= MAX_OPENING
+            return []
+        self._buffer = self._buffer[head.end() :]
+        return self._start(head[1])
+
+    def _send_buffer(self) -> list[EarlyCallStart | EarlyArguments]:
+        text, self._buffer = self._buffer, ""
+        return self._send(text)
+
+    def reconcile(self, outcome: Call | Malformed) -> Call | Malformed:
+        """Make a call begin with what was sent of it; see `CallStreamer`."""
+        if self._tool is not None and isinstance(outcome, Call) and outcome.name == self._tool.name:
+            if not outcome.fixes and self._buffer.startswith(outcome.arguments_json):  # none of it was sent
+                return outcome
+            self._send_buffer()
+        return super().reconcile(outcome)
+
+
+# Stream a call whose arguments come one by one: as values that were read, or as bare text.
+#
+# A value that was read goes out when it is complete. The bare text of a string goes out as it comes, except for the
+# layout around it and the white space at its end; until the next parameter begins, text may be added to the last one.
+# Of bare text only parameters of one scalar type are streamed: a later parameter of the same name can contradict the
+# rest.
+
+
+Trim = Literal["line", "verbatim", "strip"]
+"""Which white space around a value is layout: one line break on each side, none, or all of it."""
+
+LAYOUT: Final = " \t\r\n"
+
+
+class MemberStreamer(CallStreamer):
+    """Streams the arguments of one call of the tool `name`. O(n) in characters."""
+
+    def __init__(self, rules: ParseOptions, name: str, trim: Trim = "verbatim") -> None:
+        super().__init__(rules)
+        self._name = name
+        self._trim: Trim = trim
+        self._has_members = False
+        self._key: str | None = None
+        """The parameter that is open, or may be reopened."""
+        self._is_text = False
+        """Its value is sent as it comes."""
+        self._at_start = False
+        self._held_space: list[str] = []
+        self._sent_size = 0
+        """Characters of the value that have been sent."""
+        self.pending: list[EarlyOutput] = []
+        """What may be sent; whoever sends it clears it."""
+
+    def start(self) -> None:
+        """Send the name, once."""
+        if not (self._stopped or self.started):
+            self.pending += self._start(self._name)
+
+    def add(self, key: str, value: Any) -> None:
+        """Send an argument that is complete."""
+        if self.started and not self._stopped:
+            self._write(f"{self._opening(key)}{dump(value)},")
+
+    def _opening(self, key: str) -> str:
+        lead, self._has_members = " " if self._has_members else "{", True
+        return f"{lead}{dump(key)}: "
+
+    def _write(self, text: str) -> None:
+        self.pending += self._send(text)
+
+    # --- bare text ---------------------------------------------------------------------------------------------------
+
+    def begin_parameter(self, key: str, given: Mapping[str, Any], *, verbatim: bool) -> None:
+        """Begin a parameter after those that are `given`. `verbatim`: its text is its value."""
+        self.start()
+        self._end_parameter(given)
+        if self._stopped or self._tool is None:
+            return
+        kind = scalar_type(self._tool.parameters.get("properties", {}).get(key))
+        if kind is None or key in given:
+            self._stopped = True
+            return
+        self._key, self._sent_size, self._held_space = key, 0, []
+        self._is_text = verbatim and kind == "string"
+        self._at_start = True
+
+    def add_text(self, text: str) -> None:
+        """Consume more of the value's text."""
+        if self._key is None or not self._is_text:
+            return
+        bare = text.rstrip(LAYOUT)
+        if not bare:
+            self._held_space.append(text)
+            return
+        if self._at_start:
+            text = self._strip_leading(text)
+            bare = text.rstrip(LAYOUT)
+        self._send_text("".join((*self._held_space, bare)))
+        self._held_space = [text[len(bare) :]]
+
+    def _strip_leading(self, text: str) -> str:
+        """Strip the layout before the value. A value that begins like a tag is not streamed, but read as a whole."""
+        text = "".join((*self._held_space, text))
+        self._held_space = []
+        bare = text.lstrip(LAYOUT)
+        if bare[0] == "<":
+            self._is_text = False
+            return ""
+        self._at_start = False
+        if self._trim == "strip":
+            return bare
+        if self._trim == "line":
+            return text.removeprefix("\r\n") if text.startswith("\r\n") else text.removeprefix("\n")
+        return text
+
+    def _send_text(self, text: str) -> None:
+        if text and self._key is not None:
+            self._stream.whole_members = False
+            opening = "" if self._sent_size else f'{self._opening(self._key)}"'
+            self._write(opening + dump(text)[1:-1])
+            self._sent_size += len(text)
+
+    def _end_parameter(self, given: Mapping[str, Any]) -> None:
+        """Send what is left of the last parameter: no later one can change it."""
+        key, self._key = self._key, None
+        if key is None or self._stopped:
+            return
+        value = given.get(key)
+        self._stream.whole_members = True
+        if not self._sent_size:
+            self.add(key, value)
+        elif isinstance(value, str):
+            self._write(f"{dump(value[self._sent_size :])[1:]},")
+        else:
+            self._stopped = True

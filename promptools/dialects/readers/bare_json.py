@@ -1,0 +1,233 @@
+"""JSON without markers: how it may begin, and the candidate for it.
+
+A brace and a first key, or a bracket before them, also occur in prose: what may be a call depends on the key, and on
+what came before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import Final
+
+from promptools.dialects.calls.call_streamer import ArgumentStreamer
+from promptools.dialects.calls.envelope import FIRST_KEYS, NotACall
+from promptools.dialects.calls.json_body import JsonBody, read_calls
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.contract import Head, trace_entry
+from promptools.dialects.prefix_patterns import sequence
+from promptools.dialects.readers.block_markers import fence_closers
+from promptools.dialects.readers.json_block import JsonBlockReader
+from promptools.dialects.reply_markers import reply_markers
+from promptools.parsing.parts import (
+    NEED_MORE,
+    Candidate,
+    CandidateBase,
+    NeedMore,
+    Part,
+    TriedStrategy,
+    add_fix,
+    total_length,
+)
+from promptools.patterns import lazy_pattern
+from promptools.types import Fix
+
+MAX_SURPLUS_BRACKETS = 3
+"""Surplus closing brackets after a complete value that are discarded with it."""
+
+_KEY = (
+    r'"[^"\\\n]{0,80}(?:"|\Z)'
+    r"|'[^'\\\n]{0,80}(?:'|\Z)"
+    r"|[“‘][^”’\n]{0,80}(?:[”’]|\Z)"
+    r"|[A-Za-z_][\w.-]{0,79}(?:\s{0,8}:|\s{0,8}\Z)"
+)
+_COMMENT = r"(?:/\Z|//[^\n]{0,80}(?:\n\s{0,64}|\Z))?"
+_OBJECT = rf"""\{{(?!\{{\{{)\{{?+\s{{0,64}}+(?=["'“‘A-Za-z_/]|\Z){_COMMENT}(?:\Z|{_KEY})"""
+_LIST = rf"\[\s{{0,64}}(?:\Z|{_OBJECT})"
+_COMPLETE = lazy_pattern(
+    r"""(?:\[\s{0,64})?\{\{?\s{0,64}(?://[^\n]{0,80}\n\s{0,64})?(?:"([^"\\\n]{0,80})"|'([^'\\\n]{0,80})'|[“‘]([^”’\n]{0,80})[”’]|([A-Za-z_][\w.-]{0,79})\s{0,8}:)"""
+)
+_EMPTY_LIST = lazy_pattern(r"\[\s*\]")
+
+
+def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    match = _COMPLETE.fullmatch(text, start, end)
+    if match is None:
+        return NEED_MORE
+    return fresh or _opens_call(match[match.lastindex or 0], rules)
+
+
+def _opens_call(key: str, rules: ParseOptions) -> bool:
+    """Whether an object whose first key is `key` may be a call, anywhere in prose."""
+    if key in FIRST_KEYS:
+        return True
+    return rules.tools is not None and (rules.tools.get(key) is not None or rules.strictness == "lenient")
+
+
+def _empty_list_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    """Whether the empty list is complete; it counts anywhere."""
+    del fresh, rules
+    return text[end - 1] == "]" or (NEED_MORE if end == len(text) else start < 0)
+
+
+OBJECT_HEAD: Final = Head(("{",), _OBJECT, body_starts="", gate=_OBJECT, begins=_object_begins, fenced=True)
+LIST_HEAD: Final = Head(("[",), _LIST, body_starts="", gate=_LIST, begins=_object_begins, fenced=True)
+EMPTY_LIST_HEAD: Final = Head(
+    ("[",), sequence(r"\[", r"\s{0,64}", r"\]"), body_starts="", gate=r"\[", begins=_empty_list_begins
+)
+"""With an empty list a model says that it makes no call."""
+
+
+def bare_json_heads(shape: str) -> tuple[Head, ...]:
+    """Return the heads of JSON without markers, in the order in which a family that writes this shape needs them."""
+    return (EMPTY_LIST_HEAD, LIST_HEAD, OBJECT_HEAD) if shape == "list" else (OBJECT_HEAD, LIST_HEAD)
+
+
+def bare_json_candidate(head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    """Return the candidate for JSON without markers; `head` is the code fence before it, or empty."""
+    if not head:
+        return JsonCandidate(rules, place, definite=definite)
+    run = head[: len(head) - len(head.lstrip(head[0]))]
+    return JsonBlockReader(head, fence_closers(run), rules, place, definite=definite)
+
+
+class JsonCandidate(CandidateBase):
+    """One JSON value that may be calls, and surplus closing brackets after it; decided one character later."""
+
+    def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(definite=definite)
+        self._rules = rules
+        self._place = place
+        self._body = JsonBody()
+        self._streamer = ArgumentStreamer(rules) if definite and place.expected else None
+        self._ended = False
+        self._surplus = ""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more of the value; see `Candidate`."""
+        at: int | None = start
+        if not self._ended:
+            at = self._body.feed(piece, start, len(piece))
+            self._ended = at is not None
+            if self._streamer is not None:
+                self.early += self._streamer.feed(piece[start:at], last=self._ended)
+        while at is not None and at < len(piece):
+            if piece[at] not in "}]" or len(self._surplus) == MAX_SURPLUS_BRACKETS:
+                self._decide(close=False, finish_reason=None)
+                return at
+            self._surplus += piece[at]
+            at += 1
+        return None
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        self._decide(close=not self._ended, finish_reason=finish_reason)
+
+    def _decide(self, *, close: bool, finish_reason: str | None) -> None:
+        raw = self._body.raw
+        if _EMPTY_LIST.fullmatch(raw) and not self._surplus:
+            self.parts = [Part("markup", raw)]
+            return
+        lossy = close and finish_reason == "length"
+        try:
+            stopped = finish_reason in COMPLETE_FINISH_REASONS
+            place = self._place if raw.startswith("{") else self._place._replace(at_start=False)
+            end = reply_markers().end_of_turn(raw) if close and not lossy else len(raw)
+            if end < len(raw):  # a doubled brace that one brace closes: `{{"name": ...}<|im_end|>`
+                parts = read_calls(raw[:end], self._rules, place, close=True, stopped=True)
+            else:
+                parts = self._body.calls(self._rules, place, close=close and not lossy, stopped=stopped)
+            self.parts = self._streamer.reconcile_parts(parts) if self._streamer is not None else parts
+            self.tries.append(trace_entry("json", len(raw), self.parts))
+            self.unread = raw[total_length(self.parts) :]
+            if self._surplus and not self.unread:
+                add_fix(reversed(self.parts), Fix("closer", f"{self._surplus!r} too many"))
+                self.parts.append(Part("markup", self._surplus))
+            else:
+                self.unread += self._surplus
+        except NotACall as no:
+            self.parts = [self._undecodable_part(raw + self._surplus, str(no))]
+            self.tries.append(TriedStrategy("json", "text", str(no), len(raw)))
+
+    def _undecodable_part(self, raw: str, why: str) -> Part:
+        """Return it as text; or, if the name was streamed already, as a malformed call."""
+        if self._streamer is not None and self._streamer.started:
+            return Part("malformed", raw, malformed=malformed_call("invalid_json", why, self._place.dialect, None))
+        return Part("text", raw)
+
+
+# A whole reply that is one JSON string with a call inside: some chat templates encode a reply once more.
+
+
+_INSIDE = lazy_pattern(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
+
+_CHARACTER = r"(?s:\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.)"
+"""One character of the string as written: escaped, a surrogate pair, or plain; compiled only when needed."""
+_FIX = Fix("unwrap", "the whole call was encoded as a string")
+
+
+class EncodedReplyReader(CandidateBase):
+    """A JSON string from its opening quote to its closing one."""
+
+    def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(definite=definite)
+        self._rules = rules
+        self._place = place
+        self._pieces: list[str] = []
+        self._open = False
+        self._escaped = False
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Consume text up to the closing quote; see `Candidate`."""
+        at = start
+        if not self._open:
+            self._open, at = True, start + 1
+        if self._escaped and at < len(piece):
+            self._escaped, at = False, at + 1
+        inside = _INSIDE.match(piece, at)
+        end = inside.end() if inside else at
+        if end < len(piece) and piece[end] == '"':
+            self._pieces.append(piece[start : end + 1])
+            self._decide()
+            return end + 1
+        self._escaped = end < len(piece)  # the match stops elsewhere only at a trailing backslash
+        self._pieces.append(piece[start:])
+        return None
+
+    def close(self, finish_reason: str | None) -> None:
+        """Return a string that was never closed as text."""
+        del finish_reason
+        self._reject("the string never closed")
+
+    def _decide(self) -> None:
+        raw = "".join(self._pieces)
+        try:
+            inner: str = json.loads(raw, strict=False)
+            parts = read_calls(inner.strip(), self._rules, self._place)
+        except (ValueError, RecursionError, NotACall) as error:
+            self._reject(str(error))
+            return
+        if total_length(parts) < len(inner.strip()):
+            self._reject("text follows the call inside the string")
+            return
+        self._restore_raw(parts, raw, len(inner) - len(inner.lstrip()))
+        self.parts = parts
+        self.tries.append(trace_entry("quoted", len(raw), parts))
+
+    def _restore_raw(self, parts: list[Part], raw: str, at: int) -> None:
+        """Set the raw text of each part as escaped in the string; the first begins at decoded character `at`."""
+        offsets = [match.start() for match in re.compile(_CHARACTER).finditer(raw, 1)]
+        begin = 0
+        for part in parts:
+            at += len(part.raw)
+            end = len(raw) if part is parts[-1] else offsets[at]
+            part.raw, begin = raw[begin:end], end
+            if part.call:
+                part.call = replace(part.call, fixes=(_FIX, *part.call.fixes))
+
+    def _reject(self, why: str) -> None:
+        raw = "".join(self._pieces)
+        self.parts = [Part("text", raw)]
+        self.tries.append(TriedStrategy("quoted", "text", why, len(raw)))

@@ -1,0 +1,381 @@
+"""A call that is an element named after its tool, with an element for each argument.
+
+    <write_file>
+    <path>a.txt</path>
+    <content>
+    x < y && z
+    </content>
+    </write_file>
+
+This is not XML: nothing is escaped, so a value may hold any tag, also those of its own call. Two rules decide:
+
+- Only tags of the tool and of its parameters are tags; everything else is text.
+- A closing tag ends a value only where another of these tags, or the tool's closing tag, follows. Tags that were
+  opened inside the value (`_open_values` of the same parameter, `_open_calls` of the same tool) take their closing tags
+  first.
+
+A file may itself end like a call, so the last end that fits wins: if prose follows the tool's closing tag the end is
+kept as `_possible_end`, and applied when the next call begins or the text ends.
+
+There are two states: between values (`_between`) and in one (`_in_value`). Instead of elements the body may be a
+JSON object, lines of YAML, or the bare text of the tool's only parameter (`_read_body`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from promptools.dialects.calls.bare_values import read_parameter
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.readers.element_value import (
+    ATTRIBUTE,
+    HTML_ELEMENTS,
+    ElementArguments,
+    element_tokenizer,
+    element_value,
+    read_json_object,
+    read_undeclared,
+)
+from promptools.dialects.readers.free_text import main_parameter
+from promptools.dialects.readers.tag_reader import SingleCallReader, ValueEnd
+from promptools.dialects.readers.tags import Tag, TokenBuffer, raw_text
+from promptools.dialects.readers.yaml_reader import read_mapping
+from promptools.dialects.reply_markers import reply_markers
+from promptools.parsing.parts import NEED_MORE, SPACE, NeedMore, Part
+from promptools.patterns import lazy_pattern
+from promptools.types import Fix
+
+MCP_TOOL = "use_mcp_tool"
+"""Cline's way to call a tool of an MCP server: the tool's name and its arguments are elements."""
+ARGS_TAG = "args"
+"""Roo Code's element around the arguments."""
+XML_DIALECT, YAML_DIALECT = "tool_name_xml", "tool_name_yaml"
+"""The dialects of a call: XML, or YAML where its body turns out to be lines of YAML."""
+_MCP_KEYS = frozenset(("server_name", "tool_name", "arguments"))
+_ROOT = lazy_pattern(r"\s*<?\s*([\w.-]+)")
+_VISIBLE = lazy_pattern(r"\S")
+_KEY_WINDOW = 128
+"""Characters in which a key of YAML at the beginning must end."""
+_KEY = lazy_pattern(r"([\w.-]{1,80}+)(?::|(\Z))")
+"""The key at the beginning of a line of YAML, or what there is of it at the end of the text."""
+
+
+class ElementReader(SingleCallReader):
+    """Reads one element, as a `promptools.parsing.parts.Candidate`; fed the text after its opening tag."""
+
+    def __init__(self, head: str, tag: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        match = _ROOT.match(tag)
+        self._root = root = match[1] if match else ""
+        declared = rules.tools.keys(root) if rules.tools is not None else frozenset[str]()
+        self._keys = _MCP_KEYS if root == MCP_TOOL and not declared else declared
+        self._is_ambiguous = tag in reply_markers().reserved_tags
+        """The tag has another meaning too: it is a call only once its whole content fits the tool, and never before."""
+        buffer = TokenBuffer(element_tokenizer(root, self._keys | {ARGS_TAG}))
+        super().__init__(head, buffer, rules, place, definite=definite and not self._is_ambiguous)
+        self._tokens.append(tag)
+        buffer.advance()
+        if "<" not in tag:
+            self._record_fix("the brackets of its first tag were lost")
+        self._rules = rules
+        self._tag = tag
+        self._tag_state = self._between
+        self._arguments = ElementArguments(self._call, root)
+        self._values = self._arguments.texts
+        self._in_args = False
+        """An element around the arguments is open."""
+        self._saw_call_closer = False
+        """The tool's closing tag has come inside a value."""
+        self._is_open = False
+        self._has_text = False
+        """Text has come since the last tag that counted."""
+        self._beginning: str | None = "" if self._is_ambiguous else None
+        """The beginning of the content, until it is seen to begin like arguments."""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        if self._open_call() and self._beginning is not None and not self._may_begin_arguments(piece, start):
+            self._finish_as_text(1, "no arguments begin in it")
+        return super().feed(piece, start)
+
+    def _may_begin_arguments(self, piece: str, start: int) -> bool:
+        """Return whether the content may begin like arguments, as far as it is known."""
+        assert self._beginning is not None
+        begin = _VISIBLE.search(piece, start) if not self._beginning else None
+        at = start if self._beginning else begin.start() if begin is not None else len(piece)
+        self._beginning = beginning = self._beginning + piece[at : at + _KEY_WINDOW]
+        if not beginning:
+            return True
+        match = _KEY.match(beginning)
+        if match is not None and match[2] is not None:
+            return any(parameter.startswith(match[1]) for parameter in self._keys)
+        self._beginning = None
+        return beginning[0] in "<{" or (match is not None and match[1] in self._keys)
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        self._open_call()
+        super().close(finish_reason)
+
+    def _on_end_of_text(self, finish_reason: str | None) -> None:
+        if self._possible_end is not None and finish_reason != "length":
+            self._end_at(self._possible_end)
+        elif not self._call.meant and (self._saw_call_closer or self._is_empty):
+            self._finish_as_text(1, "it holds nothing of a call")
+        elif self._may_supply_closer(finish_reason):
+            self._finish(self._index, self._index, Fix("closer", f"no '</{self._root}>'"))
+        else:
+            self._truncate()
+
+    def _may_supply_closer(self, finish_reason: str | None) -> bool:
+        """Return whether the closing tag may be supplied: the model was done, and nothing but that tag was begun."""
+        begun = "".join(self._text_pieces).strip()
+        whole = self._tag_state == self._between and (not begun or begun.startswith("</"))
+        return whole and bool(self._values) and self._call.may_lack_only_its_closer(finish_reason)
+
+    @property
+    def _is_empty(self) -> bool:
+        """Whether no argument has begun."""
+        return not self._values and self._tag_state == self._between
+
+    def _open_call(self) -> bool:
+        """Consume the opening tag; return whether the call goes on after it."""
+        if self._is_open:
+            return True
+        self._is_open = True
+        if self._root != MCP_TOOL:
+            self._call.set_name(self._root)
+        for key, double, single in ATTRIBUTE.findall(self._tag):
+            if key in self._keys:
+                self._add_argument(key, double or single)
+            elif not self._call.meant:
+                self._finish_as_text(1, f"{key!r} is no parameter")
+                return False
+        if self._tag.endswith("/>"):
+            self._finish(1, 1, None)
+        return not self._decided
+
+    def _add_text(self, text: str) -> None:
+        super()._add_text(text)
+        self._has_text = self._has_text or bool(text.strip())
+
+    # --- what a tag means ----------------------------------------------------------------------------------------
+
+    def _between(self, tag: Tag) -> NeedMore | None:
+        name = tag.name or ""
+        if name == ARGS_TAG and self._on_args_tag(tag):
+            return None
+        if tag.close and name == self._root:
+            return self._on_call_closer()
+        if tag.close or name not in self._keys or self._has_text:
+            self._on_other_tag(tag)
+            return None
+        self._take_text()
+        self._key = name
+        if tag.empty:
+            self._add_argument(name, "")
+        else:
+            self._tag_state = self._in_value
+        return None
+
+    def _on_other_tag(self, tag: Tag) -> None:
+        """Read a tag that opens no parameter: the next call of the tool begins, or something is wrong."""
+        if tag.name == self._root and not tag.close and self._values:
+            self._finish(self._index, self._index, Fix("closer", f"no '</{self._root}>'"))
+        elif not self._values and not self._call.meant:
+            self._finish_as_text(1, "it holds something else")
+        elif tag.close:
+            self._record_fix(f"{tag.raw!r} too many")
+        else:
+            self._call.error = "something else is between its arguments"
+            self._add_text(tag.raw)
+
+    def _on_args_tag(self, tag: Tag) -> bool:
+        """Consume a tag of the element around the arguments; return whether it is one."""
+        opens = not (tag.close or tag.empty or self._values or self._in_args)
+        if ARGS_TAG in self._keys or self._has_text or not (opens or (tag.close and self._in_args)):
+            return False
+        if opens:
+            self._record_fix(f"the arguments were in '<{ARGS_TAG}>'")
+        self._in_args = opens
+        return True
+
+    def _on_call_closer(self) -> NeedMore | None:
+        """End the call at its closing tag, and at a second one after it."""
+        end, surplus = self._index + 1, None
+        if self._keys and not self._open_calls:
+            after = self._buffer.after(self._index)
+            if after is NEED_MORE:
+                return NEED_MORE
+            if after is not None and self._closes(after, self._root):
+                end, surplus = after + 1, Fix("closer", f"'</{self._root}>' too many")
+        body = self._take_text()
+        if body.strip() and not self._read_body(body):
+            if not self._call.meant:
+                self._finish_as_text(1, "what it holds are no arguments")
+                return None
+            self._call.error = "what it holds are no arguments"
+        self._finish(self._index, end, surplus)
+        return None
+
+    def _closes(self, index: int, name: str) -> bool:
+        """Return whether the token at an index is the closing tag of an element."""
+        token = self._tokens[index]
+        return isinstance(token, Tag) and token.kind == "element" and token.close and token.name == name
+
+    def _read_body(self, body: str) -> bool:
+        """Read a body that has no elements; return whether it can be read as arguments."""
+        if self._values or self._root == MCP_TOOL:
+            return False
+        if body.lstrip().startswith("{"):
+            return self._add_object(read_json_object(body))
+        if body.lstrip().startswith("<") and self._accepts_undeclared():
+            return self._add_object(read_undeclared(body))
+        lines = read_mapping(body, self._keys)
+        if lines is not None:
+            self._add_yaml(lines)
+            return True
+        tool = self._call.tool
+        key = main_parameter(tool) if tool is not None and len(self._keys) == 1 else None
+        if key is None or self._is_ambiguous or (self._root in HTML_ELEMENTS and not self._call.meant):
+            return False
+        self._call.fixes.append(Fix("unwrap", f"the body was plain text, read as {key!r}"))
+        self._add_argument(key, body)
+        return True
+
+    def _accepts_undeclared(self) -> bool:
+        """Return whether the tool takes arguments that its schema does not declare."""
+        tool = self._call.tool
+        named = self._root in HTML_ELEMENTS and not self._call.meant
+        takes = tool is not None and tool.parameters.get("additionalProperties") is not False
+        return takes and not (self._keys or named or self._is_ambiguous)
+
+    def _add_object(self, object_and_fixes: tuple[dict[str, Any], tuple[Fix, ...]] | None) -> bool:
+        if object_and_fixes is None or (self._is_ambiguous and not self._keys.issuperset(object_and_fixes[0])):
+            return False
+        self._call.value_fixes += object_and_fixes[1]
+        for key, value in object_and_fixes[0].items():
+            self._values.setdefault(key, "")
+            self._call.put(key, value)
+        return True
+
+    def _add_yaml(self, lines: dict[str, Any]) -> None:
+        """Add the values of lines of YAML; strings among them are typed by the schema."""
+        place = self._call.place
+        self._call.place = place._replace(dialect=YAML_DIALECT) if place.dialect == XML_DIALECT and lines else place
+        for key, text in lines.items():
+            value, fixes = read_parameter(self._rules, self._root, key, text) if isinstance(text, str) else (text, ())
+            self._values[key] = ""
+            self._call.put(key, value, fixes)
+
+    def _in_value(self, tag: Tag) -> NeedMore | None:
+        name, opens = tag.name, not (tag.close or tag.empty)
+        if name == self._key and tag.close:
+            ends = self._value_ends()
+            if ends is NEED_MORE:
+                return NEED_MORE
+            if ends:
+                self._end_value()
+                return None
+        elif name == self._root and opens and self._possible_end is not None and not self._open_calls:
+            self._end_at(self._possible_end)
+            return None
+        elif name == self._root and (opens or tag.close):
+            self._saw_call_closer = self._saw_call_closer or (tag.close and not self._open_calls)
+            self._open_calls = max(0, self._open_calls + (1 if opens else -1))
+        elif opens and name in self._keys:
+            if self._possible_end is not None and not self._open_calls:
+                self._call.error = f"the closers in {self._key!r} belong to no tags of its own: it may be of two calls"
+            self._open_values += name == self._key
+        self._add_text(tag.raw)
+        return None
+
+    def _value_ends(self) -> bool | NeedMore:
+        """Return whether the value ends at its closing tag."""
+        if self._open_calls:
+            return False
+        at = self._buffer.after(self._index)
+        if at is NEED_MORE:
+            return NEED_MORE
+        if at is not None and self._closes(at, self._root):
+            return self._ends_with_call(at)
+        if at is not None and self._closes(at, ARGS_TAG) and ARGS_TAG not in self._keys:
+            at = self._buffer.after(at)
+            if at is NEED_MORE:
+                return NEED_MORE
+            at = None if at is not None and self._closes(at, self._root) else at
+        if self._open_values:
+            self._open_values -= 1
+            return False
+        if at is None:
+            return True
+        if self._closes(at, self._key):
+            return self._ends_at_doubled_closer(at)
+        following = self._tokens[at]
+        if isinstance(following, str) or following.kind == "cut":
+            return not isinstance(following, str)
+        return not following.close and following.name in self._keys and self._may_follow_value(following.name or "")
+
+    def _may_follow_value(self, key: str) -> bool:
+        """Return whether an element of this parameter may follow the value, rather than be part of its text."""
+        if key == self._key or key not in self._values or self._arguments.is_list(key):
+            return True
+        types = self._arguments.types(self._key)
+        return bool(types) and "string" not in types
+
+    def _ends_at_doubled_closer(self, second: int) -> bool | NeedMore:
+        """Return whether the value ends at a closing tag doubled before the tool's."""
+        at = self._buffer.after(second)
+        if at is NEED_MORE:
+            return NEED_MORE
+        return at is not None and self._closes(at, self._root) and self._ends_with_call(at)
+
+    def _ends_with_call(self, closer: int) -> bool | NeedMore:
+        """Return whether the tool's closing tag after a value's, at index `closer`, is the last one.
+
+        Text after it may still be part of the value.
+        """
+        following = self._buffer.after(closer)
+        if following is NEED_MORE:
+            return NEED_MORE
+        inner, self._open_values = self._open_values, max(0, self._open_values - 1)
+        if not inner and (following is None or raw_text(self._tokens[following]).lstrip(SPACE).startswith(("<", "`"))):
+            return True
+        self._possible_end = ValueEnd(self._text_size, closer + 1, sure=True)
+        return False
+
+    # --- the outcome ---------------------------------------------------------------------------------------------
+
+    def _add_argument(self, key: str, text: str) -> None:
+        self._has_text = False
+        self._arguments.add(key, text, read=self._root != MCP_TOOL or self._call.tool is not None)
+
+    def _end_at(self, ending: ValueEnd) -> None:
+        self._end_value(ending.size)
+        self._finish(ending.at, ending.at, None)
+
+    def _is_too_little(self) -> bool:
+        return not self._values
+
+    def _finish_parts(self, parts: Sequence[Part], end: int) -> None:
+        if self._is_ambiguous and (not self._values or any(part.malformed is not None for part in parts)):
+            self._finish_as_text(end, "what is in it does not fit the tool")
+            return
+        super()._finish_parts(parts, end)
+
+    def _finish_as_text(self, end: int, why: str) -> None:
+        super()._finish_as_text(1 if self._is_ambiguous else end, why)
+
+    def _check_call(self) -> None:
+        self._arguments.end_list()
+        if self._root != MCP_TOOL:
+            return
+        tools, name = self._rules.tools, self._values.get("tool_name", "").strip()
+        if tools is not None and tools.find(name) is None and tools.get(MCP_TOOL) is not None:
+            self._call.set_name(MCP_TOOL)
+            for key, text in self._values.items():
+                self._call.put(key, *element_value(self._rules, MCP_TOOL, key, text))
+            return
+        self._call.set_name(name)
+        if not self._add_object(read_json_object(self._values.get("arguments", "").strip() or "{}")):
+            self._call.error = "its arguments are no JSON object"

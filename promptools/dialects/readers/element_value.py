@@ -1,0 +1,369 @@
+"""Elements: their tags, trees of them read by a schema, and what the content of one means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from promptools.dialects.calls.bare_values import read_parameter, read_typed
+from promptools.dialects.calls.bare_values import read_typed as read_as
+from promptools.dialects.calls.parse_options import ParseOptions
+from promptools.dialects.prompt import resolve_reference
+from promptools.dialects.readers.tag_reader import FieldCall
+from promptools.dialects.readers.tags import PatternTokenizer, Tag
+from promptools.json_values import is_array, is_object
+from promptools.jsontext.read import Unreadable, read_value
+from promptools.patterns import lazy_pattern
+from promptools.schema.documents import type_name
+from promptools.types import Fix, Tool
+
+# The tags of a call that is an element named after its tool: the tool's own, and those of its parameters.
+
+
+_LONGEST = 400
+"""Longest tag in characters, with its attributes."""
+_UNFINISHED_TAG = lazy_pattern(r"<[\s/]{0,4}(?:[\w.:-]{1,80}(?:\s[^<>]{0,300})?)?/?\Z")
+ATTRIBUTE: Final = lazy_pattern(r"""\s([\w.:-]{1,80})\s{0,4}=\s{0,4}(?:"([^"\n]*)"|'([^'\n]*)')""")
+
+_HTML: Final = (
+    "a abbr address article aside audio b base blockquote body br button canvas caption cite code col data dd "
+    "del details dfn dialog div dl dt em embed fieldset figure footer form h1 h2 h3 h4 h5 h6 head header hr "
+    "html i iframe img input ins kbd label legend li link main map mark menu meta meter nav object ol option "
+    "output p param picture pre progress q s samp script search section select slot small source span strong "
+    "style sub summary sup svg table tbody td template text textarea tfoot th thead time title tr track u ul "
+    "var video wbr"
+)
+HTML_ELEMENTS: Final = frozenset(re.findall(r"\w+", _HTML))
+"""Elements of HTML. Text in one of them is not a call, even if a tool has its name."""
+
+
+@lru_cache(maxsize=256)
+def element_tokenizer(root: str, keys: frozenset[str]) -> PatternTokenizer:
+    """Return what splits text at the tags of a tool and of its parameters, cached; all other tags are text."""
+    names = "|".join(map(re.escape, sorted({root, *keys}, key=len, reverse=True)))
+    pattern = rf"<\s{{0,2}}(?P<close>/?)\s{{0,2}}(?P<name>{names})(?:\s[^<>]{{0,300}}?)?\s{{0,2}}(?P<empty>/?)>"
+    return PatternTokenizer(re.compile(pattern), _UNFINISHED_TAG, _LONGEST, _make_tag)
+
+
+def _make_tag(match: re.Match[str]) -> Tag:
+    return Tag(match[0], "element", bool(match["close"]), match["name"], empty=bool(match["empty"]))
+
+
+# Parameters as elements inside elements, read by their schemas.
+#
+# A list is written as `<item>` elements, or as elements of one name; an object as an element for each of its members.
+
+
+ITEM = "item"
+MAX_ELEMENT_DEPTH = 64
+"""Deepest nesting of elements in the tree."""
+MAX_UNMARKED_DEPTH = 8
+"""Deepest nesting of elements without marks, where each level is searched again."""
+_OPENING_TAG = lazy_pattern(r"\s*<([A-Za-z_][\w.-]{0,63})>")
+
+
+@dataclass(slots=True)
+class Element:
+    """One element: its name, the text between its tags, and the elements in it."""
+
+    name: str
+    text: list[str] = field(default_factory=list[str])
+    children: list[Element] = field(default_factory=list["Element"])
+
+    def has_stray_text(self, mark: str) -> bool:
+        """Return whether there is text beside the elements in it, at any level; layout and lone marks do not count."""
+        beside = self.children and "".join(self.text).replace(mark, "").strip()
+        return bool(beside) or any(child.has_stray_text(mark) for child in self.children)
+
+
+def build_tree(tokens: Sequence[Tag | str], tag_prefix: str) -> tuple[Element, list[Fix]]:
+    """Build the elements from the tags that begin with `tag_prefix`; all other tags are text. O(n)."""
+    root = Element("")
+    stack = [root]
+    fixes: list[Fix] = []
+    for token in tokens:
+        if not isinstance(token, str) and token.close and _is_repeated_closer(token, stack):
+            fixes.append(Fix("closer", f"{token.raw!r} too many"))
+        elif isinstance(token, str) or token.kind != "element" or not token.raw.startswith(tag_prefix):
+            stack[-1].text.append(token if isinstance(token, str) else token.raw)
+        elif not token.close:
+            made = Element(token.name or "")
+            stack[-1].children.append(made)
+            if not token.empty and len(stack) < MAX_ELEMENT_DEPTH:
+                stack.append(made)
+        else:
+            open_names = [element.name for element in stack[1:]]
+            if token.name not in open_names:
+                fixes.append(Fix("closer", f"{token.raw!r} too many"))
+                continue
+            while stack.pop().name != token.name:
+                fixes.append(Fix("closer", f"closed by {token.raw!r}"))
+    fixes += [Fix("closer", f"no closer of {element.name!r}") for element in stack[1:]]
+    return root, fixes
+
+
+def _is_repeated_closer(token: Tag, stack: list[Element]) -> bool:
+    """Return whether a closing tag, with its mark or without, repeats that of the element before, outside of values."""
+    last = stack[-1].children[-1:]
+    return token.kind == "element" and len(stack) == 1 and bool(last) and last[0].name == token.name
+
+
+def read_members(element: Element, schema: Any, root: dict[str, Any], *, allow_any: bool = True) -> dict[str, Any]:
+    """Read an element's children as an object's members. `allow_any`: those undeclared may have any type."""
+    groups: dict[str, list[Element]] = {}
+    for child in element.children:
+        groups.setdefault(child.name, []).append(child)
+    properties = _variant(schema, root, "properties").get("properties")
+    known: dict[str, Any] = properties if is_object(properties) else {}
+    values: dict[str, Any] = {}
+    for name, elements in groups.items():
+        inner = known.get(name, {} if allow_any or not known else {"type": "string"})
+        if len(elements) == 1:
+            values[name] = _read_value(elements[0], inner, root)
+        else:
+            items = _variant(inner, root, "items").get("items", {})
+            values[name] = [_read_value(element, items, root) for element in elements]
+    return values
+
+
+def _read_value(element: Element, schema: Any, root: dict[str, Any]) -> Any:
+    kinds = schema_types(schema, root)
+    if element.children:
+        if "array" in kinds or ("object" not in kinds and all(child.name == ITEM for child in element.children)):
+            items = _variant(schema, root, "items").get("items", {})
+            return [_read_value(child, items, root) for child in element.children]
+        return read_members(element, schema, root)
+    text = "".join(element.text)
+    if not text.strip() and kinds and "string" not in kinds:
+        if "array" in kinds:
+            return []
+        if "object" in kinds:
+            return {}
+    if "<" in text and kinds and "string" not in kinds and (unmarked := read_unmarked(text)) is not None:
+        return _read_value(unmarked, schema, root)
+    if text.strip().lower() in ("none", "null") and text.strip() != "null":
+        kinds = kinds or frozenset(("string",))  # only `null` spells the null value
+        kinds -= {"null"}
+    return read_typed(text, kinds)[0]
+
+
+def read_unmarked(text: str, depth: int = 0) -> Element | None:
+    """Read elements without marks, each up to the next closing tag of its name. None if the text is not elements."""
+    root = Element("")
+    at = 0
+    while (match := _OPENING_TAG.match(text, at)) is not None:
+        end = text.find(f"</{match[1]}>", match.end())
+        if end < 0:
+            return None
+        inside = text[match.end() : end]
+        inner = read_unmarked(inside, depth + 1) if "<" in inside and depth < MAX_UNMARKED_DEPTH else None
+        if inner is not None:
+            inner.name = match[1]
+        root.children.append(inner if inner is not None else Element(match[1], [inside]))
+        at = end + len(match[1]) + 3
+    return root if root.children and not text[at:].strip() else None
+
+
+def schema_types(schema: Any, root: dict[str, Any]) -> frozenset[str]:
+    """Return the JSON types that a schema names, in itself or in its variants; empty if it names none."""
+    node = resolve_reference(schema, root)
+    kind = node.get("type")
+    if isinstance(kind, str):
+        return frozenset((kind,))
+    if is_array(kind):
+        return frozenset(name for name in kind if isinstance(name, str))
+    kinds: set[str] = set()
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        for variant in node.get(keyword, ()):
+            kinds |= schema_types(variant, root) if variant is not schema else frozenset()
+    constants = [*node.get("enum", ()), *([node["const"]] if "const" in node else [])]
+    kinds |= {type_name(value) for value in constants}
+    kinds |= {kind for keyword, kind in (("properties", "object"), ("items", "array")) if keyword in node}
+    return frozenset(kinds)
+
+
+def item_types(tool: Tool | None, key: str) -> frozenset[str]:
+    """Return the JSON types of the items of a list parameter; empty if the schema names none."""
+    schema = tool.parameters if tool is not None else {}
+    properties = _variant(schema, schema, "properties").get("properties")
+    known = properties.get(key) if is_object(properties) else None
+    return schema_types(_variant(known, schema, "items").get("items"), schema)
+
+
+def _variant(schema: Any, root: dict[str, Any], keyword: str) -> dict[str, Any]:
+    """Return the schema that has the keyword `keyword`: itself, or the first such variant."""
+    node = resolve_reference(schema, root)
+    if keyword in node:
+        return node
+    variants = [
+        resolve_reference(variant, root) for key in ("anyOf", "oneOf", "allOf") for variant in node.get(key, ())
+    ]
+    return next((variant for variant in variants if keyword in variant), node)
+
+
+# The content of an element: bare text, elements of its own, or a mapping in JSON or in lines of YAML.
+
+
+_OPENER = lazy_pattern(r"\s*<([\w.-]{1,80})>")
+_ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'", "&amp;": "&"}
+_ENTITY = lazy_pattern("|".join(_ENTITIES))
+MAX_DEPTH = 8
+"""Deepest nesting of elements in a value."""
+
+
+class ElementArguments:
+    """The arguments of a call whose parameters are elements; the element of a list may repeat."""
+
+    def __init__(self, call: FieldCall, tool: str) -> None:
+        self._call = call
+        self._tool = tool
+        self.texts: dict[str, str] = {}
+        """The last text of each argument."""
+        self._list_key = ""
+        self._items: list[str] = []
+        """Items of the list that was named last: each further element of its name adds one."""
+
+    def types(self, key: str) -> frozenset[str]:
+        """Return the JSON types of a parameter."""
+        tools = self._call.rules.tools
+        return tools.types(self._tool, key) if tools is not None else frozenset()
+
+    def is_list(self, key: str) -> bool:
+        """Return whether a parameter is a list, so that its element may repeat."""
+        types = self.types(key)
+        return "array" in types and "string" not in types
+
+    def add(self, key: str, text: str, *, read: bool) -> None:
+        """Add an element; not `read`: its tool is known only at the end."""
+        if self._items and key == self._list_key:
+            self._items.append(text)
+            return
+        self.end_list()
+        if key in self.texts and self.is_list(key):
+            self._call.error = f"{key!r} came twice, apart from each other"
+        self.texts[key] = text
+        if read and self.is_list(key):
+            self._list_key, self._items = key, [text]
+        elif read:
+            self._call.put(key, *element_value(self._call.rules, self._tool, key, text))
+
+    def end_list(self) -> None:
+        """Add the list that is now complete."""
+        items, self._items = self._items, []
+        rules, key = self._call.rules, self._list_key
+        if len(items) > 1:
+            self._call.put(key, list_value(rules, self._tool, key, items))
+        elif items:
+            self._call.put(key, *element_value(rules, self._tool, key, items[0]))
+
+
+def element_value(rules: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
+    """Read the value of a parameter. One line break on each side is layout."""
+    text = strip_outer_newlines(text)
+    declared = rules.tools is not None and key in rules.tools.keys(tool)
+    types = rules.tools.types(tool, key) if declared and rules.tools is not None else frozenset[str]()
+    if types & {"array", "object"} and "string" not in types and text.lstrip().startswith("<"):
+        nested = _read_elements(text, as_list="array" in types, depth=0)
+        if nested is not None:
+            return nested, ()
+    if "&lt;" in text and "<" not in text:
+        unescaped = _ENTITY.sub(lambda match: _ENTITIES[match[0]], text)
+        value, fixes = read_parameter(rules, tool, key, unescaped)
+        return value, (Fix("marker", "its entities were decoded"), *fixes)
+    return read_parameter(rules, tool, key, text)
+
+
+def list_value(rules: ParseOptions, tool: str, key: str, texts: list[str]) -> list[Any]:
+    """Read the items of a list, each of which came in an element of the parameter's name."""
+    types = item_types(rules.tools.get(tool), key) if rules.tools is not None else frozenset[str]()
+    return [_read_item(strip_outer_newlines(text), types) for text in texts]
+
+
+def _read_item(text: str, types: frozenset[str]) -> Any:
+    if text.lstrip().startswith("<") and "string" not in types:
+        nested = _read_elements(text, as_list="array" in types, depth=0)
+        if nested is not None:
+            return nested
+    return read_as(text, types)[0]
+
+
+def strip_outer_newlines(text: str) -> str:
+    """Strip one line break from each side."""
+    text = text.removeprefix("\r").removeprefix("\n")
+    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+
+
+def read_json_object(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None:
+    """Read a body that is one JSON object; None if it is not."""
+    body = text.strip()
+    try:
+        value = read_value(body)
+    except Unreadable:
+        return None
+    return (value.value, value.fixes) if is_object(value.value) and value.end == len(body) else None
+
+
+def read_undeclared(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None:
+    """Read a body that is nothing but elements, each named once and none of HTML's, as undeclared arguments."""
+    children = _split_elements(text)
+    names = {name for name, _ in children or ()}
+    if children is None or len(names) < len(children) or not names.isdisjoint(HTML_ELEMENTS):
+        return None
+    return {name: _read_item(strip_outer_newlines(inner), frozenset()) for name, inner in children}, ()
+
+
+def _read_elements(text: str, *, as_list: bool, depth: int) -> Any:
+    """Read elements as an object, or as a list of their contents; None if the text is anything else."""
+    children = _split_elements(text)
+    if children is None or depth > MAX_DEPTH:
+        return None
+    values = [(name, _read_content(inner, depth + 1)) for name, inner in children]
+    names = {name for name, _ in values}
+    if as_list and (len(names) <= 1 or _are_index_named(values)):
+        return [value for _, value in values]
+    if len(names) == len(values):
+        return dict(values)
+    return {name: _one_or_all([value for key, value in values if key == name]) for name, _ in values}
+
+
+def _one_or_all(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else values
+
+
+def _read_content(text: str, depth: int) -> Any:
+    children = _split_elements(text)
+    if children is None:
+        return strip_outer_newlines(text)
+    names = {name for name, _ in children}
+    return _read_elements(text, as_list=names == {"item"} or _are_index_named(children), depth=depth)
+
+
+def _are_index_named(children: list[tuple[str, Any]]) -> bool:
+    """Return whether elements are named by their list indexes, as MorphXML numbers them: from 0 on."""
+    return [name for name, _ in children] == [str(index) for index in range(len(children))]
+
+
+def _split_elements(text: str) -> list[tuple[str, str]] | None:
+    """Split a text that is nothing but elements into names and contents, else return None. O(n) for each level."""
+    children: list[tuple[str, str]] = []
+    at = 0
+    while (opener := _OPENER.match(text, at)) is not None:
+        end = _find_closing_tag(text, opener[1], opener.end())
+        if end < 0:
+            return None
+        children.append((opener[1], text[opener.end() : end]))
+        at = text.index(">", end) + 1
+    return None if text[at:].strip() or not children else children
+
+
+def _find_closing_tag(text: str, name: str, at: int) -> int:
+    """Return the offset of the closing tag that matches an opening tag; -1 if there is none."""
+    depth = 1
+    for tag in re.compile(rf"<(/?){re.escape(name)}\s*>").finditer(text, at):
+        depth += -1 if tag[1] else 1
+        if not depth:
+            return tag.start()
+    return -1

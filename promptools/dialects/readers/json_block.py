@@ -1,0 +1,717 @@
+"""Marker, JSON, marker: the reader of most dialects, with everything that models get wrong about that shape.
+
+The text is an opening marker (the head, already matched), one or several JSON bodies, and a closing marker. Any of it
+may be damaged: the closer is missing, cut short or another dialect's; the next opener comes in its place; a list of
+calls is left open; quotes inside a string are not escaped, so that the brackets do not show where the JSON ends.
+
+The reader is in one of two states:
+
+- In a body (`_in_body`): `JsonBody` follows the brackets, while `MarkerSearch` searches for markers inside what looks
+  like a string. At each of the first `MARKER_ATTEMPTS` markers the text before it is read as if it ended there, and the
+  first that is readable wins. If none is, the body ends at its last bracket, at the end of the text, or at the first
+  marker that follows balanced brackets (`_fallback_end`). A closer before which brackets are missing wins only if
+  nothing closes them later (`_open_end`): else it stands in a string whose quotes are not escaped.
+- After a body (`_after_body`): a closer finishes the block; a bracket, or a further name, starts the next body.
+  Anything else is foreign text: whether the block is accepted without its closer then depends on how sure its markers
+  are, and on the request.
+
+Bodies that were read are in `_finished_parts`; the text after the last of them is in `_gap`. In the end all of it
+becomes parts that tile the text exactly (`_finish`), or all of it becomes text again (`_give_up`), except for calls
+whose name has already been emitted: these are reported as malformed, never taken back.
+
+Total work is O(n): characters are looked at once, plus at most `MARKER_ATTEMPTS` attempts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+
+from promptools.dialects.calls.call_streamer import ArgumentStreamer
+from promptools.dialects.calls.envelope import JsonNode, NotACall, read_node
+from promptools.dialects.calls.json_body import JsonBody, as_invalid_json, is_unreadable, read_calls
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.contract import trace_entry
+from promptools.dialects.readers.block_markers import GAP_AFTER_FENCE, Closers, MarkerSearch, name_in_marker
+from promptools.dialects.reply_markers import reply_markers
+from promptools.jsontext.quotes import UNESCAPED_QUOTES
+from promptools.jsontext.read import Unreadable
+from promptools.parsing.parts import CandidateBase, Part, TriedStrategy, add_fix, total_length
+from promptools.patterns import lazy_pattern
+from promptools.types import Fix, MalformedReason
+
+# Find the whole blocks at the end of a text that a broken block of the same family has swallowed.
+#
+# A string without its closing quote runs over everything that follows it. The text is read again from an opening
+# marker on if a block there holds strict JSON that is a call, and if nothing but such blocks follows up to the end of
+# the text. A block that a document quotes inside its string is thus left alone: the rest of the string follows it.
+
+
+MAX_OPENERS: Final = 8
+"""Openers that are tried, the last ones of the text: each attempt is O(n) in its characters."""
+
+_NAME = lazy_pattern(r"([^\W\d][\w.:/-]{0,127}+)")
+_FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
+
+
+def find_trailing_blocks(
+    raw: str, closers: Closers, rules: ParseOptions, place: Evidence, keys: tuple[str, str] | None
+) -> int:
+    """Return where in `raw`, the text of a broken block, nothing but whole blocks follows; -1 if nowhere."""
+    for at in _opener_offsets(raw, closers, place)[-MAX_OPENERS:]:
+        if _only_whole_blocks(raw, at, closers, rules, place, keys):
+            return at
+    return -1
+
+
+def _opener_offsets(raw: str, closers: Closers, place: Evidence) -> list[int]:
+    """Return the offsets of openers; of tags that prose may hold, only those at the beginning of a line."""
+    pattern = _opener_pattern(closers.openers) if place.sentinel else _line_opener_pattern(closers.openers)
+    return [match.start("opener") for match in pattern.finditer(raw)]
+
+
+def _only_whole_blocks(
+    raw: str, at: int, closers: Closers, rules: ParseOptions, place: Evidence, keys: tuple[str, str] | None
+) -> bool:
+    """Return whether `raw[at:]` is nothing but blocks, each with a call of an offered tool."""
+    opener, end = _opener_pattern(closers.openers), _end_pattern(closers.right, reply_markers().end_tokens)
+    while at < len(raw):
+        opened = opener.match(raw, at)
+        if opened is None:
+            return False
+        at = _skip_match(_FENCE, raw, opened.end())
+        named = (closers.next_name.match(raw, at) or _NAME.match(raw, at)) if closers.next_name is not None else None
+        if named is not None:
+            at = _skip_match(_FENCE, raw, named.end())
+        if at >= len(raw) or raw[at] not in "{[":
+            return False
+        try:
+            node, _, _ = read_node(raw, at, len(raw), rules.anchors)
+            name = named[1] if named is not None else None
+            parts = read_calls(raw[at : node.end], rules, place, name=name, keys=keys)
+        except (Unreadable, NotACall):
+            return False
+        if not node.exact or not any(part.call for part in parts) or any(part.malformed for part in parts):
+            return False
+        at = _skip_match(end, raw, node.end)
+    return True
+
+
+def _skip_match(pattern: re.Pattern[str], raw: str, at: int) -> int:
+    match = pattern.match(raw, at)
+    assert match is not None
+    return match.end()
+
+
+@lru_cache(maxsize=64)
+def _opener_pattern(openers: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"(?P<opener>{_any_literal(openers)})")
+
+
+@lru_cache(maxsize=64)
+def _line_opener_pattern(openers: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"\n[ \t]{{0,16}}+(?P<opener>{_any_literal(openers)})")
+
+
+@lru_cache(maxsize=64)
+def _end_pattern(right: tuple[str, ...], end_tokens: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern of a fence's end, a closer and end-of-turn tokens, any of which may be missing."""
+    return re.compile(rf"\s*+(?:```\s*+)?(?:(?:{_any_literal(right)})\s*+)?(?:(?:{_any_literal(end_tokens)})\s*+)*+")
+
+
+def _any_literal(texts: Iterable[str]) -> str:
+    return "|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or "(?!)"
+
+
+# The state of a block that is being read, and how it becomes parts.
+
+
+MARKER_ATTEMPTS = 4
+"""Markers inside what looks like a string that are tried as its end: enough for odd quotes, and still linear."""
+EMPTY_ARGUMENTS = "{}"
+"""The body that a call without arguments is read as."""
+
+
+class JsonBlock(CandidateBase):
+    """What the states of a block share: the bodies that were read, the calls that are streamed, and how it ends."""
+
+    def __init__(
+        self,
+        head: str,
+        closers: Closers,
+        rules: ParseOptions,
+        place: Evidence,
+        *,
+        definite: bool,
+        name: str | None = None,
+        fixes: Sequence[Fix] = (),
+        envelope_keys: tuple[str, str] | None = None,
+    ) -> None:
+        """Begin after `head`.
+
+        `name`: the tool that the marker names, so that the body is its arguments; empty if the marker should name one,
+        but does not. `fixes`: what was repaired to read the marker. `envelope_keys`: the family's own keys of the name
+        and the arguments, where no other family uses them.
+        """
+        super().__init__(definite=definite, head=head)
+        self._name = name if name is not None else name_in_marker(head)
+        self._head_fixes = fixes
+        self._envelope_keys = envelope_keys
+        self._closers = closers
+        self._marker_search = MarkerSearch(closers)
+        self._rules = rules
+        self._place = place
+        self._list_opener: list[str] = []
+        """The bracket of a list and the space after it, until the next character shows what the list holds."""
+        self._open_lists = 0
+        """Lists of calls that are open."""
+        self._list_closed = False
+        """A list of calls has been closed."""
+        self._finished_parts: list[Part] = []
+        self._surplus_brackets = ""
+        """Surplus brackets after the last value, so far."""
+        self._in_fence = "`" in head
+        """A code fence inside the block is open."""
+        self._attempts_left = MARKER_ATTEMPTS
+        self._decided = False
+        self._final_count = 0  # parts of earlier bodies that are final: a call among them may have been emitted
+        self._start_body()
+
+    def _start_body(self) -> None:
+        """Begin a body: the state of the one before it is forgotten."""
+        self._body = JsonBody()
+        self._value_ended = False
+        """The value has ended: its closer, or the next value, is looked for."""
+        self._gap: list[str] = []
+        self._lookahead = ""
+        self._first_marker = self._first_closer = -1
+        """Offsets in the body of the first marker and of the first right closer; -1 if there is none."""
+        self._streamer = self._new_streamer()
+
+    @property
+    def _lacks_body(self) -> bool:
+        """Whether the tool is named and nothing of a body has come."""
+        return self._name is not None and not self._body.has_text and not self._finished_parts
+
+    def _may_lack_body(self, finish_reason: str | None) -> bool:
+        """Return whether a name at the end of the text may be a call without arguments; a cut name matches no tool."""
+        tools = self._rules.tools
+        offered = tools is None or not self._name or tools.find(self._name) is not None
+        return self._lacks_body and offered and finish_reason in COMPLETE_FINISH_REASONS
+
+    # --- one body ------------------------------------------------------------------------------------------------
+
+    def _read(
+        self,
+        raw: str,
+        *,
+        node: JsonNode | None = None,
+        close: bool = False,
+        stopped: bool = False,
+        strict: bool = True,
+    ) -> list[Part] | None:
+        try:
+            parts = self.read_unusual(raw) or read_calls(
+                raw,
+                self._rules,
+                self._place,
+                node=node,
+                close=close,
+                stopped=stopped,
+                name=self._name,
+                strict=strict,
+                keys=self._envelope_keys,
+            )
+            if self._swallows_marker(parts):
+                return [
+                    self._malformed_part(raw, "invalid_json", "a string without its closing quote runs past a marker")
+                ]
+            return self._streamer.reconcile_parts(parts) if self._streamer is not None else parts
+        except NotACall as no:
+            self.tries.append(TriedStrategy(self._place.dialect, "text", str(no), len(raw)))
+            if self._name == "":
+                return [
+                    self._malformed_part(raw, "unknown_tool", "it names no tool, and its arguments do not fit just one")
+                ]
+            return None
+
+    def _swallows_marker(self, parts: list[Part]) -> bool:
+        """Return whether the end of a string is a guess, and a marker of the family comes before it."""
+        marked = 0 <= self._first_marker < total_length(parts)
+        calls = [part.call for part in parts if part.call is not None] if marked else []
+        return any(fix.detail.startswith(UNESCAPED_QUOTES) for call in calls for fix in call.fixes)
+
+    def read_unusual(self, raw: str) -> list[Part] | None:
+        """Read a body that is not JSON or not a call; None if it is like any other. Raise `NotACall` to reject it."""
+        del raw
+        return None
+
+    def _add_gap(self, gap: str) -> None:
+        if "}" in gap or "]" in gap:
+            closed = min(gap.count("]"), self._open_lists)
+            self._open_lists -= closed
+            self._list_closed = self._list_closed or closed > 0
+            self._surplus_brackets += "".join(char for char in gap.replace("]", "", closed) if char in "}]")
+        self._gap.append(gap)
+
+    def _record_surplus(self) -> None:
+        """Record the surplus brackets as one fix, however they came."""
+        if self._surplus_brackets:
+            self._record_fix(Fix("closer", f"{self._surplus_brackets!r} too many"))
+            self._surplus_brackets = ""
+
+    # --- calls that go out while they come -----------------------------------------------------------------------
+
+    def _new_streamer(self) -> ArgumentStreamer | None:
+        """Return what streams the next body's call, or None if its call may not be emitted early."""
+        if not (self.definite and self._place.implies_call):
+            return None
+        return ArgumentStreamer(
+            self._rules, self._name, keyed=self._envelope_keys is not None and not self._envelope_keys[0]
+        )
+
+    @property
+    def _name_emitted(self) -> bool:
+        """Whether the name of this body's call has been emitted."""
+        return self._streamer is not None and self._streamer.started
+
+    def _stream(self, text: str, *, last: bool) -> None:
+        """Emit what is certain of the body's call; the calls before it are emitted along with its name."""
+        assert self._streamer is not None
+        before = self._name_emitted
+        early = self._streamer.feed(text, last=last)
+        if self._name_emitted and not before and self._finished_parts:
+            self._record_head_fixes()
+            self._emit_early(self._finished_parts)
+            self._finished_parts, self._final_count = [], 0
+        self.early += early
+
+    # --- the outcome ---------------------------------------------------------------------------------------------
+
+    def _marker_fix(self, marker: str) -> Fix | None:
+        if marker in self._closers.right:
+            return None
+        return self._missing_closer_fix() if marker in self._closers.openers else Fix("closer", f"closed by {marker!r}")
+
+    def _missing_closer_fix(self, tail: str = "") -> Fix | None:
+        if not self._closers.right or (not self._closers.required and not tail):
+            return None
+        return Fix("closer", f"no {self._closers.right[0]!r}" + (f", only {tail!r}" if tail else ""))
+
+    def _finish(self, closing: str, fix: Fix | None) -> None:
+        self._record_surplus()
+        if self._lacks_body:
+            self._read_as_empty()
+        if self._open_lists:
+            self._record_fix(Fix("closer", "no ']'"))
+        if fix is not None:
+            self._record_fix(fix)
+        self._record_head_fixes()
+        closing = "".join(self._gap) + closing
+        self.parts = parts = [*self._head_parts(), *self._finished_parts]
+        if closing:
+            parts.append(Part("markup", closing))
+        all_parts = [*self._emitted, *parts]
+        self.tries.append(trace_entry(self._place.dialect, total_length(all_parts), all_parts))
+        self._decided = True
+
+    def _record_head_fixes(self) -> None:
+        """Record what was repaired in the marker on the block's first call."""
+        if any(part.call is not None for part in self._finished_parts):
+            for fix in self._head_fixes:
+                add_fix(self._finished_parts, fix)
+            self._head_fixes = ()
+
+    def _record_fix(self, fix: Fix) -> None:
+        add_fix(reversed(self._finished_parts), fix)
+
+    def _head_parts(self) -> list[Part]:
+        return [Part("markup", self.head)] if self.head else []
+
+    def _malformed_part(self, raw: str, reason: MalformedReason, why: str) -> Part:
+        return Part("malformed", raw, malformed=malformed_call(reason, why, self._place.dialect, self._name or None))
+
+    def _read_as_empty(self) -> None:
+        """Read the marker alone as a call without arguments."""
+        self._finished_parts = self._read(EMPTY_ARGUMENTS) or [Part("text", self.head)]
+        self._finished_parts[0].raw, self.head = self.head, ""
+        self._record_fix(Fix("json", "no arguments: taken as {}"))
+
+    def _report_truncated(self) -> None:
+        """Report that the text ended before the body."""
+        self.parts = [self._malformed_part(self.head + self._lookahead, "truncated", "it ended after its opener")]
+        self._decided = True
+
+    def _text_or_malformed(self, raw: str, why: str) -> list[Part]:
+        """Return the block as text, or as a malformed call if its name has been emitted."""
+        if self._name_emitted:
+            return [*self._head_parts(), self._malformed_part(raw[len(self.head) :], "invalid_json", why)]
+        return [Part("text", raw)]
+
+    def _give_up(self, why: str, *, keep: int | None = None) -> None:
+        """Return everything as text; the last `-keep` characters of it are read again."""
+        body = "" if self._value_ended else self._body.raw
+        if self._final_count:
+            self.unread = "".join(
+                (*(part.raw for part in self._finished_parts[self._final_count :]), body, *self._gap, self._lookahead)
+            )
+            self._gap, self._lookahead, self._surplus_brackets = [], "", ""
+            del self._finished_parts[self._final_count :]
+            self._finish("", self._missing_closer_fix())
+            return
+        done = "".join(part.raw for part in self._finished_parts)
+        raw = self.head + done + body + "".join(self._gap) + self._lookahead + self.unread
+        cut = len(raw) if keep is None else len(raw) + keep
+        self.parts = self._text_or_malformed(raw[:cut], why)
+        self.unread = raw[cut:]
+        self.tries.append(TriedStrategy(self._place.dialect, "text", why, cut))
+        self._decided = True
+
+
+# The reader.
+
+
+LOOKAHEAD_LIMIT = 64
+"""Characters after a value that are looked at together to find the closer."""
+
+MAX_LOOKAHEAD_SPACE = 1024
+"""White space before the next call that is looked at together."""
+
+_SPACE = lazy_pattern(r"\s*+")
+_STRING_END = lazy_pattern(r"[\"']\s*+(?:[}\]]\s*+)++\Z")
+"""The end of a last string and of the brackets around it."""
+_NEXT_BODY = lazy_pattern(r"\{|\[\s{0,64}+(?:\{|\[|\Z)")
+"""The beginning of another body of calls. A list needs a bracket inside: `[1]` is a footnote."""
+
+
+class JsonBlockReader(JsonBlock):
+    """Reads one block between two markers, as a `promptools.parsing.parts.Candidate`."""
+
+    def _start_body(self) -> None:
+        super()._start_body()
+        self._marker_search.forget()
+        self._unreadable: list[Part] | None = None
+        self._fallback_end: tuple[int, str] | None = None
+        """Where the body ends if it cannot be read any further, and the marker there."""
+        self._open_end: tuple[int, str] | None = None
+        """Where the body ends if its brackets are not closed later, and the closer there."""
+        self._after_open_end = ""
+        """The beginning of the text after that closer and white space, as far as it may be an opener."""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        at = start
+        if self._lacks_body and at < len(piece) and piece[at] != "{":
+            self._value_ended = True
+        while at < len(piece):
+            at = self._after_body(piece, at) if self._value_ended else self._in_body(piece, at)
+            if self._decided:
+                return at
+        return None
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        if not self._value_ended:
+            self._end_bracket()
+            self._decide_open_body(finish_reason)
+        elif self._lookahead and not any(mark.startswith(self._lookahead) for mark in self._expected_markers()):
+            self._on_foreign_text(self._lookahead)
+        elif self._lacks_body and not self._may_lack_body(finish_reason):
+            self._report_truncated()
+        else:
+            self._finish(self._lookahead, self._missing_closer_fix(self._lookahead.strip()))
+
+    def _is_beginning(self, look: str) -> bool:
+        """Return whether more text may turn `look` into a marker that is expected, or into a result's."""
+        return any(tag.startswith(look) for tag in (*self._expected_markers(), *reply_markers().result_tags))
+
+    # --- the body ------------------------------------------------------------------------------------------------
+
+    def _in_body(self, piece: str, at: int) -> int:
+        """Consume the body up to the next marker in it, or to the end of the piece."""
+        if self._list_opener or (piece[at] == "[" and self._name is None and not self._body.has_text):
+            return self._in_bracket(piece, at)
+        if self._open_end is not None and self._call_follows(piece[at : at + MAX_LOOKAHEAD_SPACE]):
+            self._body.extend(piece[at:])
+            self._end_at_open_brackets(*self._open_end)
+            return len(piece)
+        stop, mark = self._marker_search.find(piece, at) if self._attempts_left else (len(piece), "")
+        if self._unreadable is None:
+            end = self._body.feed(piece, at, stop)
+            if self._streamer is not None and self._open_end is None:
+                self._stream(piece[at : stop if end is None else end], last=end is not None)
+            if end is not None:
+                self._marker_search.forget()
+                self._body_ended()
+                return end
+        else:
+            self._body.extend(piece[at:stop])
+        if mark:
+            self._try_marker(mark)
+        return stop
+
+    def _in_bracket(self, piece: str, at: int) -> int:
+        """Consume the bracket of a list. Calls in it are read one by one; any other list is read as a whole."""
+        match = _SPACE.match(piece, at if self._list_opener else at + 1)
+        assert match is not None
+        end = match.end()
+        self._list_opener.append(piece[at:end])
+        if end < len(piece):
+            if piece[end] == "{":
+                self._finished_parts.append(Part("markup", "".join(self._list_opener)))
+                self._list_opener = []
+                self._open_lists += 1
+            self._end_bracket()
+        return end
+
+    def _end_bracket(self) -> None:
+        """Treat the bracket of a list as the beginning of a body."""
+        opener, self._list_opener = "".join(self._list_opener), []
+        if opener:
+            self._body.feed(opener, 0, len(opener))
+
+    def _try_marker(self, marker: str) -> None:
+        """Treat a marker inside what looks like a string as the end, if the text before it can be read as a call."""
+        raw = self._body.raw
+        inside = raw[: -len(marker)]
+        self._first_marker = len(inside) if self._first_marker < 0 else self._first_marker
+        if self._first_closer < 0 and marker in self._closers.right:
+            self._first_closer = len(inside)
+        opener = marker not in (*self._closers.right, *self._closers.wrong)
+        whole = inside.rstrip(" \t\r\n,;`").endswith(("}", "]")) and inside.count("{") <= inside.count("}")
+        if self._fallback_end is None and whole:
+            self._fallback_end = len(inside), marker
+        self._attempts_left -= 1
+        parts = self._read(inside, close=True, stopped=not opener)
+        if not (opener or whole) and parts is not None and not is_unreadable(parts):
+            self._open_end, self._attempts_left = (len(inside), marker), 0
+        elif parts is not None and not is_unreadable(parts) and self._accept_before_gap(parts, inside):
+            if opener:
+                self.unread = marker
+            self._finish("" if opener else marker, self._marker_fix(marker))
+        elif self._unreadable is not None and marker in self._closers.right:
+            lost = self._unreadable[0]
+            self._finished_parts.append(Part(lost.kind, inside, malformed=lost.malformed))
+            self._finish(marker, None)
+
+    def _call_follows(self, text: str) -> bool:
+        """Return whether an opener follows the closer before which brackets are missing; `text` is what comes next."""
+        look = self._after_open_end
+        if not look or any(opener.startswith(look) for opener in self._closers.openers):
+            look = self._after_open_end = (look + text).lstrip()[:LOOKAHEAD_LIMIT]
+        return look.startswith(self._closers.openers)
+
+    def _stays_open(self, raw: str, finish_reason: str | None) -> bool:
+        """Return whether the text after the closer before which brackets are missing is no more of the body."""
+        if finish_reason == "length":
+            return not self._after_open_end
+        assert self._open_end is not None
+        rest = raw[self._open_end[0] + len(self._open_end[1]) :].rstrip()
+        for closer in self._closers.right:
+            rest = rest.removesuffix(closer).rstrip()
+        return _STRING_END.search(rest, max(0, len(rest) - LOOKAHEAD_LIMIT)) is None
+
+    def _end_at_open_brackets(self, at: int, closer: str) -> None:
+        """End the body before a closer, and supply its brackets."""
+        raw = self._body.raw
+        parts = self._read(raw[:at], close=True, stopped=True)
+        if parts is None or not self._accept_before_gap(parts, raw[:at]):
+            self._give_up("text follows the JSON inside the block")
+            return
+        self.unread = raw[at + len(closer) :]
+        self._finish(closer, self._marker_fix(closer))
+
+    def _accept_before_gap(self, parts: list[Part], inside: str) -> bool:
+        """Return whether the parts take all of `inside`, except for what may precede a closer; if so, add them."""
+        after = inside[total_length(parts) :]
+        if self._closers.gap.fullmatch(after) is None:
+            return False
+        self._finished_parts += parts
+        self._add_gap(after)
+        return True
+
+    def _body_ended(self) -> None:
+        """Read the value whose last bracket has come."""
+        raw = self._body.raw
+        parts = self._read(raw, node=self._body.node, strict=self._body.strict)
+        if parts is None and self._name_emitted:  # the list or block goes on after it
+            self._finished_parts.append(self._malformed_part(raw, "invalid_json", "the JSON is no call"))
+            self._value_ended = True
+        elif parts is None:
+            self._give_up("the JSON is no call")
+        elif is_unreadable(parts) and self._fallback_end is not None and self._end_body_at(*self._fallback_end):
+            return
+        elif is_unreadable(parts) and self._attempts_left:
+            self._unreadable = parts
+        elif self._accept_before_gap(parts, raw):
+            self._value_ended = True
+        else:
+            self._give_up("the JSON ends before its brackets do")
+
+    def _decide_open_body(self, finish_reason: str | None) -> None:
+        """Decide on a body that never ended."""
+        raw = self._body.raw
+        if not raw:  # the opener alone
+            if self._may_lack_body(finish_reason):
+                self._finish("", self._missing_closer_fix())
+            else:
+                self._report_truncated()
+            return
+        if self._open_end is not None and self._stays_open(raw, finish_reason):
+            self._end_at_open_brackets(*self._open_end)
+            return
+        if finish_reason != "length" and self._end_before_end_of_turn(raw):
+            return
+        if self._fallback_end is None and finish_reason != "length" and self._end_before_blocks(raw):
+            return
+        border = self._fallback_end or (self._first_closer, "")
+        if border[0] >= 0 and self._end_body_at(*border):
+            return
+        lossy = finish_reason == "length"
+        parts = self._unreadable or self._read(raw, close=not lossy, stopped=finish_reason in COMPLETE_FINISH_REASONS)
+        if parts is None:
+            self._give_up("the block never ended")
+            return
+        if self._unreadable:
+            parts = [Part("malformed", raw, malformed=parts[0].malformed)]
+        if self._accept_before_gap(parts, raw):
+            self._finish("", self._missing_closer_fix())
+        else:
+            self._give_up("text follows the JSON inside the block")
+
+    def _end_before_end_of_turn(self, raw: str) -> bool:
+        """End a body before the tokens that end the turn, which show that nothing was cut off; return whether it did.
+
+        A doubled brace that one brace closes leaves the body open: `{{"name": ...}<|im_end|>`.
+        """
+        end = reply_markers().end_of_turn(raw)
+        parts = self._read(raw[:end], close=True, stopped=True) if end < len(raw) else None
+        if parts is None or is_unreadable(parts) or not self._accept_before_gap(parts, raw[:end]):
+            return False
+        self.unread = raw[end:]
+        self._finish("", self._missing_closer_fix())
+        return True
+
+    def _end_body_at(self, at: int, marker: str) -> bool:
+        """End a broken body before a marker in it. As a marker did come, the text before it was not cut off."""
+        raw = self._body.raw
+        parts = self._read(raw[:at])
+        if parts is None or not self._accept_before_gap(parts, raw[:at]):
+            return False
+        self._finished_parts = [as_invalid_json(part, self._place.dialect) for part in self._finished_parts]
+        closer = marker if marker in (*self._closers.right, *self._closers.wrong) else ""
+        self.unread = raw[at + len(closer) :]
+        self._finish(closer, None)
+        return True
+
+    def _end_before_blocks(self, raw: str) -> bool:
+        """End a broken body before the whole blocks that follow it; return whether there are any."""
+        at = (
+            find_trailing_blocks(raw, self._closers, self._rules, self._place, self._envelope_keys)
+            if self._first_marker >= 0
+            else -1
+        )
+        if at < 0:
+            return False
+        parts = self._read(raw[:at])
+        if parts is None:
+            self._give_up("the block never ended", keep=at - len(raw))
+            return True
+        why = "a string or bracket in it is never closed"
+        broken = next((part for part in parts if part.malformed is not None), None)
+        lost = (
+            as_invalid_json(broken, self._place.dialect)
+            if broken
+            else self._malformed_part(raw[:at], "invalid_json", why)
+        )
+        self._finished_parts.append(Part("malformed", raw[:at], malformed=lost.malformed))
+        self.unread = raw[at:]
+        self._finish("", None)
+        return True
+
+    # --- what follows --------------------------------------------------------------------------------------------
+
+    def _after_body(self, piece: str, at: int) -> int:
+        """Look for the closer, the next value, or foreign text."""
+        taken = piece[at : at + LOOKAHEAD_LIMIT]
+        self._lookahead += taken
+        end = at + len(taken)
+        gap = (self._closers.gap if self._in_fence else GAP_AFTER_FENCE).match(self._lookahead)
+        assert gap is not None
+        self._in_fence = self._in_fence and "`" not in gap[0]
+        self._add_gap(gap[0])
+        self._lookahead = look = self._lookahead[gap.end() :]
+        if not look:
+            return end
+        match = self._closers.pattern.match(look)
+        if match is not None:
+            mark = match[0]
+            opener = mark in self._closers.openers
+            self.unread = look if opener else look[len(mark) :]
+            self._lookahead = ""
+            self._finish("" if opener else mark, self._marker_fix(mark))
+        elif look == "<" or self._is_beginning(look):
+            return end
+        elif self._name is None and not self._lacks_body and (following := _NEXT_BODY.match(look)) is not None:
+            if following.end() == len(look) and look[-1] != "{":
+                return end
+            self._next_body()
+            held = len(look) - len(taken)
+            if held > 0:  # it could have been a closer
+                self._in_body(look[:held], 0)
+            return end - min(len(look), len(taken))
+        elif (again := self._match_next_name(look)) is not None:
+            if again.end() < len(look):
+                self._next_body(again)
+                return end - len(look) + again.end()
+        else:
+            self._on_foreign_text(look)
+        return end
+
+    def _match_next_name(self, lookahead: str) -> re.Match[str] | None:
+        """Match what precedes another body, or the beginning of it if that is all that has come."""
+        match = self._closers.next_name.match(lookahead) if self._closers.next_name is not None else None
+        return (
+            match if match is not None and (match.end() == len(lookahead) or lookahead[match.end()] in "{[") else None
+        )
+
+    def _expected_markers(self) -> tuple[str, ...]:
+        return (*self._closers.markers, "```") if self._in_fence else self._closers.markers
+
+    def _next_body(self, name_match: re.Match[str] | None = None) -> None:
+        """Start another body in the same block, after the name of its tool if there is one."""
+        self._record_surplus()
+        if self._name_emitted:
+            self._final_count = len(self._finished_parts)
+        if name_match is not None:
+            self._gap.append(name_match[0])
+            self._name = name_match[1]
+        self._finished_parts.append(Part("markup", "".join(self._gap)))
+        self._start_body()
+
+    def _on_foreign_text(self, lookahead: str) -> None:
+        """Decide on prose, or another dialect's marker, where the closer belongs."""
+        gap = "".join(self._gap)
+        loose = lookahead.startswith(("<|", "</", "<｜", *reply_markers().result_tags)) or (
+            not self._lacks_body
+            and (
+                self._place.expected
+                or self._rules.strictness == "lenient"
+                or not self._closers.required
+                or (self._closers.line_end_closes and "\n" in gap)
+                or self._list_closed  # Granite 3.1 writes no closer: the list's bracket is one
+            )
+        )
+        if not loose or (self._open_lists and not lookahead.startswith("<")):
+            self._give_up("text follows the JSON inside the block", keep=-len(lookahead))
+            return
+        bare = gap.rstrip()
+        self._lookahead, self._gap, self.unread = (
+            "",
+            [bare],
+            gap[len(bare) :] + lookahead,
+        )  # the white space belongs to the text after it
+        self._finish("", self._missing_closer_fix())

@@ -1,1 +1,0 @@
-"""Calls whose arguments are pairs of tags, a key and then its value."""

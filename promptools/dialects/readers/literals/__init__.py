@@ -1,1 +1,0 @@
-"""Literals in calls that are code: Python's, and Gemma's objects."""

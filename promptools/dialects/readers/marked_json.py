@@ -1,0 +1,380 @@
+"""The kinds `json` and `named`: JSON between two markers, and JSON after markers that name the tool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final, Literal, Unpack
+
+from promptools.dialects.calls.envelope import ARGUMENT_KEYS, NAME_KEYS
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.contract import NAME_GATE, Head
+from promptools.dialects.declared import CommonKeys, DeclaredDialect
+from promptools.dialects.prefix_patterns import (
+    any_literal_text,
+    any_of,
+    label_gate,
+    literal_text,
+    optional_steps,
+    sequence,
+)
+from promptools.dialects.prompt import fill
+from promptools.dialects.readers.bare_json import bare_json_candidate, bare_json_heads
+from promptools.dialects.readers.block_markers import Closers
+from promptools.dialects.readers.json_block import JsonBlockReader
+from promptools.dialects.reply_markers import WRONG_CLOSERS
+from promptools.jsontext.text import dump
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
+from promptools.parsing.special_tokens import is_only_tokens
+from promptools.patterns import lazy_pattern
+from promptools.types import Call, Fix, Result
+
+# The kind `json`: a marker, JSON, a marker.
+#
+# The body may be an object, a list or lines of objects, whichever of these the family writes, in every spelling of
+# the envelope; `promptools.dialects.readers.json_block` reads it.
+
+
+Shape = Literal["object", "list", "lines"]
+
+FENCE = optional_steps("`", "`", "`", r"[\w+-]{0,16}", r"\s{0,16}")
+"""A code fence between a marker and its JSON."""
+SPACE = r"\s{0,64}"
+
+
+class MarkedJson(DeclaredDialect):
+    """Marker, JSON, marker. The arguments are the keys of the kind: `promptools.dialects.table` explains them."""
+
+    def __init__(
+        self,
+        name: str,
+        openers: Mapping[str, str],
+        *,
+        also: Sequence[str] = (),
+        stripped: str = "",
+        shape: Shape = "object",
+        body_starts: str = "{[",
+        space: str = "",
+        fence_label: str = "",
+        separator: str = "\n",
+        name_key: str = "name",
+        arguments_key: str = "arguments",
+        id_key: str = "",
+        on_request: bool = False,
+        **common: Unpack[CommonKeys],
+    ) -> None:
+        marked = {opener: closer for opener, closer in openers.items() if opener}
+        closing = tuple(dict.fromkeys(filter(None, openers.values())))
+        common.setdefault("closers", (*closing, *also))
+        super().__init__(name, **common)
+        self._openers = dict(openers)
+        self._id_key = id_key
+        self._envelope = name_key, arguments_key
+        self._has_common_keys = name_key in NAME_KEYS and arguments_key in ARGUMENT_KEYS
+        self._shape: Shape = shape
+        after = space if next(iter(openers.values())) else ""
+        self._padding = (f"\n```{fence_label}\n", "\n```") if fence_label else (space, after)
+        self._separator = separator
+        self._stripped = stripped
+        marks = self._marks = sorted(marked, key=len, reverse=True)
+        self.heads = tuple(self._make_heads(body_starts, on_request=on_request))
+        self._stripped_closers = Closers(right=(), wrong=closing, openers=(), required=False)
+        self._closers = {opener: _closers(closer, closing, marks, also) for opener, closer in marked.items()}
+
+    def _make_heads(self, body_starts: str, *, on_request: bool) -> Iterator[Head]:
+        bare = "" in self._openers
+        if self._marks:
+            yield _marked_head(self._marks, body_starts, on_request=on_request, beside_bare=bare)
+        if self._stripped:
+            yield _stripped_head(self._stripped)
+        if bare:
+            yield from (head._replace(tier="B", on_request=True) for head in bare_json_heads(self._shape))
+
+    def closers_of(self, opener: str) -> Closers:
+        """Return what may close a block that `opener` opened."""
+        return self._closers[opener]
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Start reading after the opening marker, at the bracket."""
+        keys = None if self._has_common_keys else self._envelope
+        opener = next((mark for mark in self._marks if head.startswith(mark)), None)
+        if opener is not None:
+            doubled = any(mark in head[len(opener) :] for mark in self._marks)
+            closers, fixes = self.closers_of(opener), [Fix("marker", "the opener came twice")] if doubled else []
+        elif self._stripped and head.startswith(self._stripped):
+            closers, fixes = self._stripped_closers, [Fix("marker", "the markers around its header are missing")]
+        else:
+            return bare_json_candidate(head, rules, place, definite=definite)
+        return JsonBlockReader(head, closers, rules, place, definite=definite, fixes=fixes, envelope_keys=keys)
+
+    def call_id(self, call: Call, number: int) -> str:
+        """Return the call's number in formats that number their calls, else its id."""
+        return str(number) if self._id_key else call.id
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls in the model's own format."""
+        return self._render_blocks(
+            [
+                self._render_object(call.id if call.id.isdigit() else str(at), dump(call.name), call.arguments_json)
+                for at, call in enumerate(calls)
+            ]
+        )
+
+    def _render_object(self, number: str, name: str, arguments: str) -> str:
+        name_key, arguments_key = self._envelope
+        if not name_key:
+            return f"{{{name}: {arguments}}}"
+        first = f'{dump(self._id_key)}: "{number}", ' if self._id_key else ""
+        return f"{{{first}{dump(name_key)}: {name}, {dump(arguments_key)}: {arguments}}}"
+
+    def _render_blocks(self, objects: Sequence[str]) -> str:
+        if self._shape == "object":
+            return self._separator.join(self._render_block(body) for body in objects)
+        return self._render_block(f"[{', '.join(objects)}]" if self._shape == "list" else "\n".join(objects))
+
+    def _render_block(self, body: str) -> str:
+        opener, closer = next(iter(self._openers.items()))
+        before, after = self._padding
+        return f"{opener}{before}{body}{after}{closer}"
+
+
+def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: Sequence[str]) -> Closers:
+    """Return what may close a block that ends in `closer`, where the dialect's other blocks end in `closing`."""
+    right = (*filter(None, [closer]), *also)
+    return Closers(
+        right=right,
+        wrong=tuple(mark for mark in (*closing, *WRONG_CLOSERS) if mark not in right),
+        # an opener that begins with its closer is read as the closer, as GigaChat's is, or that begins it
+        openers=tuple(
+            mark for mark in openers if not mark.startswith(right) and not any(end.startswith(mark) for end in right)
+        ),
+        required=bool(closer),
+    )
+
+
+def _marked_head(marks: Sequence[str], body_starts: str, *, on_request: bool, beside_bare: bool) -> Head:
+    """Return the head of JSON after a marker; `beside_bare`: the dialect's tier is that of JSON without markers."""
+    again = optional_steps(any_literal_text(marks), SPACE)
+    alone = r"(?!)" if marks[-1][0].isalpha() else ""  # a marker that is a word is only a word at the end
+    return Head(
+        tuple(marks),
+        sequence(any_literal_text(marks), SPACE, again, FENCE),
+        body_starts=body_starts,
+        on_request=on_request,
+        sure_pattern=alone,
+        tier="S" if beside_bare and all(map(is_only_tokens, marks)) else None,
+    )
+
+
+def _stripped_head(label: str) -> Head:
+    """Return the head of a line that is left of an opening marker."""
+    return Head(
+        (label,),
+        sequence(literal_text(label), r"\s{0,16}"),
+        body_starts="{",
+        gate=label_gate(label.split(maxsplit=1)[0]),
+        at_line_start=True,
+        tier="B",
+    )
+
+
+# The head of a call that has lost the token before its name: the name begins a line, and the token after it follows.
+#
+#     get_weather<｜tool▁sep｜>{"city": "Oslo"}<｜tool▁call▁end｜>
+#
+# A server strips the token that it knows, or its parser splits the text at it, and the rest of the call stays.
+
+
+LOST_OPENER: Final = "the token before its name is missing"
+_NAME = r"[^\W\d][\w./-]{0,127}+"
+_FIRST_NAME = lazy_pattern(rf"({_NAME})(?::\d{{1,4}})?\s*(\S?)")
+_NUMBER = r"(?::\d{1,4})?"
+"""Kimi K2 numbers its calls."""
+
+
+def unopened_head(*steps: str) -> Head:
+    """Return the head of an offered tool's name, then `steps`: patterns of the tokens between it and the arguments."""
+    return Head(
+        (),
+        sequence(_NAME, _NUMBER, r"\s{0,16}", *steps),
+        body_starts="{",
+        gate=NAME_GATE,
+        begins=_begins,
+        at_line_start=True,
+        fence_labels=(None,),
+    )
+
+
+def unopened_name(head: str) -> str:
+    """Return the name in such a head, empty if the head begins with a token."""
+    name = _FIRST_NAME.match(head)
+    return name[1] if name is not None else ""
+
+
+def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    """Whether the name is an offered tool's, and a token and the arguments follow it."""
+    del fresh
+    name = _FIRST_NAME.match(text, start, end)
+    if name is None or rules.tools is None:
+        return False
+    if not name[2]:
+        return NEED_MORE if end == len(text) else False
+    if rules.tools.get(name[1]) is None:
+        return False
+    return text[end] == "{" if end < len(text) else NEED_MORE
+
+
+# The kind `named`: markers that name the tool, and JSON that is its arguments.
+#
+#     <|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:args|>{"city": "Oslo"}<|tool_call:end|>
+#
+# A format is a template of one call, from which it is read and written: `...{id}...{name}...{arguments}...`. Of the
+# text around these keys, white space is optional between any two tokens and at each end, and so is a code fence
+# before the arguments.
+
+
+ARGUMENTS: Final = "{arguments}"
+CALLS: Final = "{calls}"
+_GAP = r"\s{0,16}"
+_VALUES: Final = {"{id}": "[^<]{0,64}", "{name}": r"(?<!\w)[^<>\n{]{1,128}"}
+"""The patterns of what a template leaves open. A name is no rest of a word: `function_list` names no tool `_list`."""
+_FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
+_TOKEN_BOUNDARY = lazy_pattern(r"(?<=>)(?=<)|\s+")
+"""Where one token ends and the next begins."""
+_LEAST_TOKEN = 4
+"""Characters of a token that shows a call after a tool's name; the end of a tag does not."""
+_KEY = lazy_pattern(r"(\{id\}|\{name\})")
+
+
+class NamedMarkerJson(DeclaredDialect):
+    """Markers around a name and JSON. The arguments are the keys of the kind, in `promptools.dialects.table`."""
+
+    def __init__(
+        self,
+        name: str,
+        call: str,
+        *,
+        spellings: Sequence[str] = (),
+        separator: str = "\n",
+        one_line: bool = False,
+        wrapper: str = CALLS,
+        **common: Unpack[CommonKeys],
+    ) -> None:
+        before, _, after = call.partition(ARGUMENTS)
+        around = wrapper.partition(CALLS)
+        begin, end = around[0].strip(), around[2].strip()
+        closer, *tail = _tokens(after) or [""]
+        closing = tuple(mark for mark in (end, closer, *tail, begin) if mark and "{name}" not in mark)
+        common.setdefault("closers", closing)
+        super().__init__(name, **common)
+        self._call, self._separator, self._wrapper, self._one_line = call, separator, wrapper, one_line
+        headers = [before, *(spelling.partition(ARGUMENTS)[0] for spelling in spellings)]
+        marks = dict.fromkeys(_tokens(_KEY.split(header)[0])[0] for header in headers)
+        literals = tuple(filter(None, (begin, *marks)))
+        self.heads = (_header_head(literals, headers, begin), *_unopened_heads(headers))
+        wrong = tuple(filter(None, (*tail, end, "</think>")))
+        openers = tuple(mark for mark in literals if not closer.startswith(mark))
+
+        @lru_cache(maxsize=32)
+        def closers_of(tool: str) -> Closers:
+            right = (fill(closer, {"name": tool}),) if closer else ()
+            return Closers(right=right, wrong=wrong, openers=openers, required=bool(closer))
+
+        self._closers_of = closers_of
+        self._closer_has_name = "{name}" in closer
+        named = "|".join(map(_header_pattern, headers))
+        self._header = rf"(?s:(?:{re.escape(begin)}\s*)?(?:{named}){_FENCE})"
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Start reading at the bracket of the arguments."""
+        header = re.compile(self._header).match(head)
+        name = header[header.lastindex or 0] if header else unopened_name(head)
+        fixes = () if header or not name else (Fix("marker", LOST_OPENER),)
+        closers = self._closers_of(name if self._closer_has_name else "")
+        return JsonBlockReader(head, closers, rules, place, definite=definite, name=name, fixes=fixes)
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls in the model's own format."""
+        written = (fill(self._call, self._values(call)) for call in calls)
+        return fill(self._wrapper, {"calls": self._separator.join(written)})
+
+    def _render_examples(self, calls: Sequence[Call]) -> str:
+        """Write the example calls of a prompt, with ids."""
+        return self.render_calls([replace(call, id=f"call{number:05}") for number, call in enumerate(calls, 1)])
+
+    def _values(self, call: Call) -> dict[str, str]:
+        arguments = dump(call.arguments) if self._one_line else call.arguments_json
+        return {"id": _word_characters(call.id), "name": call.name, "arguments": arguments}
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return super().render_results([replace(result, call_id=_word_characters(result.call_id)) for result in results])
+
+
+def is_call_template(template: str) -> bool:
+    """Return whether a template of a call can be read: it begins with a marker, and text separates its keys."""
+    before, *rest = template.split(ARGUMENTS)
+    pieces = _KEY.split(before)
+    return (
+        len(rest) <= 1
+        and bool(_tokens(pieces[0]))
+        and pieces[1::2] in (["{name}"], ["{id}", "{name}"], ["{name}", "{id}"])
+        and all(map(_tokens, pieces[2:-1:2]))
+    )
+
+
+def _tokens(text: str) -> list[str]:
+    """Return the tokens in a piece of a template."""
+    return [token for token in _TOKEN_BOUNDARY.split(text) if token]
+
+
+def _header_head(literals: tuple[str, ...], headers: Sequence[str], begin: str) -> Head:
+    """Return the head of a call with one of `headers`, after the text `begin` or without it."""
+    opened = any_of(*map(_partial_pattern, headers))
+    if begin:
+        opened = sequence(optional_steps(literal_text(begin), _GAP), opened)
+    split = [(_tokens(pieces[0]), _tokens(pieces[-1])) for pieces in map(_KEY.split, headers)]
+    finished = (
+        "|".join(rf".*{_whole_pattern(first)}.+{_whole_pattern(last)}\s*" for first, last in split if last) or r"(?!)"
+    )
+    return Head(literals, sequence(opened, SPACE, FENCE), body_starts="{<", sure_pattern=rf"(?s:{finished})")
+
+
+def _unopened_heads(headers: Sequence[str]) -> Iterator[Head]:
+    """Yield the heads of a call without the token before its name, if tokens are between name and arguments."""
+    between = dict.fromkeys(tuple(_tokens(_KEY.split(header)[-1])) for header in headers)
+    for first, *others in filter(None, between):
+        if len(first) >= _LEAST_TOKEN:
+            steps = (step for token in others for step in (_GAP, literal_text(token)))
+            yield unopened_head(literal_text(first), *steps, SPACE, FENCE)
+
+
+def _partial_pattern(header: str) -> str:
+    """Return the pattern of a header, whole or cut off by the end of the text."""
+    steps = [
+        pattern
+        for piece in _KEY.split(header)
+        for pattern in ([_VALUES[piece]] if piece in _VALUES else map(literal_text, _tokens(piece)))
+    ]
+    return sequence(steps[0], *(step for pattern in steps[1:] for step in (_GAP, pattern)))
+
+
+def _whole_pattern(tokens: Sequence[str]) -> str:
+    """Return the pattern of whole tokens with optional white space between them."""
+    return r"\s*".join(map(re.escape, tokens))
+
+
+def _header_pattern(header: str) -> str:
+    """Return the pattern of a whole header, whose only group is the name."""
+    parts = [
+        {"{id}": "[^<]*?", "{name}": "(.*?)"}.get(piece) or _whole_pattern(_tokens(piece))
+        for piece in _KEY.split(header)
+    ]
+    return r"\s*".join(parts)
+
+
+def _word_characters(call_id: str) -> str:
+    """Keep letters, digits and underscores: servers make ids with dashes, which the model has never seen."""
+    return re.sub(r"\W", "", call_id)

@@ -1,0 +1,321 @@
+"""The kind `python`: calls in Python's syntax between two markers, or after a label; and the heads of such calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import ClassVar, Unpack
+
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import PLAUSIBLE_NAME
+from promptools.dialects.contract import NAME_GATE, Head, Tier
+from promptools.dialects.declared import CommonKeys, DeclaredDialect
+from promptools.dialects.prefix_patterns import label_gate, literal_text, sequence
+from promptools.dialects.prompt import Instructions
+from promptools.dialects.readers.block_markers import Closers
+from promptools.dialects.readers.json_block import JsonBlockReader
+from promptools.dialects.readers.python_arguments import name_pattern
+from promptools.dialects.readers.python_reader import FENCE, CallLayout, PythonCallReader
+from promptools.dialects.written_calls import python_calls
+from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore
+from promptools.patterns import lazy_pattern
+from promptools.schema.spelling import unescape_name
+from promptools.types import Call
+
+# How Python calls after a marker begin, and which body follows the marker: calls or JSON.
+
+
+CALLEE = name_pattern(r"\w", r"[\w.:/-]", 80)
+SPACED_CALLEE = name_pattern(r"\w", r"[\w.:/ -]", 80)
+LIST_PATTERN = rf"\[\s{{0,64}}+(?:\Z|{SPACED_CALLEE}(?:\Z|\())"
+BARE_LIST = CallLayout(brackets=True, spaced_names=True)
+"""The layout of a list of calls without markers."""
+_OTHER_STATEMENT = (
+    r"print[ \t]?(?:\Z|\()|await[ \t]|[A-Za-z_]\w{0,63}+[ \t]{0,4}+(?:\Z|=)|\[\s{0,16}+(?:\Z|\w)|#(?:\Z|[^#])"
+)
+"""The beginning of a statement that does not begin with a tool's name."""
+_LIST_NAME = lazy_pattern(r"\[\s*([^(]*)\(")
+_CALLEE = lazy_pattern(rf"(?:\[\s{{0,16}}+)?({CALLEE})[ \t]{{0,8}}+\(")
+_FIRST_OF_BODY = lazy_pattern(r"\s*+(?:\[\s*+)?+(\S)")
+
+
+def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    """Return True once something follows a marker that alone begins calls."""
+    del start, fresh, rules
+    return True if end < len(text) else NEED_MORE
+
+
+def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    """Return whether the first call after a marker that JSON may also follow is of an offered tool."""
+    del start, fresh
+    match = _CALLEE.match(text, end)
+    if match is None:
+        return NEED_MORE if end == len(text) else False
+    return rules.tools is not None and rules.tools.find(unescape_name(match[1])) is not None
+
+
+def fence_heads(label: str) -> tuple[Head, ...]:
+    """Return the heads of a program in a code fence with this label, whose statements call tools."""
+    call = Head(
+        (),
+        name_pattern("[A-Za-z_]", r"[\w.]", 63) + r"[ \t]{0,4}+(?:\Z|\()",
+        body_starts="",
+        gate=NAME_GATE,
+        begins=begins_with_marker,
+        at_line_start=True,
+        fenced=True,
+        fence_labels=(label,),
+    )
+    return call, call._replace(pattern=_OTHER_STATEMENT, gate=_OTHER_STATEMENT)
+
+
+def program_head(opener: str, dialect: str) -> Head:
+    """Return the head of a program after a marker: read only in lenient parsing, or if the request asked for it."""
+
+    def begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+        if rules.strictness != "lenient" and rules.expect != dialect:
+            return False
+        return begins_with_marker(text, start, end, fresh=fresh, rules=rules)
+
+    pattern = rf"{literal_text(opener)}(?:\Z|\s{{0,64}}+(?:\Z|(?=[A-Za-z_#])))"
+    return Head((opener,), pattern, body_starts="c", begins=begins)
+
+
+def label_head(label: str) -> Head:
+    """Return the head of calls after a label at the beginning of a line."""
+    return Head(
+        (label,),
+        rf"{literal_text(label)}(?:\Z|[ \t]{{0,8}}+(?:(?={CALLEE}\()|\Z|{CALLEE}\Z))",
+        body_starts="c",
+        gate=label_gate(label.split(maxsplit=1)[0]),
+        begins=begins_with_marker,
+        at_line_start=True,
+        unindented=True,
+    )
+
+
+def marker_head(
+    *openers: str, json: bool = False, spaced: bool = False, tier: Tier | None = None, fence_label: str = ""
+) -> Head:
+    """Return the head of calls after one of these markers; `json`: objects may follow them too.
+
+    After a sentinel a bracket is enough, so that a reply that breaks off there is not text. A code fence with the label
+    `fence_label` may be around the calls, and then the head includes its first line.
+    """
+    name = SPACED_CALLEE if spaced else CALLEE
+    bracket = r"(?:\[\s{0,16}+)?"
+    first = [rf"{bracket}{name}[ \t]{{0,8}}+\(", *([r"\{"] if json else []), *([r"\["] if tier == "S" else [])]
+    unfinished = rf"{bracket}(?:\Z|{name}[ \t]{{0,8}}+\Z)"
+    finished = rf"(?={'|'.join(first)})"
+    marker = "|".join(map(re.escape, openers))
+    body = f"{finished}|{unfinished}"
+    if fence_label:
+        fence = literal_text(f"```{fence_label}")
+        body += "|" + sequence(fence, r"[ \t]{0,8}+", r"\n", rf"\s{{0,64}}+(?:{body})")
+    return Head(
+        openers,
+        rf"(?:{marker})\s{{0,64}}+(?:{body})",
+        body_starts="[",
+        begins=begins_with_marker,
+        tier=tier,
+    )
+
+
+def list_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    """Whether a bracket begins a list of calls: of an offered tool, or of any if no text came before."""
+    named = _LIST_NAME.fullmatch(text, start, end)
+    if named is None:
+        return NEED_MORE
+    if rules.tools is None:
+        return fresh and PLAUSIBLE_NAME.match(unescape_name(named[1].strip())) is not None
+    return rules.tools.find(unescape_name(named[1])) is not None
+
+
+def list_head(*, tier: Tier | None = None, on_request: bool = False, fence_labels: tuple[str | None, ...] = ()) -> Head:
+    """Return the head of a list of calls without markers."""
+    return Head(
+        ("[",),
+        LIST_PATTERN,
+        body_starts="",
+        gate=LIST_PATTERN,
+        begins=list_begins,
+        tier=tier,
+        on_request=on_request,
+        fence_labels=fence_labels,
+    )
+
+
+class CallsOrJson(CandidateBase):
+    """A body that may be calls or JSON: its first characters decide which reader takes it."""
+
+    def __init__(
+        self, head: str, calls: Callable[[], Candidate], json: Callable[[], Candidate], *, definite: bool
+    ) -> None:
+        super().__init__(definite=definite, head=head)
+        self._calls = calls
+        self._json = json
+        self._held_text = ""
+        self._inner: Candidate | None = None
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        if self._inner is not None:
+            self._inner.head = self.head
+            end = self._inner.feed(piece, start)
+            self._mirror(self._inner)
+            return end
+        held, self._held_text = self._held_text, self._held_text + piece[start:]
+        match = _FIRST_OF_BODY.match(self._held_text)
+        if match is None:
+            return None
+        self._inner = inner = self._choose(match)
+        end = inner.feed(self._held_text, 0)
+        self._mirror(inner)
+        if end is None:
+            return None
+        assert end >= len(held)  # a bracket and white space do not decide it
+        return start + end - len(held)
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        if self._inner is None:
+            self._inner = self._calls()
+            self._inner.feed(self._held_text, 0)
+        self._inner.head = self.head
+        self._inner.close(finish_reason)
+        self._mirror(self._inner)
+
+    def _choose(self, match: re.Match[str]) -> Candidate:
+        return self._json() if match[1] == "{" else self._calls()
+
+    def _mirror(self, inner: Candidate) -> None:
+        """Copy the state of the inner candidate."""
+        self.parts, self.unread, self.head, self.definite = inner.parts, inner.unread, inner.head, inner.definite
+        self.early += inner.early
+        inner.early = []
+        self.tries = inner.tries
+
+
+# The kind.
+
+
+PYTHON_TEXTS: CommonKeys = {
+    "tool": "{function}",
+    "tools": ("[", ",\n", "]"),
+    "result": "{name} returned:\n{content}",
+    "error": "{name} failed:\n{content}",
+    "results": ("", "\n\n", ""),
+}
+
+
+@lru_cache(maxsize=8)
+def fence_layout(run: str) -> CallLayout:
+    """Return the layout of a program in a code fence that was opened by `run`."""
+    return CallLayout(closers=(run,), one_per_line=True, statements=True)
+
+
+def _with_texts(common: CommonKeys, separator: str) -> CommonKeys:
+    """Return the keys with the kind's texts for those that are missing; `separator` is between two calls."""
+    several = (
+        "Write one call a line to call several."
+        if separator == "\n"
+        else "Several calls are written like this:\n\n{calls}"
+    )
+    instructions = {"parallel": several, **common.get("instructions", {})}
+    return {**PYTHON_TEXTS, **common, "instructions": instructions}
+
+
+class MarkedPythonCalls(DeclaredDialect):
+    """Calls in Python's syntax. The arguments are the keys of the kind, in `promptools.dialects.table`."""
+
+    wording: ClassVar = Instructions(
+        text="""{format}
+
+Name each argument, and write its value as a literal of Python. {when}
+
+The functions are:
+
+{tools}""",
+        format="You can call functions. To do so, write a call like this, and nothing after it:"
+        "\n\n{call}\n\n{how_many}",
+        single="Call one function at a time.",
+        required="You must call a function in this turn.",
+        optional="If no function is needed, answer in plain text.",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        openers: Mapping[str, str],
+        *,
+        also: Sequence[str] = (),
+        at_line_start: bool = False,
+        spaces: Sequence[str] = ("", ""),
+        separator: str = "\n",
+        json: bool = False,
+        bare_list: bool = False,
+        statements: bool = False,
+        repeats: bool = False,
+        closer_is_final: bool = False,
+        fence_label: str = "",
+        **common: Unpack[CommonKeys],
+    ) -> None:
+        closing = tuple(dict.fromkeys(filter(None, (*openers.values(), *also))))
+        opener, closer = next(iter(openers.items()))
+        self._before, self._after = f"{opener}{spaces[0]}", f"{spaces[1]}{closer}"
+        self._fenced = opener.startswith(FENCE)
+        alone = () if self._fenced else closing  # the end of a fence is also the beginning of one
+        keys: CommonKeys = {"closers": alone, **_with_texts(common, separator)}
+        super().__init__(name, **keys)
+        self._separator = separator
+        self._fence_label = fence_label
+        heads = self._make_heads(openers, json=json, at_line_start=at_line_start, statements=statements)
+        self.heads = (*heads, *([list_head(tier="B", on_request=True)] if bare_list else []))
+        self._layout = CallLayout(
+            closers=closing,
+            brackets=False if at_line_start or statements else None,
+            one_per_line=bool(closing),
+            spaced_names=True,
+            statements=statements,
+            may_repeat=repeats,
+            closer_is_final=closer_is_final,
+        )
+        self._layout_in_fence = replace(self._layout, fenced=True)
+        self._json_closers = Closers(right=closing, wrong=(), openers=tuple(openers)) if json else None
+
+    def _make_heads(
+        self, openers: Iterable[str], *, json: bool, at_line_start: bool, statements: bool
+    ) -> tuple[Head, ...]:
+        if self._fenced:
+            return fence_heads(next(iter(openers)).removeprefix(FENCE))
+        if at_line_start:
+            return tuple(map(label_head, openers))
+        if statements:
+            return tuple(program_head(marker, self.name) for marker in openers)
+        return (marker_head(*openers, json=json, spaced=True, tier=self.tier, fence_label=self._fence_label),)
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Start reading at the first call, or at the bracket before it."""
+        closers = self._json_closers
+        if self._fenced:  # the label is as much evidence as a tag
+            run = head[: len(head) - len(head.lstrip(head[:1]))] or FENCE
+            definite = definite or rules.strictness != "strict"
+            return PythonCallReader(head, fence_layout(run), rules, place, definite=definite)
+        if not head:
+            return PythonCallReader(head, BARE_LIST, rules, place, definite=definite)
+        if self._fence_label and FENCE in head:
+            return PythonCallReader(head, self._layout_in_fence, rules, place, definite=definite)
+        if closers is None:
+            return PythonCallReader(head, self._layout, rules, place, definite=definite)
+        return CallsOrJson(
+            head,
+            lambda: PythonCallReader(head, self._layout, rules, place, definite=definite),
+            lambda: JsonBlockReader(head, closers, rules, place, definite=definite),
+            definite=definite,
+        )
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls in the model's own format."""
+        return f"{self._before}{self._separator.join(python_calls(calls))}{self._after}" if calls else ""

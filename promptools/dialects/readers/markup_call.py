@@ -1,0 +1,379 @@
+"""One call of `call(name) / parameter(key) value` markup: its parameters so far, and the value that is being read."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from promptools.dialects.calls.bare_values import ANY_JSON, CallBuilder
+from promptools.dialects.calls.call_streamer import LAYOUT, MemberStreamer, Trim
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.readers.tags import SHARED_NAMES, Tag, TagNames, TokenBuffer, is_blank
+from promptools.errors import clip
+from promptools.parsing.parts import NEED_MORE, NeedMore
+from promptools.patterns import lazy_pattern
+from promptools.types import Call, Fix, Malformed
+
+# The call: its parameters so far, and what is made of them.
+
+
+STRING_ATTRIBUTE: Final = {"true": "string", "false": ANY_JSON}
+"""The type of a value by the attribute that says whether it is a string, as DeepSeek writes it."""
+_CDATA = lazy_pattern(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+_VALUE = lazy_pattern(r"\s*<value>(.*)</value>\s*", re.DOTALL)
+
+
+class MarkupGrammar(NamedTuple):
+    """The tags that one family writes, and the variations that it allows."""
+
+    canonical: re.Pattern[str]
+    """Every tag as the family is trained to write it."""
+    wrapper: tuple[str, str]
+    """The tags around calls."""
+    closers: tuple[str, str]
+    """The closing tags of a call and of a parameter."""
+    trim: Trim = "verbatim"
+    unwrapped: bool = False
+    """Calls come without a wrapper."""
+    cdata: bool = False
+    """Values may be in CDATA sections."""
+    json_calls: bool = False
+    """The wrapper may hold calls as JSON."""
+    namespaced: bool = False
+    """Names may have any namespace before them."""
+    json_closer: str = ""
+    """The closing tag of a call's arguments that are one JSON object, where they have tags of their own."""
+    other_wrappers: tuple[tuple[str, str], ...] = ()
+    """Further tags around calls that it writes."""
+    unclosed_value: Literal["closer", "marker"] = "closer"
+    """What a fix of a value without its closing tag counts as."""
+    elements: bool = False
+    """Parameters are elements of their keys."""
+    names: TagNames = SHARED_NAMES
+    """The names of its tags."""
+
+    def spelling_fix(self, tag: Tag) -> Fix | None:
+        """Return the fix for a tag that is not as the family is trained to write it."""
+        if self.canonical.fullmatch(tag.raw):
+            return None
+        return Fix("marker", f"the tag was written {clip(tag.raw, 60)!r}")
+
+    def missing_value_closer(self) -> Fix:
+        """Return the fix for a value without its closing tag."""
+        return Fix(self.unclosed_value, f"no {self.closers[1]!r}")
+
+    def missing_call_closer(self) -> Fix | None:
+        """Return the fix for a call without its closing tag."""
+        return Fix("closer", f"no {self.closers[0]!r}") if self.closers[0] else None
+
+
+class MarkupCall(CallBuilder):
+    """A call whose name is known, and the parameters that have come so far."""
+
+    def __init__(self, name: str, grammar: MarkupGrammar, rules: ParseOptions) -> None:
+        super().__init__(rules)
+        resolved = rules.tools.find(name) if rules.tools is not None else None
+        last = name.rpartition(".")[2]
+        if resolved is None and grammar.namespaced and rules.tools is not None and rules.tools.get(last) is not None:
+            self.fixes.append(Fix("name", f"{clip(name)!r} to {last!r}"))
+            name, resolved = last, rules.tools.find(last)
+        self.name = name
+        self.tool = resolved[0] if resolved is not None else None
+        self._last: tuple[str, list[str], str] | None = None
+        """The last parameter, not read yet: text after the call may still be part of it."""
+        self.unclosed = False
+        """The text ended before its closing tag."""
+        self.holds_opener = False
+        """A value holds the opening tag of a parameter without its closing tag."""
+        self._grammar = grammar
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of its parameters by name."""
+        if self._last is not None:
+            (key, pieces, type_name), self._last = self._last, None
+            self.add(key, "".join(pieces), type_name)
+        return self.arguments
+
+    def split_key(self, text: str) -> tuple[str, str]:
+        """Split a key from the value glued to it, where the tag lost its bracket: `path/etc/hosts`."""
+        tools = self.rules.tools
+        keys = tools.keys(self.tool.name) if tools is not None and self.tool is not None else ()
+        for key in sorted(keys, key=len, reverse=True):
+            if text.startswith(key) and key not in self.values and re.match(r"[^\w.-]", text[len(key) :]):
+                return key, text[len(key) :]
+        return text, ""
+
+    def add_revocable(self, key: str, pieces: list[str], type_name: str) -> None:
+        """Add a parameter that may be taken back."""
+        assert self.values is self.arguments
+        self._last = key, pieces, type_name
+
+    def revoke_last(self) -> None:
+        """Forget the last parameter, which has not ended yet."""
+        self._last = None
+
+    def add(self, key: str, text: str, type_name: str = "", *, inline: bool = False) -> None:
+        """Add a parameter. `type_name`: the type that its tag gives; `inline`: its value is in the tag itself."""
+        self.put(key, *self.read(key, text if inline else self._strip_layout(text), type_name))
+
+    def _strip_layout(self, text: str) -> str:
+        """Return a value's text without the layout around it."""
+        if self._grammar.cdata and "<![CDATA[" in text:
+            sections: list[str] = _CDATA.findall(text)
+            outside = _CDATA.sub("", text)
+            return "".join(sections) if not outside.strip() else _CDATA.sub(r"\1", text)
+        wrapped = _VALUE.fullmatch(text)
+        if wrapped is not None and "<value>" not in wrapped[1]:
+            self.record_fix(Fix("unwrap", "the value was in <value>"))
+            text = wrapped[1]
+        if self._grammar.trim == "strip":
+            return text.strip(LAYOUT)
+        if self._grammar.trim == "verbatim":
+            return text
+        return strip_matching_newlines(text)
+
+    def resolve(self, place: Evidence) -> Call | Malformed:
+        """Build the call. Raise `NotACall` if it calls no offered tool."""
+        assert self.values is self.arguments
+        return self.resolve_in(place)
+
+
+def strip_matching_newlines(text: str) -> str:
+    """Strip one line break from each side of a value on lines of its own."""
+    for opening in ("\n", "\r\n"):
+        if text.startswith(opening):
+            return text.removeprefix(opening).removesuffix(opening)
+    return text
+
+
+# A value of markup while it is read: every tag is part of it, except for those that end it.
+#
+# Nothing in a value is escaped. Whether a closing tag of the parameter, the call or the wrapper is its end is decided
+# by the token that follows:
+#
+# - If another tag of the call follows, or the end, the value ends.
+# - If text follows, or a tag that cannot, the closing tag is part of the value.
+# - A call inside the value takes its own closing tags (`_open_calls`), and so do parameters inside it (`_open_params`).
+#
+# Where closing tags remain that fit no opening tag, the value may be that of two calls. Such a call is refused as
+# malformed: a guess would run a tool with wrong arguments.
+
+
+ValueStyle: TypeAlias = Literal["tag", "nameless", "element"]
+"""How a parameter's opening tag gives its name."""
+ValueEnd: TypeAlias = Literal["at", "before"]
+"""Where a value ended: at a tag, which is its closing tag, or before it."""
+
+
+class OpenValue:
+    """One value: fed tokens until it has ended."""
+
+    def __init__(
+        self,
+        key: str,
+        style: ValueStyle,
+        call: MarkupCall,
+        grammar: MarkupGrammar,
+        streamer: MemberStreamer | None,
+        *,
+        type_name: str,
+        may_be_quoted: bool,
+    ) -> None:
+        self.key = key
+        self._style = style
+        self._call = call
+        self._grammar = grammar
+        self._streamer = streamer
+        self._type_name = type_name
+        self._may_be_quoted = may_be_quoted
+        """Nothing but its tags makes this a call: it has no wrapper, and the request asked for none."""
+        self._pieces: list[str] = []
+        self._open_calls = 0
+        """Calls that are open inside the value."""
+        self._contains_call = False
+        self._open_params = 0
+        """Parameters inside the value that were opened, and not closed."""
+        self._closed_inner_param = False
+        """One of them was closed."""
+        self.unmatched_closer = False
+        """A closing tag has come inside it that closes nothing."""
+        self._call_just_opened = False
+        """A call's opening tag has just come inside the value; the next tag decides whether it is a call."""
+        self._skipped_to = 0
+        """The index up to which the tokens after a closing tag are known to decide nothing."""
+        self._rejected_to = 0
+        """The index up to which closing tags are known to be part of the value."""
+        self.end = 0
+        """The index of the tag at which it ended, if text after its call may still be part of it; else 0."""
+
+    def feed(self, token: Tag | str, buffer: TokenBuffer, finish_reason: str | None) -> ValueEnd | NeedMore | None:
+        """Read the current token; return where the value ended, or None if it goes on."""
+        if isinstance(token, str):
+            self._call_just_opened = self._call_just_opened and is_blank(token)
+            self.add(token)
+            return None
+        if self._call_just_opened and self._confirms_call(token):
+            self._open_calls += 1
+            self._contains_call = True
+        self._call_just_opened = token.kind == "call" and not token.close
+        if token.kind == "cdata":
+            self.add(token.raw)
+        elif self._repeats_opener(token):
+            self._call.record_fix(Fix("marker", f"{clip(token.raw, 60)!r} came twice"))
+        elif self._open_calls:
+            self._open_calls -= token.kind == "call" and token.close
+            self.add(token.raw)
+        elif self._closes_value(token) or (token.close and token.kind in ("call", "wrap")):
+            return self._on_closer(token, buffer, length=finish_reason == "length")
+        elif self._opens_next_param(token):
+            self._finish(closed=False)
+            return "before"
+        else:
+            self._open_params += token.kind == "param" and not token.close and not token.empty and self._style == "tag"
+            self.add(token.raw)
+        return None
+
+    def add(self, text: str) -> None:
+        """Add text to the value, whatever it holds."""
+        self._pieces.append(text)
+        if self._streamer is not None:
+            self._streamer.add_text(text)
+
+    def _confirms_call(self, tag: Tag) -> bool:
+        """Return whether a tag makes a call of the opening tag before it: a parameter, its closing tag, or a name."""
+        if tag.kind == "call":
+            return tag.close
+        names = tag.kind == "element" and (self._grammar.elements or tag.name in self._grammar.names.naming_elements)
+        return not tag.close and (tag.kind == "param" or names)
+
+    def _repeats_opener(self, tag: Tag) -> bool:
+        """Return whether a tag repeats the value's opening tag, with nothing between."""
+        return tag.kind == "param" and not tag.close and tag.name == self.key and not self._pieces
+
+    def _closes_value(self, tag: Tag) -> bool:
+        """Return whether a tag is the value's own closing tag."""
+        if self._style == "element":
+            return tag.kind == "element" and tag.close and tag.name == self.key
+        return tag.kind == "param" and tag.close
+
+    def _opens_next_param(self, tag: Tag) -> bool:
+        """Return whether the next parameter begins, so that this one's closing tag is missing."""
+        if tag.kind != "param" or tag.close or self._contains_call or self._style == "element":
+            return False
+        if self._style == "nameless" or tag.name is None:
+            return self._style == "nameless" and tag.name is None
+        call = self._call
+        if not self._opens_missing_param(tag):
+            return False
+        return call.tool is not None or (bool(self._pieces) and self._pieces[-1].endswith("\n"))
+
+    def _opens_missing_param(self, tag: Tag) -> bool:
+        """Return whether a tag opens a parameter of the tool that the call has not given yet."""
+        return tag.name not in (None, self.key, *self._call.values) and self._call.declares(tag.name or "")
+
+    # --- what looks like its end -------------------------------------------------------------------------------------
+
+    def _on_closer(self, tag: Tag, buffer: TokenBuffer, *, length: bool) -> ValueEnd | NeedMore | None:
+        """Read a tag that looks like the end of the value; what follows decides whether it is."""
+        own = self._closes_value(tag)
+        if buffer.index <= self._rejected_to:  # one of several in a row, the first of which was no end
+            self.add(tag.raw)
+            return None
+        following = self._token_after(buffer, own)
+        if following is NEED_MORE:
+            return NEED_MORE
+        if own and isinstance(following, Tag) and self._closes_inner_param(following):
+            self._open_params -= 1
+            self._closed_inner_param = True
+        elif self._may_follow(tag, following, length=length):
+            self._end_at(tag, buffer.index if own else 0)
+            return "at" if own else "before"
+        else:
+            self.unmatched_closer = True
+            self._rejected_to = self._skipped_to
+            self._streamer = self._streamer if following is not None else None  # the rest may be anything
+        self.add(tag.raw)
+        return None
+
+    def _token_after(self, buffer: TokenBuffer, own: bool) -> Tag | str | NeedMore | None:
+        """Return the first token after the current one that decides; None at the end of the text.
+
+        White space, a tag that was cut short, and the `own` closing tag once more decide nothing.
+        """
+        at = buffer.after(max(buffer.index, self._skipped_to))
+        while not (at is NEED_MORE or at is None):
+            token = buffer.tokens[at]
+            doubled = own and isinstance(token, Tag) and not self._open_params and self._closes_value(token)
+            if not doubled and not (isinstance(token, Tag) and token.kind == "cut"):
+                return token
+            self._skipped_to = at
+            at = buffer.after(at)
+        return at
+
+    def _closes_inner_param(self, following: Tag) -> bool:
+        """Return whether its closing tag closes a parameter inside it, judged by the tag that follows."""
+        if not self._open_params or following.kind != "param":
+            return False
+        return following.close or not self._opens_missing_param(following)
+
+    def _may_follow(self, closer: Tag, following: Tag | str | None, *, length: bool) -> bool:
+        """Return whether a value may end at or before `closer` if `following` comes next; None: the text ends.
+
+        `length`: the text was cut off.
+        """
+        own = self._closes_value(closer)
+        certain = not (self._contains_call or (self._may_be_quoted and self.unmatched_closer))
+        if following is None:
+            return own or (certain and not length)
+        if isinstance(following, str):  # no value ends in a closing tag and a broken tag by chance
+            return own and self._grammar.names.begins_broken_tag(following)
+        if own and following.kind == "element":
+            return self._style == "element" or following.name == "parameters"
+        if own:
+            return following.kind != "noise" or "end" in following.raw
+        if not certain or following.kind in ("param", "element"):
+            return False
+        if closer.kind == "call":
+            return following.kind in ("wrap", "end") or not following.close
+        return following.kind == "end" or (following.kind == "wrap" and not following.close)
+
+    # --- its end -----------------------------------------------------------------------------------------------------
+
+    def _end_at(self, tag: Tag, end: int) -> None:
+        """End the value at a tag; `end`: its index if it is the value's own closing tag, else 0."""
+        self._finish(closed=end != 0)
+        spelling = self._grammar.spelling_fix(tag) if end and self._style == "tag" else None
+        if spelling is not None:
+            self._call.record_fix(spelling)
+        self.end = end
+
+    def _finish(self, *, closed: bool) -> None:
+        """Add the value to its call; `closed`: its own closing tag ended it."""
+        call, names = self._call, self._grammar.names
+        if not closed:
+            if self._style != "nameless":  # such a value has no closing tag of its own
+                if self.unmatched_closer:
+                    self._reject_call()
+                call.record_fix(self._grammar.missing_value_closer())
+            # the line break before the next tag is layout
+            self._pieces = ["".join(self._pieces).removesuffix("\n").removesuffix("\r")]
+        text = "".join(self._pieces)
+        call.holds_opener = call.holds_opener or bool(self._open_params)
+        if self._open_params and self._closed_inner_param:  # one closing tag too few: any of them may be the value's
+            self._reject_call()
+        if not (self._grammar.cdata and "<![CDATA[" in text) and names.holds_damaged_tag(text):
+            self._reject_call()
+        call.add_revocable(self.key, self._pieces, self._type_name)
+
+    def _reject_call(self) -> None:
+        """Refuse the call: its value may be that of two calls."""
+        self._call.error = f"the closers in {self.key!r} belong to no tags of its own: it may be of two calls"
+
+
+def inline_value(tag: Tag) -> str | None:
+    """Return the value that a parameter's tag itself holds, or None."""
+    for key in ("string", "value"):
+        if key in tag.attributes and tag.attributes[key] not in ("true", "false"):
+            return tag.attributes[key]
+    return None

@@ -1,0 +1,216 @@
+"""A block whose parameters are nested elements, each tag after a mark, as MiniMax M3 writes it.
+
+Only tags after the mark count, so that a value may hold any other. Where the mark is missing on a call's closing tag,
+that counts only before another tag of the block.
+"""
+
+from __future__ import annotations
+
+import re
+
+from promptools.dialects.calls.call_streamer import MemberStreamer
+from promptools.dialects.calls.envelope import NotACall
+from promptools.dialects.calls.json_body import JsonBody
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.readers.element_value import MAX_ELEMENT_DEPTH, build_tree, read_members, read_unmarked
+from promptools.dialects.readers.markup_call import MarkupGrammar
+from promptools.dialects.readers.markup_reader import TALKED_ABOUT, MarkupReader
+from promptools.dialects.readers.tags import TAG_LIMIT, Tag, TagKind, TagTokenizer, is_blank
+from promptools.parsing.parts import NEED_MORE, CandidateBase, NeedMore, Part, TriedStrategy, total_length
+from promptools.patterns import lazy_pattern
+from promptools.types import Fix
+
+MARK = "]<]minimax[>["
+_NEXT = lazy_pattern(r"<|\](?=<\]|<?\Z)")
+_TAG = lazy_pattern(
+    r"\s{0,8}<\s{0,4}(?P<close>/?)\s{0,4}(?P<word>[^\s<>/=\"]{1,64})"
+    r"(?:\s{1,8}name\s{0,4}=\s{0,4}[\"'“]?(?P<name>[^\"'“”<>]{1,128}?)[\"'”]?)?\s{0,8}(?P<empty>/?)>"
+)
+_KINDS: dict[str, TagKind] = {"tool_call": "wrap", "tool_calls": "wrap", "invoke": "call"}
+
+
+class MarkedTagTokenizer(TagTokenizer):
+    """Splits text into tags after a mark, tags without one, and the text between them."""
+
+    def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
+        """Return the token at `at`; None if more text is needed."""
+        if text.startswith(MARK, at):
+            match = _TAG.match(text, at + len(MARK))
+            if match is not None:
+                return _marked_tag(text[at : match.end()], match)
+            if len(text) - at < TAG_LIMIT and ">" not in text[at + len(MARK) :]:
+                return Tag(text[at:], "cut") if final else None
+            return MARK
+        if MARK.startswith(text[at : at + len(MARK)]):
+            return Tag(text[at:], "cut") if final else None
+        if text[at] == "<":
+            found_tag = super().next(text, at, final=final)
+            return found_tag if not isinstance(found_tag, str) else found_tag[:1]
+        nearest = _NEXT.search(text, at + 1)
+        return text[at:] if nearest is None else text[at : nearest.start()]
+
+
+def _marked_tag(raw: str, match: re.Match[str]) -> Tag:
+    tag_name = match["word"]
+    kind = _KINDS.get(tag_name, "element")
+    name = match["name"] if kind == "call" else tag_name
+    return Tag(raw, kind, bool(match["close"]), name, bool(match["empty"]))
+
+
+def _opens_call(tag: Tag) -> bool:
+    return tag.kind == "call" and not tag.close
+
+
+class _JsonArguments(CandidateBase):
+    """Reads one JSON object that is the arguments of a call, up to its last bracket."""
+
+    def __init__(self, name: str, rules: ParseOptions, place: Evidence) -> None:
+        super().__init__(definite=True)
+        self._name = name
+        self._rules = rules
+        self._place = place
+        self._body = JsonBody()
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        end = self._body.feed(piece, start, len(piece))
+        if end is not None:
+            self._decide(None, close=False)
+        return end
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        self._decide(finish_reason, close=finish_reason != "length")
+
+    def _decide(self, finish_reason: str | None, *, close: bool) -> None:
+        raw, stopped = self._body.raw, finish_reason in COMPLETE_FINISH_REASONS
+        try:
+            self.parts = self._body.calls(self._rules, self._place, close=close, stopped=stopped, name=self._name)
+            self.unread = raw[total_length(self.parts) :]
+        except NotACall as no:
+            self.parts = [Part("text", raw)]
+            self.tries.append(TriedStrategy(self._place.dialect, "text", str(no), len(raw)))
+
+
+class NestedReader(MarkupReader):
+    """Reads a block of calls whose parameters are elements, as a `promptools.parsing.parts.Candidate`."""
+
+    def __init__(self, grammar: MarkupGrammar, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(grammar, rules, place, definite=definite)
+        self._call_tokens: list[Tag | str] = []
+        self._open_elements: list[str] = []
+        """Elements that are open, outermost first."""
+        self._open_calls = 0
+        """Calls that are open inside the parameters."""
+        self._may_stream = False  # a repeated name makes a scalar a list: nothing is certain before the end
+        self._streamer: MemberStreamer | None = None
+
+    def _make_tokenizer(self, grammar: MarkupGrammar, rules: ParseOptions) -> TagTokenizer:
+        del grammar, rules
+        return MarkedTagTokenizer()
+
+    def _open_call(self, at: int, name: str | None) -> None:
+        super()._open_call(at, name)
+        self._tags.elements = None
+        self._call_tokens, self._open_elements = [], []
+        self._open_calls = 0
+
+    def _in_call(self, token: Tag | str) -> NeedMore | None:
+        """In a call: every token up to its closing tag belongs to its parameters."""
+        if isinstance(token, str):
+            bare = token.lstrip()
+            begun = any(not isinstance(item, str) or not is_blank(item) for item in self._call_tokens)
+            if bare[:1] == "{" and not begun and self._call is not None:
+                self._buffer.put_back(len(bare))
+                self._json_reader = _JsonArguments(self._call.name, self._rules, self._place)
+            else:
+                self._call_tokens.append(token)
+            return None
+        marked = token.raw.startswith(MARK)
+        if token.kind == "cut":
+            self._cut_tag = token.raw
+        elif self._ends_talk(token):
+            self._finish_as_text(self._index, TALKED_ABOUT)
+        elif self._open_elements and marked and (self._open_calls or (token.kind == "call" and not token.close)):
+            # a call inside a value takes its own closing tags
+            self._open_calls += 0 if token.kind != "call" or token.empty else -1 if token.close else 1
+            self._call_tokens.append(token.raw)
+        elif token.kind == "call" and token.close and (marked or not self._open_elements):
+            return self._on_call_closer(token, certain=marked and not self._open_elements)
+        elif (token.kind in ("call", "wrap") and marked and not self._open_elements) or (
+            token.kind == "end" and not self._open_elements and self._call_tokens
+        ):
+            self._end_call(self._index, self._grammar.missing_call_closer())
+            if not self._decided:
+                self._between(token)
+        else:
+            self._call_tokens.append(token)
+            if token.kind == "element" and marked:
+                self._track_element(token)
+        return None
+
+    def _between(self, token: Tag | str) -> NeedMore | None:
+        """In the wrapper, after a call: if its body was JSON, its closing tag is still to come."""
+        was_json = self._segments[-1].call is None
+        if (
+            was_json
+            and not self._has_outside_text()
+            and isinstance(token, Tag)
+            and token.kind == "call"
+            and token.close
+        ):
+            return None
+        wanted = super()._between(token)
+        self._cut_tag = self._cut_tag.removeprefix(MARK)
+        return wanted
+
+    def _track_element(self, tag: Tag) -> None:
+        name = tag.name or ""
+        if not tag.close:
+            self._open_elements += [] if tag.empty or len(self._open_elements) == MAX_ELEMENT_DEPTH else [name]
+        elif name in self._open_elements:
+            while self._open_elements.pop() != name:
+                pass
+
+    def _on_call_closer(self, tag: Tag, *, certain: bool) -> NeedMore | None:
+        """Read a call's closing tag: without its mark, or inside a value, the next token decides whether it is one."""
+        following = None if certain else self._buffer.after(self._index)
+        if following is NEED_MORE:
+            return NEED_MORE
+        token = self._tokens[following] if following is not None else None
+        if token is None or (isinstance(token, Tag) and (token.kind in ("wrap", "end", "cut") or _opens_call(token))):
+            self._record_spelling(tag)
+            self._end_call(self._index + 1)
+        else:
+            self._call_tokens.append(tag)
+        return None
+
+    def _end_call(self, end: int, fix: Fix | None = None) -> None:
+        self._read_parameters()
+        super()._end_call(end, fix)
+
+    def _read_parameters(self) -> None:
+        """Read the parameters of the call from its tokens."""
+        call = self._call
+        assert call is not None
+        marked = any(isinstance(token, Tag) and token.raw.startswith(MARK) for token in self._call_tokens)
+        root, fixes = build_tree(self._call_tokens, MARK if marked else "<")
+        for fix in fixes:
+            call.record_fix(fix)
+        unmarked = read_unmarked("".join(root.text)) if marked and root.children else None
+        if unmarked is not None:
+            root.children += unmarked.children
+            root.text.clear()
+        if unmarked is not None or (root.children and not marked):
+            call.record_fix(Fix("marker", "the tags have no mark"))
+        if root.has_stray_text(MARK) or (not root.children and "".join(root.text).strip()):
+            call.error = "there is text between its parameters"
+        schema = call.tool.parameters if call.tool is not None else {}
+        call.values.update(read_members(root, schema, schema, allow_any=call.tool is None))
+
+    def _end_in_call(self, finish_reason: str | None) -> None:
+        if self._open_elements:
+            self._truncate("the text ended inside its parameters")
+            return
+        self._read_parameters()
+        super()._end_in_call(finish_reason)

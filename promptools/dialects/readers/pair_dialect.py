@@ -1,0 +1,312 @@
+r"""The kind `key_value`: a call is its name, then keys and values between tags of their own.
+
+    call = "<tool_call>{name}\n{arguments}\n</tool_call>"
+    argument = "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>"
+
+The templates are what the family writes; the tags, the heads and the markers that may occur alone follow from them. The
+white space around `{arguments}` separates arguments, and is left out where there are none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
+
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.contract import NAME_GATE, Head, Tier
+from promptools.dialects.declared import CommonKeys, DeclaredDialect
+from promptools.dialects.prefix_patterns import any_of, literal_text, sequence
+from promptools.dialects.prompt import GENERIC_CALL, NAME_SLOT, Instructions, example_calls, fill
+from promptools.dialects.readers.block_markers import Closers
+from promptools.dialects.readers.json_block import JsonBlockReader
+from promptools.dialects.readers.pair_reader import PairReader, PairTags, TagPair, json_opening_pattern, with_suffix
+from promptools.dialects.written_calls import PLAIN_NAME, escaped_json, value_text
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
+from promptools.patterns import lazy_pattern
+from promptools.schema.documents import type_name
+from promptools.types import Call
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+
+_CALL = lazy_pattern(
+    r"(?s:(?P<opener>[^{}]+)\{name\}(?P<separator>[^{}\s]*)(?P<gap>\s*)\{arguments\}\s*(?P<closer>[^{}]+))"
+)
+_ARGUMENT = lazy_pattern(
+    r"(?s:(?P<before>[^{}]+)\{key\}(?P<after_key>[^{}]+)(?:\{type\}(?P<after_type>[^{}]+))?\{value\}(?P<after>[^{}]+))"
+)
+_WRAPPER = lazy_pattern(r"(?s:(?P<opener>[^{}]+)\{calls\}(?P<closer>[^{}]+))")
+_BOUNDARY = lazy_pattern(r"\s+|(?<=[>\])}])(?=[<\[({])")
+"""Where one tag ends and the next begins."""
+_GAP: Final = r"\s{0,64}+"
+_NAME: Final = r"[^\W\d][\w.:/-]{0,127}+"
+_SUFFIX_END: Final = r"[\w-]{1,32}+"
+
+WORDING: Final = Instructions(
+    text="""# Tools
+
+You may call {how_many} to help with the user's request.
+
+The functions are described here, one JSON object a line:
+{tools}
+
+Write each call so, with a key and a value for each argument and nothing escaped in the values:
+{format}
+Strings are written as they are, all other values as JSON.{when}""",
+    parallel="one or more of these functions",
+    single="one of these functions at a time",
+    required=" You must call a function in this turn.",
+)
+
+
+class PairTemplates(NamedTuple):
+    """The templates of a format, and its tags."""
+
+    tags: PairTags
+    gap: str
+    """The text before each argument, and after the last."""
+
+
+class PairDialect(DeclaredDialect):
+    """Keys and values between tags.
+
+    `call` and `argument`: the templates of a call and of an argument; an argument may give its `{type}`. `wrapper`: the
+    template of the tags around all calls (`{calls}`). `suffix`: what begins a suffix that each tag of a reply may have,
+    such as ":" in `<tool_call:6124c78e>`. `json_after`: what comes between a name and arguments that are JSON, such as
+    ">" in `<tool_call>get_weather>{}`; nothing need close such a call. `stripped`: the opening tag is a special token,
+    which servers strip.
+    """
+
+    wording = WORDING
+
+    def __init__(
+        self,
+        name: str,
+        call: str,
+        argument: str,
+        *,
+        wrapper: str = "",
+        suffix: str = "",
+        json_after: str = "",
+        stripped: bool = False,
+        **common: Unpack[CommonKeys],
+    ) -> None:
+        templates = read_templates(call, argument, wrapper)
+        assert templates is not None
+        self._tags = tags = templates.tags
+        self._gap = templates.gap
+        self._stripped = stripped
+        self._argument, self._wrapper = argument.strip(), wrapper
+        self.typed = "{type}" in argument
+        around = tuple(filter(None, tags.wrapper))
+        common.setdefault("closers", (*around[1:], tags.call.closer, *around[:1], tags.call.opener))
+        super().__init__(name, **common)
+        if not self._instructions.format:
+            self._instructions = self._instructions._replace(format="{call}")
+        opener, outer = re.escape(tags.call.opener), re.escape(tags.wrapper.opener)
+        tagged = rf"(?:{_before_suffix(outer)}|{_before_suffix(opener)})({re.escape(suffix)}{_SUFFIX_END})"
+        self._suffixed = lazy_pattern(tagged if suffix else "(?!)")
+        self._named_json = lazy_pattern(rf"{opener}\s*({_NAME})\s*{re.escape(json_after)}\s*" if json_after else "(?!)")
+        self.heads = tuple(self._heads(suffix, json_after))
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Start reading at the arguments after the name, or at the bracket of JSON."""
+        suffix = self._suffixed.search(head)
+        tags = with_suffix(self._tags, suffix[1]) if suffix is not None else self._tags
+        named = self._named_json.fullmatch(head)
+        if named is not None:
+            closers = Closers((tags.call.closer,), ("</think>",), (tags.call.opener,), required=False)
+            return JsonBlockReader(head, closers, rules, place, definite=definite, name=named[1])
+        if not head.strip() or head.rstrip().endswith(tags.call.opener):  # JSON instead of a name
+            closers = Closers((tags.call.closer,), ("</think>",), (tags.call.opener,))
+            return JsonBlockReader(head, closers, rules, place, definite=definite)
+        return PairReader(head, tags, rules, place, definite=definite)
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls in the model's own format.
+
+        Tags cannot be escaped: if a string contains one, that call is one JSON object between its tags.
+        """
+        return self._wrapped("\n".join(self._render_call(call.name, call.arguments) for call in calls))
+
+    def _wrapped(self, listed: str) -> str:
+        return fill(self._wrapper or "{calls}", {"calls": listed})
+
+    def _render_call(self, name: str, arguments: dict[str, Any]) -> str:
+        pairs = self._render_arguments(arguments)
+        if pairs is None or not PLAIN_NAME.match(name):
+            opener, closer = self._tags.call
+            return f'{opener}\n{{"name": {escaped_json(name)}, "arguments": {escaped_json(arguments)}}}\n{closer}'
+        return self._filled(name, pairs)
+
+    def _filled(self, name: str, pairs: Sequence[str]) -> str:
+        """Return a call in the format."""
+        opener, closer = self._tags.call
+        inner = "".join(f"{self._gap}{pair}" for pair in pairs)
+        return f"{opener}{name}{self._tags.separator}{inner}{self._gap if inner else ''}{closer}"
+
+    def _render_arguments(self, arguments: dict[str, Any]) -> list[str] | None:
+        """Return the arguments in the format; None if one of them would not be read back."""
+        pairs = [self._render_argument(key, value) for key, value in arguments.items()]
+        return None if None in pairs else [pair for pair in pairs if pair is not None]
+
+    def _render_argument(self, key: str, value: Any) -> str | None:
+        """Return one argument in the format; None if it would not be read back."""
+        text = value_text(value)
+        if not PLAIN_NAME.match(key) or self._tags.pattern.search(text):
+            return None
+        return fill(self._argument, {"key": key, "type": type_name(value), "value": text})
+
+    def example_calls(self, tools: Tools) -> tuple[Call, Call]:
+        """Return calls of offered tools, with placeholders that are no tags."""
+        return example_calls(tools, self._shows)
+
+    def _shows(self, call: Call) -> bool:
+        """Whether a call is written in the format, and not as JSON, without a tag in its values."""
+        has_tag, is_plain = "<" in call.arguments_json, PLAIN_NAME.match(call.name) is not None
+        return is_plain and not has_tag and self._render_arguments(call.arguments) is not None
+
+    def _render_examples(self, calls: Sequence[Call]) -> str:
+        """Write the example calls of a prompt; a copy of a generic one is no call, since it has no name."""
+        if calls[0] is not GENERIC_CALL:
+            return self.render_calls(calls)
+        values = {"key": "parameter", "type": "string", "value": "its value"}
+        return self._wrapped("\n".join([self._filled(NAME_SLOT, [fill(self._argument, values)])] * len(calls)))
+
+    # --- heads -------------------------------------------------------------------------------------------------------
+
+    def _heads(self, suffix: str, json_after: str) -> Iterator[Head]:
+        """Yield the heads of a call: first those before a name, then those before JSON."""
+        tags = self._tags
+        opener, outer = tags.call.opener, tags.wrapper.opener
+        firsts = "".join(sorted({tag[0] for tag in tags.own_tags}))
+        wrapped = rf"{literal_text(outer)}\s{{0,64}}+(?:\Z|{literal_text(opener)})" if outer else ""
+        if outer:
+            yield Head((outer,), tags.opening_pattern(wrapped), body_starts=firsts)
+        # without its wrapper, a call must have the separator that its wrapper's other users lack
+        after = (tags.separator,) if outer and tags.separator else ()
+        yield Head((opener,), tags.opening_pattern(re.escape(opener), after), body_starts=firsts)
+        if suffix:
+            yield self._suffixed_head(suffix, firsts)
+        if json_after:
+            named = sequence(re.escape(opener), _GAP, _NAME, _GAP, literal_text(json_after), _GAP)
+            yield Head((opener,), named, body_starts="{<")
+        if self._stripped:
+            yield from self._stripped_heads()
+        if outer:
+            yield Head((outer,), json_opening_pattern(wrapped))
+        yield Head((opener,), json_opening_pattern(re.escape(opener)))
+
+    def _stripped_heads(self) -> Iterator[Head]:
+        """Yield the heads of a call without its opening tag: a whole key follows the name, or the call's closing tag.
+
+        The latter is a call only if nothing but calls follows: prose may begin with a name and speak of the tag.
+        """
+        tags = self._tags
+        key = (tags.key.opener, tags.key_pattern, tags.key_end)
+        first = [(tags.separator,), key] if tags.separator else [key]
+        tiers: tuple[Tier | None, ...] = (None, "B")
+        for follows, tier in zip((first, [(tags.call.closer,)]), tiers, strict=True):
+            whole = any_of(*("".join(map(_whole, steps)) for steps in follows))
+            cut = any_of(*(sequence(*map(_cut, steps)) for steps in follows))
+            yield Head(
+                (),
+                rf"\w[\w.:/-]{{0,127}}+\s{{0,64}}+(?:\Z|(?={whole})|{cut}\Z)",
+                body_starts=tags.call.closer[0],
+                gate=NAME_GATE,
+                begins=self._stripped_begins,
+                at_line_start=True,
+                fence_labels=(None,),
+                tier=tier,
+            )
+
+    def _stripped_begins(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+        """Whether an offered tool's name is at the beginning of a line, and a tag of a call follows it."""
+        del fresh
+        if rules.tools is None:
+            return False
+        name, tag, _ = text[start:end].partition(self._tags.call.closer[0])
+        if end < len(text):
+            return rules.tools.get(name.strip()) is not None
+        begun = name.strip()
+        near = rules.tools.get(begun) if tag else any(offered.startswith(begun) for offered in rules.tools.all_names)
+        return NEED_MORE if near else False
+
+    def _suffixed_head(self, suffix: str, firsts: str) -> Head:
+        """Return the head whose tags have a suffix."""
+        tags = self._tags
+        opener, outer = (tag[:-1] + suffix for tag in (tags.call.opener, tags.wrapper.opener) if tag)
+        last = re.escape(tags.call.opener[-1])
+        call = rf"{literal_text(opener)}(?:\Z|{_SUFFIX_END}(?:\Z|{last}))"
+        pattern = rf"(?:{re.escape(outer)}(?:\Z|{_SUFFIX_END}(?:\Z|{last}\s{{0,64}}+(?:\Z|{call})))|{call})"
+        after = tuple(tag[:-1] + suffix for tag in tags.own_tags)
+        return Head((outer, opener), tags.opening_pattern(pattern, after), body_starts=firsts, begins=self._same_suffix)
+
+    def _same_suffix(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+        """Whether the wrapper and the call have the same suffix, by which a checkpoint marks its own tags."""
+        del fresh, rules
+        if end == len(text):
+            return NEED_MORE
+        return text[end] == self._tags.key.opener[0] and len(set(self._suffixed.findall(text, start, end))) == 1
+
+
+def is_call(value: Any) -> bool:
+    """Return whether a value is the template of a call."""
+    return isinstance(value, str) and read_templates(value, "<k>{key}<v>{value}</v>") is not None
+
+
+def is_argument(value: Any) -> bool:
+    """Return whether a value is the template of an argument."""
+    return isinstance(value, str) and read_templates("<call>{name}{arguments}</call>", value) is not None
+
+
+def is_wrapper(value: Any) -> bool:
+    """Return whether a value is the template of a wrapper."""
+    return isinstance(value, str) and _WRAPPER.fullmatch(value) is not None
+
+
+def read_templates(call: str, argument: str, wrapper: str = "") -> PairTemplates | None:
+    """Read the templates of a format; None if they are none."""
+    spelled, pair = _CALL.fullmatch(call), _ARGUMENT.fullmatch(argument)
+    around = _WRAPPER.fullmatch(wrapper)
+    if spelled is None or pair is None or (wrapper and around is None):
+        return None
+    ends_key = _tags_of(pair["after_key"])
+    ends_type = _tags_of(pair["after_type"] or "")
+    before, after = _tags_of(pair["before"]), _tags_of(pair["after"])
+    opener, closer = _tags_of(spelled["opener"]), _tags_of(spelled["closer"])
+    one_each = all(len(tags) == 1 for tags in (before, after, opener, closer))
+    if not one_each or len(ends_key) not in (1, 2) or (pair["after_type"] is not None and len(ends_type) != 2):
+        return None
+    key_closer = ends_key[0] if len(ends_key) == 2 else ""
+    value_opener = ends_type[1] if ends_type else ends_key[-1]
+    tags = PairTags(
+        call=TagPair(opener[0], closer[0]),
+        key=TagPair(before[0], key_closer),
+        type=TagPair(ends_key[-1], ends_type[0]) if ends_type else TagPair("", ""),
+        value=TagPair(value_opener, after[0]),
+        wrapper=TagPair(around["opener"].strip(), around["closer"].strip()) if around is not None else TagPair("", ""),
+        separator=spelled["separator"],
+    )
+    return PairTemplates(tags, spelled["gap"])
+
+
+def _tags_of(text: str) -> list[str]:
+    return [tag for tag in _BOUNDARY.split(text) if tag]
+
+
+def _before_suffix(tag: str) -> str:
+    """Return the pattern of a tag up to its last character."""
+    return tag[:-1] if tag else "(?!)"
+
+
+def _whole(step: str | re.Pattern[str]) -> str:
+    """Return the pattern of a tag, or of what is between two tags."""
+    return re.escape(step) if isinstance(step, str) else step.pattern
+
+
+def _cut(step: str | re.Pattern[str]) -> str:
+    """Return the same pattern for a tag that may be cut off by the end of the text."""
+    return literal_text(step) if isinstance(step, str) else step.pattern

@@ -1,0 +1,147 @@
+"""One Python call of a tool: its arguments as they come, what is certain of them, and the outcome."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from promptools.dialects.calls.bare_values import STRING_ONLY
+from promptools.dialects.calls.call_streamer import ArgumentStreamer
+from promptools.dialects.calls.envelope import JsonNode, NotACall, UnresolvedCall
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import resolve_call
+from promptools.dialects.readers.gemma_object import GemmaObject
+from promptools.dialects.readers.python_arguments import PythonArguments
+from promptools.errors import clip
+from promptools.json_values import is_object
+from promptools.jsontext.text import dump
+from promptools.parsing.parts import EarlyArguments, EarlyCallStart
+from promptools.schema.spelling import escape_fixes, unescape_name
+from promptools.types import Call, Fix, Malformed
+
+
+class PythonCall:
+    """A call whose name and opening bracket were read.
+
+    `streams`: what is certain may be emitted before its end. `gemma`: its arguments are one of Gemma's objects.
+    """
+
+    def __init__(self, name: str, rules: ParseOptions, place: Evidence, *, streams: bool, gemma: bool = False) -> None:
+        self._name_fixes = escape_fixes(name)
+        self._written_name = name = unescape_name(name)
+        self._rules = rules
+        self._place = place
+        resolved = rules.tools.find(name) if rules.tools is not None else None
+        self.tool = resolved[0] if resolved is not None else None
+        self._parameters: tuple[str, ...] | None = None
+        if self.tool is not None:
+            properties = self.tool.parameters.get("properties")
+            self._parameters = tuple(properties) if is_object(properties) else ()
+        self._arguments: PythonArguments | GemmaObject
+        if gemma:
+            keys = rules.tools.keys(self.tool.name) if rules.tools is not None and self.tool else frozenset[str]()
+            self._arguments = GemmaObject(keys, self._types, token_closes=place.sentinel)
+        else:
+            strings = frozenset(key for key in self._parameters or () if self._types(key) == STRING_ONLY)
+            self._arguments = PythonArguments(
+                self._parameters, strings, is_tool=self._is_tool, markdown_escaped=bool(self._name_fixes)
+            )
+        self._streamer = ArgumentStreamer(rules, name) if streams else None
+        self._streamed_count = 0
+
+    def _is_tool(self, name: str) -> bool:
+        """Return whether a call may begin with this name."""
+        return name == self._written_name or self._rules.tools is None or self._rules.tools.find(name) is not None
+
+    def _types(self, key: str) -> frozenset[str]:
+        assert self._rules.tools is not None
+        assert self.tool is not None
+        return self._rules.tools.types(self.tool.name, key)
+
+    @property
+    def name(self) -> str:
+        """The tool's name, or the name as written if no tool has it."""
+        return self.tool.name if self.tool is not None else self._written_name
+
+    @property
+    def at(self) -> int:
+        """How far the current text has been taken."""
+        return self._arguments.at
+
+    @property
+    def has_arguments(self) -> bool:
+        """Whether there is an argument, or the beginning of one."""
+        return self._arguments.has_arguments
+
+    @property
+    def last_quote(self) -> str:
+        """The quote of the string that the arguments end in; empty if they do not end in one."""
+        return self._arguments.last_quote if isinstance(self._arguments, PythonArguments) else ""
+
+    @property
+    def expects_value(self) -> bool:
+        """Whether what comes next is a value, or more of one, of a key with `=`."""
+        return isinstance(self._arguments, PythonArguments) and self._arguments.expects_value
+
+    def feed(self, text: str, at: int, *, final: bool) -> bool:
+        """Consume `text[at:]` up to `self.at`; return whether the closing bracket has come. Raise `LiteralError`."""
+        return self._arguments.feed(text, at, final=final)
+
+    def stream(self, *, last: bool) -> list[EarlyCallStart | EarlyArguments]:
+        """Return what has become certain since the last time. `last`: the call has ended."""
+        arguments = self._arguments
+        text = ", ".join(arguments.members[self._streamed_count :])
+        if self._streamer is None or arguments.positional or not text:
+            return []
+        early = self._streamer.feed(f"{' ' if self._streamed_count else '{'}{text}{'}' if last else ','}", last=last)
+        self._streamed_count = len(arguments.members)
+        return early
+
+    def close_missing_bracket(self) -> bool:
+        """Supply the closing bracket if it alone is missing; return whether that was possible."""
+        return self._arguments.has_arguments and self._arguments.close_missing_bracket()
+
+    def end_string(self) -> str | None:
+        """Close a last string before the block's closing token; return what came after, or None if uncertain."""
+        return self._arguments.end_string() if isinstance(self._arguments, GemmaObject) else None
+
+    def resolve(self, *more: Fix) -> Call | Malformed:
+        """Resolve the call, with `more` fixes. Raise `NotACall` if it is not a call."""
+        arguments = self._arguments
+        text, given = self._as_object()
+        value = json.loads(text)
+        twice = [key for key, count in Counter(arguments.keys).items() if count > 1]
+        duplicates = tuple(Fix("duplicate", f"key {clip(key, 60)!r} came twice: the last one counts") for key in twice)
+        node = JsonNode(value, text, 0, len(text), exact=not twice)
+        fixes = (*self._name_fixes, *arguments.fix_log.fixes(), *given, *duplicates, *more)
+        outcome = resolve_call(UnresolvedCall(node, self._written_name, node, {}, fixes), self._rules, self._place)
+        if isinstance(outcome, Malformed):
+            self._reject_foreign(value)
+            return outcome
+        return self._streamer.reconcile(outcome) if self._streamer is not None else outcome
+
+    def _reject_foreign(self, value: dict[str, object]) -> None:
+        """Raise `NotACall` if none of the arguments is the tool's, and nothing but its name makes this a call."""
+        sure = self._place.wrapped or self._place.expected
+        tools = self._rules.tools
+        if sure or self.tool is None or tools is None:
+            return
+        if tools.keys(self.tool.name).isdisjoint(value):
+            raise NotACall("its arguments are none of the tool's")
+
+    def _as_object(self) -> tuple[str, tuple[Fix, ...]]:
+        """Return the arguments as one JSON object, those without a key in the tool's declared order, and the fixes."""
+        given, members = self._arguments.positional, self._arguments.members
+        if not given:
+            return f"{{{', '.join(members)}}}", ()
+        order = self._parameters
+        if len(given) == 1 and given[0][0] == "{" and not members:
+            tools = self._rules.tools
+            keys = tools.keys(self.tool.name) if self.tool is not None and tools is not None else None
+            if not keys or keys.issuperset(json.loads(given[0])):
+                return given[0], (Fix("unwrap", "the arguments were one object"),)
+        if order is None or len(given) > len(order) or set(order[: len(given)]).intersection(self._arguments.keys):
+            raise NotACall("an argument has no key")
+        named = [f"{dump(key)}: {value}" for key, value in zip(order, given, strict=False)]
+        fixes = tuple(Fix("infer", f"argument without a key taken as {key!r}") for key in order[: len(given)])
+        return f"{{{', '.join((*named, *members))}}}", fixes

@@ -1,0 +1,789 @@
+"""Python calls of tools, one or several, between markers or bare: `[get_weather(city="Oslo"), ping()]`.
+
+The reader is a set of states, each a method `(text, at, final)` that returns the index to go on from, or `~index` if
+more text is needed from there on. `CallLayout` defines what a dialect allows.
+
+    _begin          the bracket around the calls, if any    _after_call       after a call: a separator, or the end
+    _in_callee      a name and its opening bracket          _after_calls      after the calls: their closer
+    _in_arguments   the arguments (`PythonCall`)            _after_closer     the calls repeated, with another closer
+    _in_print       the closing bracket of `print(`         _skip_to_closer   unreadable text, up to the closer
+
+After calls that nothing closes: `_after_row_call`, `_after_guess`, `_after_uncertain` and `_skip_unreadable`. Text
+taken since the last part is `_pending_text`. In the end all calls become parts that tile the text (`_finish`), or all
+become text (`_give_up`), unless the name of one was emitted already.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from promptools.dialects.calls.envelope import NotACall
+from promptools.dialects.calls.json_body import call_part
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.contract import trace_entry
+from promptools.dialects.readers.python_arguments import (
+    CONTINUED_LINE,
+    SPACE,
+    UNCERTAIN_END,
+    LiteralError,
+    may_continue_line,
+    name_pattern,
+)
+from promptools.dialects.readers.python_call import PythonCall
+from promptools.jsontext.quotes import UNESCAPED_QUOTES
+from promptools.parsing.parts import (
+    NEED_MORE,
+    CandidateBase,
+    NeedMore,
+    Part,
+    PartKind,
+    TriedStrategy,
+    add_fix,
+    total_length,
+)
+from promptools.patterns import lazy_pattern
+from promptools.schema.spelling import is_offered_name
+from promptools.types import Fix
+
+# What a block of calls results in: the parts that tile its text, and the outcome of calls that did not end.
+
+
+FENCE: Final = "```"
+
+
+@dataclass(frozen=True, slots=True)
+class CallLayout:
+    """How a dialect lays out its calls: in brackets or not, one a line or not, and what closes them."""
+
+    closers: tuple[str, ...] = ()
+    """What closes them; if empty, the last bracket does."""
+    brackets: bool | None = None
+    """They are in square brackets; None: they may be."""
+    one_per_line: bool = False
+    """Several may come without brackets, one a line."""
+    in_row: bool = False
+    """Several may come without brackets, a comma or a semicolon between two."""
+    spaced_names: bool = False
+    """Names may hold spaces."""
+    statements: bool = False
+    """A statement may print or assign the call's result."""
+    whole_reply: bool = False
+    """Nothing but calls and control tokens may come between the opener and the end of the reply."""
+    closer_is_final: bool = False
+    """The closer cannot be prose: anything may follow it."""
+    may_repeat: bool = False
+    """The calls may be repeated after their closer, with another closer."""
+    fenced: bool = False
+    """A code fence is around them, which ends before their closer."""
+
+
+def _has_guessed_end(part: Part) -> bool:
+    """Return whether a call holds a string whose end was guessed."""
+    return part.call is not None and any(fix.detail.startswith(UNESCAPED_QUOTES) for fix in part.call.fixes)
+
+
+class PythonCallParts(CandidateBase):
+    """The text that a block of calls has taken, and the parts made of it."""
+
+    def __init__(self, head: str, layout: CallLayout, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(definite=definite, head=head)
+        self._layout = layout
+        self._rules = rules
+        self._place = place
+        self._pending_text: list[str] = []
+        """Text that was taken since the last part."""
+        self._finished_parts: list[Part] = []
+        self._call: PythonCall | None = None
+        self._bracketed = False
+        self._list_closed = False
+        """The bracket around the calls was closed."""
+        self._quote_follows = False
+        """A quote follows the last call, whose last string may end there."""
+        self._error = ""
+        self._unreadable = ""
+        """Why a call of an offered tool cannot be read: with it, text shows how calls look."""
+        self.lacks_value = False
+        """A value of a call of an offered tool cannot be read, so a list with it was meant all the same."""
+        self._skipped: int = 0
+        """Characters of the pending text, at its end, that come after what cannot be read."""
+        self._has_emitted = False
+        """The name of a call has been emitted."""
+        self._decided = False
+
+    @property
+    def comments_follow(self) -> bool:
+        """Whether a comment may follow on the same line: after a list, as a call with a comment is one of a program."""
+        return self._bracketed
+
+    def _consume(self, text: str, at: int, end: int) -> int:
+        if end > at:
+            self._pending_text.append(text[at:end])
+        return end
+
+    def _resolve_call(self, call: PythonCall, *fixes: Fix) -> bool:
+        """Resolve the call whose last bracket has come; return False if it is not one, and the block is given up."""
+        try:
+            outcome = call.resolve(*fixes)
+        except NotACall as no:
+            self._give_up(str(no))
+            return False
+        self._finished_parts.append(call_part(outcome, "".join(self._pending_text)))
+        self._pending_text = []
+        return True
+
+    def _stream_call(self, call: PythonCall, *, last: bool = False) -> None:
+        """Emit what is certain of a call, which may have ended; the calls before it are emitted along with its name."""
+        early = call.stream(last=last)
+        if early and self._finished_parts:
+            self._emit_early(self._finished_parts)
+            self._finished_parts = []
+        self._has_emitted = self._has_emitted or bool(early)
+        self.early += early
+
+    def _add_part(self, kind: PartKind) -> None:
+        """Make a part of the text taken since the last one; before the first call it is added to the head."""
+        raw, self._pending_text = "".join(self._pending_text), []
+        if kind == "markup" and not self._finished_parts:
+            self.head += raw
+        elif raw:
+            self._finished_parts.append(Part(kind, raw))
+
+    # --- the outcome -----------------------------------------------------------------------------------------------
+
+    @property
+    def _names_tool(self) -> bool:
+        return self._call is not None and self._call.tool is not None
+
+    @property
+    def _is_intended(self) -> bool:
+        """Whether calls are intended, whatever is wrong with them."""
+        return self._has_emitted or self._place.implies_call
+
+    @property
+    def _is_uncertain(self) -> bool:
+        """Whether the end of a string is a guess, which is valid only if nothing strange follows."""
+        return self._quote_follows or any(map(_has_guessed_end, self._finished_parts))
+
+    def _notice_quote(self, text: str, at: int) -> None:
+        """Remember a quote after the last call, whose last string may end there instead."""
+        quote = self._call.last_quote if self._call is not None else ""
+        self._quote_follows = self._quote_follows or (quote != "" and text.startswith(quote, at))
+
+    def _reject_uncertain(self) -> None:
+        """Make calls with a guessed string, and those after them, malformed."""
+        last = next(
+            (index for index in reversed(range(len(self._finished_parts))) if self._finished_parts[index].call), 0
+        )
+        guesses = (
+            index
+            for index, part in enumerate(self._finished_parts)
+            if _has_guessed_end(part) or (self._quote_follows and index == last)
+        )
+        first = next(guesses, len(self._finished_parts))
+        for part in self._finished_parts[first:]:
+            if part.call is not None:
+                malformed = malformed_call("invalid_json", UNCERTAIN_END, self._place.dialect, part.call.name)
+                part.kind, part.call, part.malformed = "malformed", None, malformed
+
+    def _add_malformed(self) -> None:
+        self._reject_uncertain()
+        malformed = malformed_call("invalid_json", self._error, self._place.dialect, self._call_name)
+        self._finished_parts.append(Part("malformed", "".join(self._pending_text), malformed=malformed))
+        self._pending_text = []
+
+    @property
+    def _call_name(self) -> str | None:
+        return self._call.name if self._call is not None else None
+
+    def _end_in_arguments(self, finish_reason: str | None) -> None:
+        """Decide on a call whose arguments did not end."""
+        call = self._call
+        assert call is not None
+        raw = "".join(self._pending_text)
+        closer = min((at for at in map(raw.find, self._layout.closers) if at >= 0), default=-1)
+        after = call.end_string() if finish_reason != "length" else None
+        cut = raw.rfind(after) if after else -1
+        if cut >= 0:
+            self._pending_text = [raw[:cut]]
+            if self._resolve_call(call):
+                self.unread = raw[cut:]
+        elif closer >= 0 and (self._is_intended or call.tool is not None):
+            self._pending_text = [raw[:closer]]
+            self._error = "a string or bracket in it is never closed"
+            self._add_malformed()
+            self.unread = raw[closer:]
+        elif finish_reason in COMPLETE_FINISH_REASONS and call.close_missing_bracket():
+            if (
+                self._resolve_call(call, Fix("closer", "the last bracket is missing"))
+                and self._finished_parts[-1].malformed is not None
+            ):
+                self._finished_parts[-1] = self._truncated_part(
+                    self._finished_parts[-1].raw
+                )  # what is missing may have been cut
+        elif self._is_intended or (
+            call.tool is not None and (call.has_arguments or (self._place.wrapped and finish_reason == "length"))
+        ):
+            self._finished_parts.append(self._truncated_part("".join(self._pending_text)))
+            self._pending_text = []
+        else:
+            self._give_up("the text ended inside its arguments")
+
+    def _end_in_name(self) -> None:
+        """Decide on calls after which another name began."""
+        raw = "".join(self._pending_text)
+        name = raw.strip(" \t\r\n,;")
+        tools = self._rules.tools
+        begun = tools is not None and any(offered.startswith(name) for offered in tools.all_names)
+        if begun or (self._is_intended and not self._layout.whole_reply):
+            self._pending_text = [raw[: raw.find(name)]]
+            self._add_part("markup")
+            self._call = None
+            self._finished_parts.append(self._truncated_part(raw[raw.find(name) :]))
+        elif self._place.implies_call:
+            self._return_pending()
+        else:
+            self._give_up("the list of calls holds something else")
+
+    def _return_pending(self) -> None:
+        """Return what was taken since the last call, to be read again."""
+        self.unread, self._pending_text = "".join(self._pending_text), []
+
+    def _end_before_call(self) -> None:
+        if self._is_intended and (self.head or self._pending_text):
+            self._finished_parts.append(self._truncated_part(self.head + "".join(self._pending_text)))
+            self._pending_text, self.head = [], ""
+        else:
+            self._give_up("the text ended before a call")
+
+    def _truncated_part(self, raw: str) -> Part:
+        malformed = malformed_call("truncated", "the text ended inside it", self._place.dialect, self._call_name)
+        return Part("malformed", raw, malformed=malformed)
+
+    def _record_missing_closer(self) -> None:
+        missing = "]" if self._bracketed and not self._list_closed else "".join(self._layout.closers[:1])
+        if not missing:
+            return
+        add_fix(reversed(self._finished_parts), Fix("closer", f"no {missing!r}"))
+
+    def _finish(self) -> None:
+        failed = [part.malformed for part in self._finished_parts if part.malformed is not None]
+        unknown = any(malformed.reason == "unknown_tool" for malformed in failed)
+        if unknown and not self._has_emitted and any(part.call for part in self._finished_parts):  # all calls or none
+            self._give_up("another tool of the same turn is not offered")
+            return
+        if self._pending_text:
+            self._add_part("markup")
+        opening = [Part("markup", self.head)] if self.head else []
+        self.parts = [*opening, *self._finished_parts]
+        all_parts = [*self._emitted, *self.parts]
+        self.tries.append(trace_entry(self._place.dialect, total_length(all_parts), all_parts))
+        self._decided = True
+
+    def _give_up(self, why: str, *, read_again: int = 0) -> None:
+        """Return the block as text, or as a malformed call if the name of a call has been emitted.
+
+        The last `read_again` characters that were taken are read again.
+        """
+        if self._has_emitted:
+            self._error = why
+            self._add_malformed()
+            self._finish()
+            return
+        raw = "".join((*(part.raw for part in self._finished_parts), *self._pending_text))
+        raw, self.unread = raw[: len(raw) - read_again], raw[len(raw) - read_again :]
+        self._decided = True
+        broken = self._unreadable and malformed_call("invalid_json", why, self._place.dialect, self._call_name)
+        self.parts = [Part("text", self.head + raw, malformed=broken or None)]
+        self.tries.append(TriedStrategy(self._place.dialect, "text", why, len(self.head + raw)))
+
+
+# The states after calls that nothing closes: the next call of a row, doubts about a guess, or the end of a list.
+
+
+TextState: TypeAlias = Callable[[str, int, bool], int]
+"""Takes `(text, at, final)`; `final`: no more text comes. Returns the next index, or `~index` to wait there."""
+
+CALLEE_PATTERN: Final = name_pattern(r"\w", r"[\w.:/-]", 127)
+_ROW_GAP = rf"(?:\s|{CONTINUED_LINE}|\\\r?\Z){{0,64}}+"
+_NEXT_IN_ROW = lazy_pattern(
+    rf"[ \t]{{0,16}}+(?:(?:[,;]|(?=\\)){_ROW_GAP}(?:({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())?+)?+"
+)
+"""A separator and the next call of a row, or what there is of them: a line that ends in a backslash goes on."""
+_BEGINS = lazy_pattern(rf"\s{{0,64}}+(?:\Z|({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())")
+_ANY_QUOTE = lazy_pattern("[\"'“”‘’]")
+_LIST_ENDS = lazy_pattern(r"(\)\s{0,64}+(?:,\s{0,64}+)?(?:\Z|\]))(?:\Z|[ \t]{0,64}+(?:\Z|[\r\n]))")
+"""The end of a list of calls at the end of a line, or what there is of it."""
+
+
+class UnclosedCallStates(PythonCallParts):
+    """The states after a call."""
+
+    opening_bracket = "("
+    """What opens the arguments."""
+    _state: TextState
+
+    @abstractmethod
+    def _in_callee(self, text: str, at: int, final: bool) -> int: ...
+
+    def _after_row_call(self, text: str, at: int, final: bool) -> int:
+        """After a call without brackets around it: take a separator and the next call, or end."""
+        match = _NEXT_IN_ROW.match(text, at)
+        assert match is not None
+        if match.end() == len(text) and text[-1] != self.opening_bracket and not final:
+            return ~at
+        if not self._layout.in_row or match[1] is None or not is_offered_name(match[1], self._rules.tools):
+            self._notice_quote(text, match.end())
+            self._end_unclosed()
+            return at
+        self._state = self._in_callee
+        return self._consume(text, at, match.start(1))
+
+    def _end_unclosed(self) -> None:
+        """End calls that nothing closes. A guess that would be emitted at once is first checked by what follows."""
+        if self.definite and self._is_uncertain:
+            self._add_part("markup")
+            self._state = self._after_guess
+        else:
+            self._finish()
+
+    def _after_guess(self, text: str, at: int, final: bool) -> int:
+        """After a string whose end was guessed: either the next call begins, or the guess is doubted."""
+        match = _BEGINS.match(text, at)
+        if match is not None and match.end() == len(text) and text[-1] != self.opening_bracket and not final:
+            return ~at
+        if match is not None and match[1] is not None and is_offered_name(match[1], self._rules.tools):
+            self._finish()
+        else:
+            self._state = self._after_uncertain
+        return at
+
+    def _after_uncertain(self, text: str, at: int, _final: bool) -> int:
+        """After such a string, in other text: a further quote may end the string as well, so the call is refused."""
+        match = _ANY_QUOTE.search(text, at)
+        end = self._consume(text, at, match.start() if match is not None else len(text))
+        if match is not None:
+            self._reject_uncertain()
+            self._return_pending()
+            self._finish()
+        return end
+
+    def _is_unreadable(self, broken: bool) -> bool:
+        """Return whether a call with an unreadable value is intended. A signature has names too, but no values."""
+        call = self._call
+        return call is not None and call.tool is not None and (broken or call.expects_value)
+
+    def _skip_unreadable(self, text: str, at: int, final: bool) -> int:
+        """Consume what cannot be read up to the end of its list: the end of a line that ends like a list of calls."""
+        match = _LIST_ENDS.search(text, at)
+        if match is None or (match.end() == len(text) and not final):
+            end = self._consume(text, at, match.start() if match is not None else len(text))
+            self._skipped += end - at
+            return end if end == len(text) else ~end
+        end = self._consume(text, at, match.end(1))
+        self._add_malformed()
+        self._finish()
+        return end
+
+
+# The states of the reader.
+
+
+_CALLEE = lazy_pattern(rf"({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\()")
+_SPACED_CALLEE = lazy_pattern("(" + name_pattern(r"\w", r"[\w.:/ -]", 127) + r")(?:\Z|\()")
+_STATEMENT = lazy_pattern(
+    r"(?:[^\W\d]\w{0,63}[ \t]{0,4}=(?!=)[ \t]{0,4})?(?:await[ \t]{1,4})?(print[ \t]?\([ \t]{0,4})?(?:await[ \t]{1,4})?"
+    rf"(?!print\b|await\b)({CALLEE_PATTERN})[ \t]{{0,4}}\("
+)
+STATEMENT_LIMIT = 320
+"""Characters within which a statement's call must begin."""
+
+
+class PythonCallReader(UnclosedCallStates):
+    """Reads calls, as a `promptools.parsing.parts.Candidate`."""
+
+    def __init__(self, head: str, layout: CallLayout, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(head, layout, rules, place, definite=definite)
+        self._state: TextState = self._begin
+        self._carried_text = ""
+        self._comment = False
+        self._open_prints = 0
+        """Brackets of `print(` that are open around the call."""
+        self._reread_text = ""
+        """Text that was taken and is read again."""
+        self._streams = definite and place.implies_call
+        self._repeated_text = ""
+        self._in_fence = layout.fenced
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        # without a carry the piece is read in place: copying it for each call would be quadratic
+        text, at = (self._carried_text + piece[start:], 0) if self._carried_text else (piece, start)
+        text, at = self._run(text, at, final=False)
+        if not self._decided:
+            self._carried_text = text[at:]
+            return None
+        unread, own = len(text) - at, len(piece) - start
+        if unread > own:
+            self.unread += text[at : len(text) - own]
+        return len(piece) - min(unread, own)
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        text = self._carried_text
+        # a name that was cut off inside arguments is not an error in them
+        text, at = self._run(text, 0, final=finish_reason != "length" or self._state != self._in_arguments)
+        if not self._decided:
+            self._consume(text, at, len(text))
+            self._on_end_of_text(finish_reason)
+        elif at < len(text):
+            self.unread += text[at:]
+
+    def _run(self, text: str, at: int, *, final: bool) -> tuple[str, int]:
+        """Consume the text as far as it is decided; return it, and the index up to which it was taken."""
+        while at < len(text) and not self._decided:
+            moved = self._state(text, at, final)
+            if moved < 0:
+                return text, ~moved
+            at = moved
+            if self._reread_text:
+                text, at, self._reread_text = self._reread_text + text[at:], 0, ""
+        return text, at
+
+    # --- the states ------------------------------------------------------------------------------------------------
+
+    def _skip_space(self, text: str, at: int) -> int:
+        """Skip white space, and comments where statements are allowed."""
+        while at < len(text):
+            if self._comment:
+                end = text.find("\n", at)
+                self._comment = end < 0
+                at = self._consume(text, at, end if end >= 0 else len(text))
+                continue
+            match = SPACE.match(text, at)
+            assert match is not None
+            at = self._consume(text, at, match.end())
+            if not (self._layout.statements or self._bracketed) or not text.startswith("#", at):
+                break
+            self._comment = True
+        return at
+
+    def _begin(self, text: str, at: int, _final: bool) -> int:
+        """Consume the bracket around the calls, if there is one."""
+        at = self._skip_space(text, at)
+        if at == len(text):
+            return at
+        self._bracketed = text[at] == "[" and self._layout.brackets is not False
+        self._state = self._in_callee
+        if self._bracketed:
+            return self._consume(text, at, at + 1)
+        return at
+
+    def _in_callee(self, text: str, at: int, final: bool) -> int:
+        """Consume the name of the next call and its opening bracket, or what ends the list."""
+        at = self._skip_space(text, at)
+        if at == len(text):
+            return at
+        if not final and may_continue_line(text, at):
+            return ~at
+        if self._bracketed and text[at] == "]" and (self._finished_parts or self._place.sentinel):
+            self._state, self._list_closed = self._after_calls, True
+            return self._consume(text, at, at + 1)
+        if not self._bracketed and self._finished_parts:
+            closer = self._closer_at(text, at, final)
+            if closer is NEED_MORE:
+                return ~at
+            if closer:
+                self._state = self._after_calls
+                return at
+        name, end = self._match_callee(text, at)
+        if not name or text[end - 1] != self.opening_bracket:
+            if (name and end == len(text)) or (self._may_become_call(text, at) and not final):
+                return ~at
+            if self._layout.whole_reply and self._place.implies_call and self._finished_parts:
+                self._return_pending()
+                self._finish()
+                return at
+            if not self._finished_parts and not self._bracketed:
+                if not self.head and not self._pending_text:  # or it would begin here again
+                    at = self._consume(text, at, at + 1)
+                self._give_up("no call")
+                return at
+            self._notice_quote(text, at)
+            return self._reject("no call", at)
+        self._add_part("markup")
+        self._call = PythonCall(
+            name, self._rules, self._place, streams=self._streams, gemma=self.opening_bracket == "{"
+        )
+        self._state = self._in_arguments
+        return self._consume(text, at, end)
+
+    def _match_callee(self, text: str, at: int) -> tuple[str, int]:
+        if self._layout.statements:
+            match = _STATEMENT.match(text, at)
+            if match is None:
+                return "", at
+            self._open_prints = int(match[1] is not None)
+            return match[2], match.end()
+        match = (_SPACED_CALLEE if self._layout.spaced_names and self._bracketed else _CALLEE).match(text, at)
+        return (match[1].strip(), match.end()) if match is not None else ("", at)
+
+    def _may_become_call(self, text: str, at: int) -> bool:
+        """Return whether a statement may still turn out to be a call."""
+        return (
+            self._layout.statements and len(text) - at < STATEMENT_LIMIT and "\n" not in text[at : at + STATEMENT_LIMIT]
+        )
+
+    def _in_arguments(self, text: str, at: int, final: bool) -> int:
+        """Consume the arguments."""
+        call = self._call
+        assert call is not None
+        try:
+            ended = call.feed(text, at, final=final)
+        except LiteralError as refused:
+            self._stream_call(call)
+            end = self._consume(text, at, refused.start if refused.start >= 0 else call.at)
+            if refused.overrun >= 0:
+                self._end_at_overrun(refused)
+                return end
+            return self._reject(refused.reason, end, broken=refused.kind != "code")
+        self._stream_call(call, last=ended)
+        end = self._consume(text, at, call.at)
+        if not ended:
+            return ~end if end < len(text) else end
+        if not self._resolve_call(call):
+            return end
+        self._state = self._in_print if self._open_prints else self._after_call
+        if (
+            self._state == self._after_call
+            and not self._bracketed
+            and not (self._layout.closers or self._layout.one_per_line)
+        ):
+            self._state = self._after_row_call
+        return end
+
+    def _end_at_overrun(self, refused: LiteralError) -> None:
+        """End a broken call where its string runs into the next one, which is read again."""
+        raw = "".join(self._pending_text)
+        cut = len(raw) - refused.overrun
+        self._pending_text = [raw[:cut]]
+        if self._call is not None and self._call.end_string() is not None:
+            self._reread_text = raw[cut:]
+            if self._resolve_call(self._call):
+                self._state = self._after_call
+        elif self._is_intended or (self._names_tool and self._layout.closers):
+            self._error, self._reread_text = refused.reason, raw[cut:]
+            self._add_malformed()
+            self._state = self._in_print if self._open_prints else self._after_call
+        else:
+            self._unreadable = refused.reason if self._names_tool else ""
+            self._give_up(refused.reason)
+            self.unread = raw[cut:]
+
+    def _in_print(self, text: str, at: int, _final: bool) -> int:
+        """Consume the closing bracket of `print(`."""
+        at = self._skip_space(text, at)
+        if at == len(text):
+            return at
+        if text[at] != ")":
+            return self._reject("something else is printed", at)
+        self._state = self._after_call
+        return self._consume(text, at, at + 1)
+
+    def _after_call(self, text: str, at: int, final: bool) -> int:
+        """After a call: take a separator, or go on to the end."""
+        at = self._skip_space(text, at)
+        if at == len(text):
+            return at
+        if not final and may_continue_line(text, at):
+            return ~at
+        if self._bracketed:
+            if text[at] == ",":
+                self._state = self._in_callee
+            elif text[at] == "]":
+                self._state, self._list_closed = self._after_calls, True
+                if not self._layout.closers and not self._layout.whole_reply:
+                    at = self._consume(text, at, at + 1)
+                    self._end_unclosed()
+                    return at
+            else:
+                return self._without_bracket(text, at, final)
+            return self._consume(text, at, at + 1)
+        on_next_line = text[at] != "<" and "\n" in "".join(self._pending_text)
+        if self._layout.one_per_line and (text[at] in ",;" or on_next_line):
+            self._state = self._in_callee
+            return self._consume(text, at, at + 1) if text[at] in ",;" else at
+        self._state = self._after_calls
+        return at
+
+    def _without_bracket(self, text: str, at: int, final: bool) -> int:
+        """Accept the block's closer in place of the list's bracket, or refuse."""
+        closer = self._closer_at(text, at, final)
+        if closer is NEED_MORE:
+            return ~at
+        if not closer:
+            self._notice_quote(text, at)
+            return self._reject("a list of calls holds something else", at)
+        add_fix(reversed(self._finished_parts), Fix("closer", "no ']'"))
+        self._state = self._after_calls
+        return at
+
+    def _after_calls(self, text: str, at: int, final: bool) -> int:
+        """After the calls: take their closer, or decide on foreign text."""
+        at = self._skip_space(text, at)
+        if at == len(text):
+            return at
+        closer = self._closer_at(text, at, final)
+        if closer is NEED_MORE:
+            return ~at
+        if closer == FENCE and self._in_fence:
+            self._in_fence = False
+            return self._consume(text, at, at + len(closer))
+        if closer:
+            if self._in_fence:
+                add_fix(reversed(self._finished_parts), Fix("closer", f"no {FENCE!r}"))
+            calls = "".join((*(part.raw for part in self._finished_parts), *self._pending_text)).strip()
+            self._repeated_text = f"[{calls}" if self._bracketed else calls
+            if closer not in self._layout.closers:
+                add_fix(reversed(self._finished_parts), Fix("closer", f"only {closer!r} of its closer was there"))
+            end = self._consume(text, at, at + len(closer))
+            self._add_part("markup")
+            self.definite = self.definite or self._layout.closer_is_final
+            if self._layout.may_repeat:
+                self._state = self._after_closer
+            else:
+                self._finish()
+            return end
+        if self._layout.whole_reply and text[at] != "<" and not self._place.implies_call:
+            return self._reject("something else follows the call", at)
+        return self._on_foreign_text(text, at)
+
+    def _on_foreign_text(self, text: str, at: int) -> int:
+        """Decide on prose, or another marker, where the closer belongs."""
+        self._notice_quote(text, at)
+        if self._is_uncertain and text[at] != "<":
+            return self._reject(UNCERTAIN_END, at, broken=True)
+        sure = self._place.implies_call or self._rules.strictness == "lenient"
+        if not sure and text[at] != "<":
+            return self._reject("text follows the calls before their closer", at)
+        self._record_missing_closer()
+        self._finish()
+        return at
+
+    def _after_closer(self, text: str, at: int, final: bool) -> int:
+        """Consume the calls once more, if they are repeated before another closer."""
+        bare = SPACE.match(text, at)
+        assert bare is not None
+        for echo in {self._repeated_text, self._repeated_text.removeprefix("[")}:
+            for closer in self._layout.closers:
+                whole = echo + closer
+                seen = text[bare.end() : bare.end() + len(whole)]
+                if seen == whole:
+                    end = self._consume(text, at, bare.end() + len(whole))
+                    self._add_part("repeat")
+                    return end
+                if whole.startswith(seen) and not final:
+                    return ~at
+        self._finish()
+        return at
+
+    def _closer_at(self, text: str, at: int, final: bool) -> str | NeedMore:
+        """Return the closer at `text[at]`, or its beginning at the end; "" if there is none."""
+        for closer in (*self._layout.closers, FENCE) if self._in_fence else self._layout.closers:
+            if text.startswith(closer, at):
+                return closer
+            if len(text) - at < len(closer) and closer.startswith(text[at:]):
+                return text[at:] if final else NEED_MORE
+        return ""
+
+    def _reject(self, why: str, at: int, *, broken: bool = False) -> int:
+        """Skip what cannot be read up to the closer if a call is intended; else give up."""
+        self.lacks_value = self._is_unreadable(broken)
+        in_call = self._names_tool and self._state == self._in_arguments
+        self._unreadable = why if self.lacks_value or in_call else ""
+        if self._place.at_start and self._bracketed and not self._layout.closers and self.lacks_value:
+            self._error, self._state = why, self._skip_unreadable
+            return at
+        closes = bool(self._layout.closers) and (self._is_intended or (broken and self._names_tool))
+        if not closes and not self._has_emitted:
+            if broken and self.definite and self._names_tool and not self._bracketed:  # after a label
+                self._error = why
+                self._add_malformed()
+                self._finish()
+            else:
+                self._give_up(why)
+            return at
+        self._error = why
+        self._state = self._skip_to_closer
+        return at
+
+    def _skip_to_closer(self, text: str, at: int, final: bool) -> int:
+        """Consume everything up to the closer."""
+        offsets = [(text.find(closer, at), closer) for closer in self._layout.closers]
+        first = min((candidate for candidate in offsets if candidate[0] >= 0), default=None)
+        if first is None:
+            keep = max((len(closer) for closer in self._layout.closers), default=1) - 1
+            end = len(text) if final else max(at, len(text) - keep)
+            self._consume(text, at, end)
+            return end if end == len(text) else ~end
+        self._consume(text, at, first[0])
+        self._add_malformed()
+        self._pending_text = [first[1]]
+        self._finish()
+        return first[0] + len(first[1])
+
+    def _on_end_of_text(self, finish_reason: str | None) -> None:
+        """Decide on calls after which the text ended too early."""
+        if self._state == self._skip_to_closer:
+            self._add_malformed()
+        elif self._state == self._skip_unreadable:
+            self._give_up(self._error, read_again=self._skipped)
+        elif self._state == self._after_uncertain:
+            self._return_pending()
+        elif self._state == self._after_closer:
+            self._finish()
+        elif self._state == self._in_arguments:
+            self._end_in_arguments(finish_reason)
+        elif self._state == self._after_calls and self._list_closed:
+            self._record_missing_closer()
+        elif self._state == self._in_print or not any(part.call or part.malformed for part in self._finished_parts):
+            self._end_before_call()
+        elif self._state == self._in_callee and "".join(self._pending_text).strip(" \t\r\n,;"):
+            self._end_in_name()
+        else:
+            self._record_missing_closer()
+        if not self._decided:
+            self._finish()
+
+
+# Calls in Python's syntax where their dialect has another.
+
+
+PYTHON_FIX = Fix("json", "the arguments were in a Python call")
+
+
+class PythonFallbackReader(PythonCallReader):
+    """Reads calls and records that fix on each, so that none is emitted before its end."""
+
+    def __init__(self, head: str, layout: CallLayout, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(head, layout, rules, place, definite=definite)
+        self._streams = False
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        end = super().feed(piece, start)
+        if end is not None:
+            self._record_fixes()
+        return end
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        super().close(finish_reason)
+        self._record_fixes()
+
+    def _record_fixes(self) -> None:
+        for part in self.parts:
+            add_fix([part], PYTHON_FIX)

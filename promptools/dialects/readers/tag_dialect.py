@@ -1,0 +1,440 @@
+r"""The kind `tags`: calls as tags around tags, declared by the templates of what the family writes.
+
+    wrapper = "<tool_call>\n{call}\n</tool_call>"
+    call = "<function={name}>\n{parameters}</function>"
+    parameter = "<parameter={key}>\n{value}\n</parameter>\n"
+
+The tags, the heads, the layout around values, the markers that may occur alone and what is written follow from these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, Unpack
+
+from promptools.dialects.calls.call_streamer import Trim
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.contract import Head, HeadPredicate
+from promptools.dialects.declared import CommonKeys, DeclaredDialect
+from promptools.dialects.prefix_patterns import any_literal_text, literal_text
+from promptools.dialects.prompt import DEFAULT_INSTRUCTIONS, GENERIC_CALL, NAME_SLOT, Instructions, example_calls, fill
+from promptools.dialects.readers.markup_call import MarkupGrammar
+from promptools.dialects.readers.markup_reader import MarkupReader
+from promptools.dialects.readers.tag_heads import LOOKAHEAD_PATTERN, TagHeads
+from promptools.dialects.readers.tags import SHARED_NAMES, TagKind, TagNames
+from promptools.dialects.written_calls import PARAMETER_SLOT, render_parameters, wrap_cdata
+from promptools.parsing.parts import Candidate
+from promptools.patterns import lazy_pattern
+from promptools.types import Call
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+
+# The templates by which a format of tags is declared: `<invoke name="{name}">\n{parameters}</invoke>`.
+#
+# A template is what the family writes, and what its tags are read by. A tag has its name or key in an attribute,
+# after an equals sign, or in an element of its own; a parameter may be an element of its key,
+# `<{key}>{value}</{key}>`.
+
+
+_WORD = r"(?:\{prefix\})?[A-Za-z_][\w.:-]*"
+_TAG = rf"<(?P<word>{_WORD})(?P<rest>(?:\s[^<>]*|=[^<>]*)?)>"
+_CALL = lazy_pattern(
+    rf"(?s:(?P<before>(?:(?!\{{name\}}).)*?){_TAG}(?P<lead>(?:\s*<(?P<naming>[A-Za-z_][\w.-]*)>\{{name\}}</(?P=naming)>)?)"
+    r"(?P<inside>.*\{parameters\}.*)</(?P=word)>(?P<after>.*))"
+)
+_PARAMETER = lazy_pattern(
+    rf"(?s:\s*(?:<\{{key\}}>|{_TAG})(?P<before>\s*)\{{value\}}(?P<after>\s*)</(?(word)(?P=word)|\{{key\}})>\s*)"
+)
+_WRAPPER = lazy_pattern(rf"(?s:(?P<opener><{_WORD}>|\S+)\s*\{{calls?\}}\s*(?P<closer>\S+)\s*)")
+_NAMED = lazy_pattern(r"""=["']?\{(?:name|key)\}["']?|\s(?P<attribute>[A-Za-z_][\w:-]*)=["']?\{(?:name|key)\}["']?""")
+_OPENING_WORD = lazy_pattern(rf"<(?P<word>{_WORD})[>\s]?")
+_PLACEHOLDER = lazy_pattern(r"\{\w+\}")
+_TOKEN = lazy_pattern(r"(<[^<>]*>)")
+
+
+class TagTemplate(NamedTuple):
+    """One tag of a template."""
+
+    word: str
+    """Its name, perhaps after `{prefix}`; empty for an element of its key."""
+    opener: str
+    """The opening tag, with its keys."""
+    attribute: str = ""
+    """The attribute that names the tool or the parameter; empty: an equals sign does, or nothing."""
+    has_equals: bool = False
+    naming: str = ""
+    """The element that names the tool."""
+    noise: tuple[str, ...] = ()
+    """Tokens beside the tags of a call, which carry no meaning."""
+    noise_texts: tuple[str, ...] = ()
+    """The text between these."""
+
+
+def read_call(template: str) -> TagTemplate | None:
+    """Read the template of a call; None if it is none."""
+    match = _CALL.fullmatch(template)
+    if match is None:
+        return None
+    named = _NAMED.search(match["rest"])
+    if (named is None) == (match["naming"] is None):
+        return None
+    noise = tuple(token for text in (match["before"], match["after"]) for token in _TOKEN.findall(text))
+    texts = tuple(text.strip() for text in _TOKEN.sub("\0", match["before"]).split("\0") if text.strip())
+    attribute = (named["attribute"] or "") if named is not None else ""
+    has_equals = named is not None and named["attribute"] is None
+    opener = f"<{match['word']}{match['rest']}>"
+    return TagTemplate(match["word"], opener, attribute, has_equals, match["naming"] or "", noise, texts)
+
+
+def read_parameter_template(template: str) -> TagTemplate | None:
+    """Read the template of a parameter; None if it is none."""
+    match = _PARAMETER.fullmatch(template)
+    if match is None:
+        return None
+    if match["word"] is None:
+        return TagTemplate("", "<{key}>")
+    named = _NAMED.search(match["rest"])
+    if named is None:
+        return None
+    opener = f"<{match['word']}{match['rest']}>"
+    return TagTemplate(match["word"], opener, named["attribute"] or "", named["attribute"] is None)
+
+
+def has_value_lines(template: str) -> bool:
+    """Return whether the template of a parameter puts the value on lines of its own."""
+    return "\n{value}\n" in template
+
+
+class WrapperTemplate(NamedTuple):
+    """The tags around one call, or around all calls of a turn."""
+
+    opener: str
+    closer: str
+
+
+def read_wrapper(template: str) -> WrapperTemplate | None:
+    """Read the template of a wrapper; None if it is none."""
+    match = _WRAPPER.fullmatch(template)
+    if match is None:
+        return None
+    return WrapperTemplate(match["opener"], match["closer"])
+
+
+class FormatTemplates(NamedTuple):
+    """All templates of a format, as `TagDialect` takes them."""
+
+    call: TagTemplate
+    parameter: TagTemplate
+    wrapper: WrapperTemplate | None
+    wrappers: Sequence[str]
+    odd_wrappers: Sequence[str]
+    prefixes: Sequence[str]
+
+    def spelled(self, text: str) -> tuple[str, ...]:
+        """Return a text with each of the prefixes filled in."""
+        return spelled(text, self.prefixes)
+
+
+def read_templates(
+    call: str,
+    parameter: str,
+    wrapper: str,
+    wrappers: Sequence[str],
+    odd_wrappers: Sequence[str],
+    prefixes: Sequence[str],
+) -> FormatTemplates:
+    """Read the templates of a format, which are known to be valid; an empty `wrapper` is none."""
+    call_tag, param_tag = read_call(call), read_parameter_template(parameter)
+    assert call_tag is not None
+    assert param_tag is not None
+    around = read_wrapper(wrapper) if wrapper else None
+    return FormatTemplates(call_tag, param_tag, around, wrappers, odd_wrappers, prefixes)
+
+
+def word_of(opener: str) -> str:
+    """Return the name of an opening tag; empty for a token without one."""
+    match = _OPENING_WORD.fullmatch(opener)
+    return match["word"] if match is not None else ""
+
+
+def spelled(text: str, prefixes: Iterable[str]) -> tuple[str, ...]:
+    """Return a text with each of the prefixes filled in."""
+    return tuple(dict.fromkeys(text.replace("{prefix}", prefix) for prefix in prefixes))
+
+
+def opener_pattern(tag: TagTemplate, prefixes: Sequence[str]) -> str:
+    """Return the pattern of a tag's opening tag as the family writes it."""
+    pieces = _PLACEHOLDER.split(tag.opener)
+    keys = _PLACEHOLDER.findall(tag.opener)
+    held = r"[^\"<>]+" if tag.attribute else r"[^\s<>\"'=]+"
+    values = {"{prefix}": f"(?:{'|'.join(map(re.escape, prefixes))})", "{string}": "(?:true|false)"}
+    pattern = re.escape(pieces[0])
+    for key, piece in zip(keys, pieces[1:], strict=True):
+        pattern += values.get(key, held) + re.escape(piece)
+    return pattern
+
+
+def closer_pattern(word: str, prefixes: Sequence[str]) -> str:
+    """Return the pattern of the closing tag of a name."""
+    return "|".join(f"</{re.escape(name)}>" for name in spelled(word, prefixes))
+
+
+# The kind.
+
+
+Bare: TypeAlias = Literal["never", "anywhere", "line"]
+"""Where calls count without their wrapper: nowhere, anywhere, or at the beginning of a line."""
+
+TAGS_WORDING: Final = Instructions(
+    text="",
+    parallel="Several calls follow one another.",
+    single="Make one call at a time.",
+    required="Call a tool in this turn.",
+    optional="If no tool is needed, answer in plain text.",
+)
+"""The wording around a text of the table's own."""
+_VALUES: Final = "Values go between the tags as they are, objects and lists as JSON."
+_VALUES_IN_CDATA: Final = f"{_VALUES} A text with markup or line breaks in it is a CDATA section."
+
+
+class TagDialect(DeclaredDialect):
+    """Tags around tags.
+
+    `call`, `parameter` and `wrapper`: the templates of a call, of a parameter, and of the tags around one call
+    (`{call}`) or all of them (`{calls}`). `prefixes`: what may replace `{prefix}` in a template, the first of which is
+    written. `wrappers`: further opening tags of the wrapper that the family writes; `odd_wrappers`: those that count
+    only before a call as the family writes it, and are recorded as a fix. `bare`: where calls count without their
+    wrapper. `trim`: the white space around a value that is layout: one line break ("line"), none ("verbatim") or all of
+    it ("strip"). `cdata`: values with markup are in CDATA sections. `json_calls`: the wrapper may hold calls as JSON.
+    `namespaced`: tools' names may have any namespace.
+    """
+
+    wording = TAGS_WORDING
+
+    def __init__(
+        self,
+        name: str,
+        call: str,
+        parameter: str,
+        *,
+        wrapper: str = "",
+        prefixes: Sequence[str] = ("",),
+        wrappers: Sequence[str] = (),
+        odd_wrappers: Sequence[str] = (),
+        bare: Bare | None = None,
+        trim: Trim | None = None,
+        cdata: bool = False,
+        json_calls: bool = False,
+        namespaced: bool = False,
+        **common: Unpack[CommonKeys],
+    ) -> None:
+        templates = read_templates(call, parameter, wrapper, wrappers, odd_wrappers, prefixes)
+        call_tag, param_tag, around, *_ = templates
+        self.grammar = MarkupGrammar(
+            canonical=_canonical(templates),
+            wrapper=(_first(around.opener, prefixes), _first(around.closer, prefixes)) if around else ("", ""),
+            closers=(f"</{_first(call_tag.word, prefixes)}>", f"</{_first(param_tag.word, prefixes)}>"),
+            trim=trim or ("line" if has_value_lines(parameter) else "verbatim"),
+            unwrapped=around is None,
+            cdata=cdata,
+            json_calls=json_calls,
+            namespaced=namespaced,
+            other_wrappers=tuple(_other_wrappers(templates)),
+            elements=not param_tag.word,
+            names=_names(templates),
+        )
+        self._call_template, self._parameter_template = _first(call, prefixes), _first(parameter, prefixes)
+        self._wrapper_template = _first(wrapper, prefixes)
+        self._keeps_space = not (cdata or self.grammar.trim == "strip")
+        common.setdefault("closers", tuple(_closers(templates)))
+        super().__init__(name, **common)
+        self._instructions = self._complete(common.get("instructions", {}))
+        where = bare or ("anywhere" if around is None or self.grammar.names is not SHARED_NAMES else "never")
+        self.heads = (*self._wrapper_heads(templates), *self._bare_heads(templates, where))
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Start reading at the first tag, the wrapper's or the call's."""
+        del head
+        return MarkupReader(self.grammar, rules, place, definite=definite)
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls in the model's own format, with a JSON body where a value could be misread between tags."""
+        return self._wrapped([*map(self._render_call, calls)])
+
+    def _wrapped(self, written: Sequence[str]) -> str:
+        if "{call}" in self._wrapper_template:
+            return "\n".join(self._wrapper_template.replace("{call}", text) for text in written)
+        listed = "\n".join(written)
+        return self._wrapper_template.replace("{calls}", listed) if self._wrapper_template else listed
+
+    def _render_call(self, call: Call) -> str:
+        parameters = self._render_parameters(call)
+        if parameters is None:
+            parameters = f"{call.arguments_json}\n" if self._keeps_space else call.arguments_json
+        return fill(self._call_template, {"name": call.name, "parameters": parameters})
+
+    def _render_parameters(self, call: Call) -> str | None:
+        """Return the parameters in their tags; None if a value could be misread there."""
+        return render_parameters(
+            call,
+            self._render_parameter,
+            has_type="{string}" in self._parameter_template,
+            keeps_space=self._keeps_space,
+            may_hold_tags=self.grammar.cdata,
+        )
+
+    def _render_parameter(self, key: str, text: str, string: bool) -> str:
+        if self.grammar.cdata:
+            text = wrap_cdata(text)
+        elif self.grammar.trim == "line" and text.startswith("\n") and not has_value_lines(self._parameter_template):
+            text = f"\n{text}\n"  # a line break at the beginning would be read as layout
+        return fill(self._parameter_template, {"key": key, "value": text, "string": "true" if string else "false"})
+
+    def _complete(self, given: Mapping[str, str]) -> Instructions:
+        """Return the table's instructions, with the kind's own for what they lack."""
+        if given.get("text"):
+            return TAGS_WORDING._replace(**{"format": self._wrapped([self._generic_call()]), **given})
+        values = _VALUES_IN_CDATA if self.grammar.cdata else _VALUES
+        text = DEFAULT_INSTRUCTIONS.text.replace("Give an", f"{values} Give an")
+        return DEFAULT_INSTRUCTIONS._replace(**{**given, "text": text})
+
+    def example_calls(self, tools: Tools) -> tuple[Call, Call]:
+        """Return calls of offered tools, with placeholders that are no tags."""
+        return example_calls(tools, self._shows)
+
+    def _shows(self, call: Call) -> bool:
+        """Whether all arguments of a call are written as bare text."""
+        return "<" not in call.arguments_json and self._render_parameters(call) is not None
+
+    def _render_examples(self, calls: Sequence[Call]) -> str:
+        """Write the example calls of a prompt, which may be generic ones."""
+        return self._wrapped(
+            [self._generic_call() if call is GENERIC_CALL else self._render_call(call) for call in calls]
+        )
+
+    def _generic_call(self) -> str:
+        """Return the format with placeholders: a copy of it is no call."""
+        values = {"key": PARAMETER_SLOT, "value": "its value", "string": "true or false"}
+        return fill(self._call_template, {"name": NAME_SLOT, "parameters": fill(self._parameter_template, values)})
+
+    # --- heads -------------------------------------------------------------------------------------------------------
+
+    def _wrapper_heads(self, templates: FormatTemplates) -> Iterator[Head]:
+        """Yield the head of the wrapper: certain where prose does not hold it, else judged by the tag after it."""
+        around, call = templates.wrapper, templates.call
+        if around is None:
+            return
+        openers = [opener for text in (around.opener, *templates.wrappers) for opener in templates.spelled(text)]
+        literals = tuple(dict.fromkeys(opener.removesuffix(">") for opener in (*openers, *templates.odd_wrappers)))
+        odd = _any_of(opener.removesuffix(">") for opener in templates.odd_wrappers)
+        heads = TagHeads(
+            self.grammar.names,
+            own_call=lazy_pattern(rf"<\s*(?:{'|'.join(map(re.escape, templates.spelled(call.word)))})\b"),
+            other_wrapper=lazy_pattern(rf"(?:{odd})\b" if odd else "(?!)"),
+            noise_texts=call.noise_texts,
+        )
+        is_token = not word_of(around.opener)
+        literals += call.noise[:1] if is_token else ()
+        begins: HeadPredicate = heads.begins_block if self.tier == "S" else heads.begins_wrapped
+        if is_token and self.grammar.names is SHARED_NAMES:
+            begins = heads.begins_tokens
+        boundary = "" if is_token else r"(?=[\s>]|\Z)"
+        yield Head(literals, f"(?:{_any_of(literals)}){boundary}{LOOKAHEAD_PATTERN}", body_starts="", begins=begins)
+
+    def _bare_heads(self, templates: FormatTemplates, where: Bare) -> Iterator[Head]:
+        """Yield the heads of a call without its wrapper."""
+        call = templates.call
+        if where == "never":
+            return
+        heads = TagHeads(self.grammar.names)
+        begins: HeadPredicate = heads.begins_block if self.tier == "S" else heads.begins_bare
+        words = [f"<{word}" for word in templates.spelled(call.word)]
+        if where == "line":
+            pattern = rf"{any_literal_text(words)}(?=[\s>/]|\Z){LOOKAHEAD_PATTERN}"
+            gate = rf"(?=[<])<(?:{_any_of(dict.fromkeys(word[1:2] for word in words))}|\Z)"
+            yield Head(tuple(words), pattern, body_starts="", gate=gate, begins=begins, at_line_start=True, tier="B")
+            return
+        any_word = _any_of(words)
+        if call.has_equals:
+            literals = tuple(word + end for word in words for end in "= ")
+            yield Head(literals, rf"(?:{any_word}) {{0,8}}={LOOKAHEAD_PATTERN}", body_starts="", begins=begins)
+            whole = tuple(f"{word}>" for word in words)
+            yield Head(whole, f"(?:{_any_of(whole)}){LOOKAHEAD_PATTERN}", body_starts="", begins=begins)
+        else:
+            end = rf"(?=[\s>/Ġ]|{literal_text(call.attribute)}|\Z)" if call.attribute else r"(?=[\s>/]|\Z)"
+            yield Head(tuple(words), f"(?:{any_word}){end}{LOOKAHEAD_PATTERN}", body_starts="", begins=begins)
+
+
+def _first(text: str, prefixes: Sequence[str]) -> str:
+    return text.replace("{prefix}", prefixes[0])
+
+
+def _any_of(texts: Iterable[str]) -> str:
+    return "|".join(map(re.escape, texts))
+
+
+def _other_wrappers(templates: FormatTemplates) -> Iterator[tuple[str, str]]:
+    """Yield the opening and closing tags of the further wrappers."""
+    for opener in templates.wrappers:
+        yield from ((text, f"</{word_of(text)}>") for text in templates.spelled(opener))
+
+
+def _closers(templates: FormatTemplates) -> Iterator[str]:
+    """Yield the markers that may occur alone: those of the wrapper, and the closing tag of a call."""
+    around = templates.wrapper
+    if around is not None:
+        yield from templates.spelled(around.closer)
+        yield from (f"</{word}>" for text in templates.wrappers for word in templates.spelled(word_of(text)) if word)
+        yield from templates.spelled(around.opener)
+    yield from (f"</{word}>" for word in templates.spelled(templates.call.word))
+
+
+def _canonical(templates: FormatTemplates) -> re.Pattern[str]:
+    """Return the pattern of every tag as the family writes it."""
+    call, param, around, wrappers, _, prefixes = templates
+    patterns = [opener_pattern(call, prefixes), closer_pattern(call.word, prefixes)]
+    if param.word:
+        patterns += [opener_pattern(param, prefixes), closer_pattern(param.word, prefixes)]
+    if around is not None:
+        tags = [around.opener, around.closer, *wrappers]
+        patterns += [re.escape(text) for tag in tags for text in templates.spelled(tag)]
+        patterns += [closer_pattern(word_of(tag), prefixes) for tag in wrappers if word_of(tag)]
+    return lazy_pattern("|".join(patterns))
+
+
+def _names(templates: FormatTemplates) -> TagNames:
+    """Return the names of the tags: those that most families share, if all are among them, else the format's own."""
+    call, param, around, wrappers, odd_wrappers, prefixes = templates
+    openers = [around.opener, *wrappers, *odd_wrappers] if around is not None else []
+    shared = (
+        _is_shared(call.opener, "call", prefixes)
+        and _is_shared(param.opener, "param", prefixes)
+        and all(_is_shared(opener, "wrap", prefixes) for opener in openers)
+    )
+    if shared:
+        return SHARED_NAMES
+    tokens: dict[str, tuple[TagKind, bool]] = dict.fromkeys(call.noise, ("noise", False))
+    if around is not None and not word_of(around.opener):
+        tokens |= {around.opener: ("wrap", False), around.closer: ("wrap", True)}
+    return TagNames(
+        wrappers=tuple(word for opener in openers for word in templates.spelled(word_of(opener)) if word),
+        calls=templates.spelled(call.word),
+        params=templates.spelled(param.word) if param.word else (),
+        name_attribute=call.attribute or "name",
+        key_attribute=param.attribute or "name",
+        naming_element=call.naming,
+        naming_elements=frozenset((call.naming,)) if call.naming else frozenset(),
+        tokens=tokens,
+    )
+
+
+def _is_shared(opener: str, kind: TagKind, prefixes: Sequence[str]) -> bool:
+    """Return whether an opening tag is read with its name among those that most families share."""
+    for text in spelled(opener.replace("{name}", "x").replace("{key}", "x"), prefixes):
+        tag = SHARED_NAMES.read_tag(text, 0) or SHARED_NAMES.read_token(text, 0)
+        if tag is None or tag.kind != kind or (kind != "wrap" and tag.name is None):
+            return False
+    return True

@@ -1,0 +1,172 @@
+"""The heads of a format of tags: its first tags decide whether a call begins."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from promptools.dialects.calls.parse_options import ParseOptions
+from promptools.dialects.calls.resolve import PLAUSIBLE_NAME
+from promptools.dialects.readers.tags import SHARED_NAMES, Tag, TagNames, TagTokenizer, is_blank
+from promptools.parsing.parts import NEED_MORE, NeedMore
+
+LOOKAHEAD = 400
+"""Characters within which a block must show what it is."""
+LOOKAHEAD_PATTERN = rf"[\s\S]{{0,{LOOKAHEAD}}}"
+"""The end of a head's pattern, so that the scanner waits for as many characters."""
+_MAY_BE_NAME = re.compile(r"[\w.:/-]{0,128}\Z")
+
+
+class FirstTags(NamedTuple):
+    """The first tags of a block, the text after each, and whether more text may add to them."""
+
+    tags: list[Tag]
+    texts: list[str]
+    incomplete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TagHeads:
+    """What decides whether a head of a format begins a call, as methods that are each a `HeadPredicate`."""
+
+    names: TagNames = SHARED_NAMES
+    own_call: re.Pattern[str] = re.compile("")
+    """Matches the opening tag of a call as the family writes it."""
+    other_wrapper: re.Pattern[str] = re.compile("(?!)")
+    """Matches a wrapper's opening tag that only counts before a call as the family writes it."""
+    noise_texts: tuple[str, ...] = ()
+    """The text that may be between the tokens around a call."""
+
+    def begins_block(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+        """Return whether a marker that prose does not hold begins here: a wrapper, or a call with a name."""
+        del fresh
+        first = self._read(text, start, end, rules)
+        if not first.tags:
+            return NEED_MORE if first.incomplete else False
+        tag = first.tags[0]
+        return not tag.close and (tag.kind == "wrap" or (tag.kind == "call" and tag.name is not None))
+
+    def begins_wrapped(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+        """Return whether a wrapper that other formats share opens a block of this one: the next tag shows it."""
+        del fresh
+        first = self._read(text, start, end, rules)
+        if not first.tags or first.tags[0].kind != "wrap" or first.tags[0].close:
+            return NEED_MORE if first.incomplete and not first.tags else False
+        wrapper, between = first.tags[0], first.texts[0].strip()
+        if between[:1] in ("{", "[", "(") or '{"' in between:  # JSON, perhaps after a name: tags in it are words
+            return False
+        if self.names.lost_opening_tag.match(between):
+            return True
+        if len(first.tags) == 1:
+            return NEED_MORE if first.incomplete else False
+        tag = first.tags[1]
+        if tag.close:
+            return False
+        if tag.kind == "call":
+            return not self.other_wrapper.match(wrapper.raw) or self.own_call.match(tag.raw) is not None
+        if tag.kind == "param":
+            return may_be_tool(wrapper.name, rules) or may_be_tool(between.removesuffix(">"), rules)
+        tools = rules.tools
+        known = tools is not None and tools.get(between) is not None and tag.name in tools.keys(between)
+        return tag.kind == "element" and known
+
+    def begins_tokens(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+        """Return whether tokens that another format shares precede a call as the family writes it."""
+        del fresh
+        first = self._read(text, start, end, rules, count=6)
+        if not first.tags:
+            return NEED_MORE if first.incomplete else False
+        for tag, between in zip(first.tags, ("", *first.texts), strict=False):
+            if self._begins_own_call(between):  # its tag cannot be read, but a call was begun
+                return True
+            if between.strip() not in ("", *self.noise_texts):
+                return False
+            if tag.kind not in ("wrap", "noise") or tag.close:
+                return self.own_call.match(tag.raw) is not None
+        last = first.texts[-1].strip()
+        unread = start + sum(len(tag.raw) for tag in first.tags) + sum(map(len, first.texts))
+        if self._begins_own_call(first.texts[-1] + text[unread:end]):
+            return True
+        may_go_on = first.incomplete and any(text.startswith(last) for text in ("", *self.noise_texts))
+        return NEED_MORE if may_go_on else False
+
+    def _begins_own_call(self, text: str) -> bool:
+        """Return whether the opening tag of a call, complete or not, begins a text between tokens."""
+        starts = (text.lstrip().removeprefix(noise).lstrip() for noise in ("", *self.noise_texts))
+        return any(map(self.own_call.match, starts))
+
+    def begins_bare(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+        """Return whether a call without its wrapper begins: its tool is offered, and its body follows."""
+        del fresh
+        first = self._read(text, start, end, rules)
+        if not first.tags:
+            return NEED_MORE if first.incomplete else False
+        tag = first.tags[0]
+        if tag.kind != "call" or tag.close:
+            return False
+        if tag.name is None:
+            return self._begins_nameless(first, rules)
+        if not may_be_tool(tag.name, rules):
+            return False
+        if not is_blank(first.texts[0]):
+            return first.texts[0].lstrip()[:1] == "{"
+        if len(first.tags) == 1:
+            return NEED_MORE if first.incomplete else False
+        following = first.tags[1]
+        return (
+            following.kind == "param"
+            or (following.kind in ("call", "wrap") and following.close)
+            or (following.kind == "element" and not following.close)
+        )
+
+    def _begins_nameless(self, first: FirstTags, rules: ParseOptions) -> bool | NeedMore:
+        """Return whether an element names the tool, or the text after the tag does and a parameter follows."""
+        name = first.texts[0].strip()
+        if not _MAY_BE_NAME.match(name):
+            return False
+        undecided = NEED_MORE if first.incomplete else False
+        if len(first.tags) == 1:
+            return undecided
+        following = first.tags[1]
+        if following.kind == "call" and following.close and is_blank(first.texts[1]):  # `<function>NAME</function>`
+            if len(first.tags) == 2:
+                return undecided
+            following = first.tags[2]
+        if following.kind == "element" and not name:
+            return following.name in self.names.naming_elements
+        return following.kind == "param" and not following.close and may_be_tool(name, rules)
+
+    def _read(self, text: str, start: int, end: int, rules: ParseOptions, count: int = 3) -> FirstTags:
+        """Read the first `count` tags in `text[start:end]`."""
+        tags = TagTokenizer(self.names)
+        tags.spaced_keys = rules.tools.spaced_keys if rules.tools is not None else ()
+        tags.elements = None
+        first = FirstTags([], [], incomplete=True)
+        window = text[start:end]
+        at = 0
+        while at < len(window):
+            token = tags.next(window, at, final=False)
+            if token is None:
+                break
+            if isinstance(token, str):
+                if not first.tags:
+                    return first._replace(incomplete=False)
+                first.texts[-1] += token
+                at += len(token)
+            else:
+                if len(first.tags) == count:
+                    return first._replace(incomplete=False)
+                first.tags.append(token)
+                first.texts.append("")
+                at += len(token.raw)
+        return first
+
+
+def may_be_tool(name: str | None, rules: ParseOptions) -> bool:
+    """Return whether a name is an offered tool's, or a plausible one if the tools are unknown."""
+    if not name:
+        return False
+    if rules.tools is None:
+        return PLAUSIBLE_NAME.match(name) is not None
+    return rules.tools.find(name) is not None

@@ -1,0 +1,331 @@
+"""The bases of the readers of tags: of all of them, and of those that read one call of fields."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from promptools.dialects.calls.bare_values import CallBuilder
+from promptools.dialects.calls.call_streamer import MemberStreamer
+from promptools.dialects.calls.envelope import NotACall
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.contract import trace_entry
+from promptools.dialects.readers.tags import Tag, TokenBuffer
+from promptools.parsing.parts import NEED_MORE, CandidateBase, EarlyOutput, NeedMore, Part, TriedStrategy, total_length
+from promptools.patterns import lazy_pattern
+from promptools.types import Call, Fix, Malformed
+
+# The base of all readers of tags: tokens in, and in the end the parts that tile the text.
+#
+# Each token of the text goes to `_state`, a method of the reader. Where only what follows decides what a token means,
+# the state looks ahead in the buffer and returns `NEED_MORE` as long as that is missing: it gets the same token again
+# with the next piece. The tokens after the end become `unread`, and are read again by whoever comes next.
+
+
+TokenState: TypeAlias = "Callable[[Tag | str], NeedMore | None]"
+"""What a token means in a state."""
+
+
+class TagReader(CandidateBase, ABC):
+    """Reads the tokens of a candidate, one state at a time. O(n)."""
+
+    _state: TokenState
+
+    def __init__(self, buffer: TokenBuffer, place: Evidence, *, definite: bool, head: str = "") -> None:
+        super().__init__(definite=definite, head=head)
+        self._buffer = buffer
+        self._tokens = buffer.tokens
+        self._place = place
+        self._finish_reason: str | None = None
+        self._decided = False
+
+    @property
+    def _index(self) -> int:
+        """The index of the current token."""
+        return self._buffer.index
+
+    @abstractmethod
+    def _on_end_of_text(self, finish_reason: str | None) -> None: ...
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        self._buffer.add(piece, start)
+        self._run()
+        if not self._decided:
+            return None
+        left = len(self.unread) + self._buffer.rest_size - (len(piece) - start)
+        if left <= 0:
+            self.unread = ""
+            return start - left
+        self.unread = (self.unread + self._buffer.rest)[:left]
+        return start
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        self._finish_reason = finish_reason
+        self._buffer.final = True
+        self._run()
+        if not self._decided:
+            self._on_end_of_text(finish_reason)
+        self.unread += self._buffer.rest
+
+    def _run(self) -> None:
+        while not self._decided and self._step():
+            pass
+
+    def _step(self) -> bool:
+        """Read the current token; return whether it was there, and complete."""
+        buffer = self._buffer
+        if buffer.index == len(buffer.tokens) and not buffer.read():
+            return False
+        if self._state(buffer.tokens[buffer.index]) is NEED_MORE:
+            return False
+        buffer.advance()
+        return True
+
+    # --- the outcome ---------------------------------------------------------------------------------------------
+
+    def _finish_parts(self, parts: Sequence[Part], end: int) -> None:
+        """Decide: `parts` tile the tokens before index `end` that were not emitted."""
+        self.parts = [*([Part("markup", self.head)] if self.head else []), *parts]
+        self.unread = self._buffer.text(end)
+        all_parts = [*self._emitted, *self.parts]
+        self.tries.append(trace_entry(self._place.dialect, total_length(all_parts), all_parts))
+        self._decided = True
+
+    def _finish_as_text(self, end: int, why: str) -> None:
+        """Return the head and the tokens before index `end` as text."""
+        end = end if self.head else max(end, 1)
+        raw = self.head + self._buffer.text(0, end)
+        self.parts = [Part("text", raw)]
+        self.unread = self._buffer.text(end)
+        self.tries.append(TriedStrategy(self._place.dialect, "text", why, len(raw) + len(self.unread)))
+        self._decided = True
+
+
+# A call whose arguments come one by one between tags: emitted as they come, and decided at the end.
+
+
+_NAME = lazy_pattern(r"[^\W\d][\w.:/-]{0,127}\Z")
+"""The name of a tool that nobody listed: text with spaces between two tags is not a name."""
+
+
+class FieldCall(CallBuilder):
+    """A call whose name comes after its opening tag."""
+
+    def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(rules)
+        self.place = place
+        self._definite = definite
+        self._streamer: MemberStreamer | None = None
+
+    @property
+    def meant(self) -> bool:
+        """Whether a call is intended here, whatever tool it names."""
+        return self.place.implies_call
+
+    def set_name(self, name: str) -> bool:
+        """Set the name, the longest declared one first; return whether this may be a call."""
+        tools = self.rules.tools
+        resolved = tools.find(name) if tools is not None and "<" not in name else None
+        if resolved is None:
+            self.name = name
+            likely = tools is None or self.meant or self.place.wrapper_first
+            return likely and _NAME.match(name) is not None
+        self.tool, fix = resolved
+        self.name = self.tool.name
+        self.fixes += [fix] if fix is not None else []
+        if self.meant and self._definite:
+            self._streamer = MemberStreamer(self.rules, self.name)
+            self._streamer.start()
+        return True
+
+    def take_early(self) -> list[EarlyOutput]:
+        """Return what may be emitted, once."""
+        early: list[EarlyOutput] = []
+        if self._streamer is not None:
+            early, self._streamer.pending = self._streamer.pending, early
+        return early
+
+    def may_be_tool_name(self, prefix: str) -> bool:
+        """Return whether a name that was cut off may become that of a tool."""
+        if self.rules.tools is None:
+            return _NAME.match(prefix) is not None
+        return any(name.startswith(prefix) or prefix.startswith(name) for name in self.rules.tools.all_names)
+
+    def split_glued_key(self, text: str) -> tuple[str, str] | None:
+        """Split a name from a key glued to it: the longest offered name whose rest is one of its keys, or None."""
+        tools = self.rules.tools
+        for name in sorted(tools.all_names if tools is not None else (), key=len, reverse=True):
+            if text.startswith(name) and tools is not None and text[len(name) :].strip() in tools.keys(name):
+                return name, text[len(name) :].strip()
+        return None
+
+    def put(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> None:
+        """Add an argument whose value has been read, and stream it."""
+        super().put(key, value, fixes)
+        if self._streamer is not None:
+            self._streamer.add(key, value)
+
+    def resolve(self) -> Call | Malformed:
+        """Build the call or its failure. Raise `NotACall` if it is not a call."""
+        place = self.place
+        if self.rules.strictness == "strict" and not self.meant and self._was_repaired():
+            raise NotACall("strict allows no repair of the markup")
+        if self.error:
+            return self.as_malformed(self.error)
+        if self.tool is None and not (self.meant or self.arguments) and self.rules.tools is not None:
+            raise NotACall("a word alone is no call")
+        outcome = self.resolve_in(place)
+        return self._streamer.reconcile(outcome) if self._streamer is not None else outcome
+
+    def as_truncated(self) -> Malformed:
+        """Return a failure: the text ended inside the call."""
+        return malformed_call("truncated", "the text ended inside it", self.place.dialect, self.name or None)
+
+    def as_malformed(self, why: str) -> Malformed:
+        """Return a failure: the call cannot be read."""
+        return malformed_call("invalid_json", why, self.place.dialect, self.name or None)
+
+    def _was_repaired(self) -> bool:
+        return bool(self.error) or any(fix.kind != "name" for fix in self.fixes)
+
+
+# One call whose arguments are fields between tags: the base of the readers of such calls.
+#
+# Text goes to `_add_text`; each tag goes to `_tag_state`, the method of the current state.
+#
+# A value holds any tag, so its closing tag ends it only where structure follows. Where something else follows the
+# closing tag of the call itself, both may have ended there, which is kept as `_possible_end` and applied if nothing
+# better comes: a file in a value may end like a call, and a call under load may lack its last closing tags.
+
+
+TagState: TypeAlias = "Callable[[Tag], NeedMore | None]"
+"""What a tag means in a state."""
+
+
+class ValueEnd(NamedTuple):
+    """Where a value may have ended, if nothing better comes: its size, and the index after the call's tokens.
+
+    `sure`: the call ended there in any case; else only if the server reports that the model was done.
+    """
+
+    size: int
+    at: int
+    sure: bool
+
+
+class SingleCallReader(TagReader):
+    """Reads one call of keys and values between tags; the states are in its subclasses. O(n)."""
+
+    _tag_state: TagState
+
+    def __init__(self, head: str, buffer: TokenBuffer, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(buffer, place, definite=definite, head=head)
+        self._state = self._read_token
+        self._call = FieldCall(rules, place, definite=definite)
+        self._text_pieces: list[str] = []
+        """The text since the last tag that counted; inside a value, the value."""
+        self._text_size = 0
+        self._key = ""
+        self._open_calls = self._open_values = 0
+        """Calls, and values, that are open inside the value."""
+        self._possible_end: ValueEnd | None = None
+
+    @abstractmethod
+    def _between(self, tag: Tag) -> NeedMore | None: ...
+    @abstractmethod
+    def _add_argument(self, key: str, text: str) -> None: ...
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        end = super().feed(piece, start)
+        self.early += self._call.take_early()
+        return end
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        super().close(finish_reason)
+        self.early += self._call.take_early()
+
+    def _read_token(self, token: Tag | str) -> NeedMore | None:
+        if isinstance(token, str):
+            self._add_text(token)
+            return None
+        if token.kind != "cut":
+            return self._tag_state(token)
+        self._on_cut(token)
+        return None
+
+    def _on_cut(self, tag: Tag) -> None:
+        """Read what may have become a tag, at the end of the text."""
+        self._add_text(tag.raw)
+
+    def _token_after(self, index: int) -> Tag | str | NeedMore | None:
+        """Return the first token after `index` that is not white space; None at the end, or if only a cut tag comes."""
+        at = self._buffer.after(index)
+        if at is NEED_MORE or at is None:
+            return at
+        token = self._tokens[at]
+        return None if isinstance(token, Tag) and token.kind == "cut" else token
+
+    def _add_text(self, text: str) -> None:
+        self._text_pieces.append(text)
+        self._text_size += len(text)
+
+    def _take_text(self) -> str:
+        """Return the text since the last tag, and clear it."""
+        text, self._text_pieces, self._text_size = "".join(self._text_pieces), [], 0
+        return text
+
+    def _record_fix(self, detail: str) -> None:
+        self._call.fixes.append(Fix("marker", detail))
+
+    def _end_value(self, size: int | None = None) -> None:
+        """End the value, after `size` characters of its text."""
+        text = self._take_text()
+        self._add_argument(self._key, text if size is None else text[:size])
+        self._open_values = self._open_calls = 0
+        self._possible_end = None
+        self._tag_state = self._between
+
+    # --- the outcome ---------------------------------------------------------------------------------------------
+
+    def _finish(self, size: int, end: int, fix: Fix | None) -> None:
+        """Decide the call, which has `size` tokens, and whose closing tag ends before index `end`."""
+        if fix is not None:
+            self._call.fixes.append(fix)
+        self._check_call()
+        try:
+            outcome = self._call.resolve()
+        except NotACall as no:
+            self._finish_as_text(end, str(no))
+            return
+        if isinstance(outcome, Malformed) and not self._call.meant and self._is_too_little():
+            self._finish_as_text(end, "it holds nothing of a call")
+            return
+        raw, closer = self._buffer.text(0, size), self._buffer.text(size, end)
+        if isinstance(outcome, Malformed):
+            parts = [self._malformed_part(outcome, raw)]
+        else:
+            parts = [Part("call", raw, call=outcome)]
+        self._finish_parts([*parts, *([Part("markup", closer)] if closer else [])], end)
+
+    def _check_call(self) -> None:
+        """Check the call as a whole; a hook for subclasses."""
+
+    def _is_too_little(self) -> bool:
+        """Return whether it has too little of a call to be reported where it does not fit its tool."""
+        return False
+
+    def _malformed_part(self, outcome: Malformed, raw: str) -> Part:
+        if not raw:
+            raw, self.head = self.head, ""
+        return Part("malformed", raw, malformed=outcome)
+
+    def _truncate(self) -> None:
+        """Report that the text ended inside the call."""
+        end = len(self._tokens)
+        self._finish_parts([self._malformed_part(self._call.as_truncated(), self._buffer.text(0, end))], end)

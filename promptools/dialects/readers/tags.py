@@ -1,0 +1,515 @@
+"""Text that is read as tags and the text between them: what all readers of tags share.
+
+`TagNames` reads one tag in any spelling of its format, `TagTokenizer` and `PatternTokenizer` split text into tokens,
+and `TokenBuffer` keeps them and looks ahead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, Protocol
+
+from promptools.dialects.reply_markers import reply_markers
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
+from promptools.patterns import lazy_pattern
+
+# The names of the tags of one format, and the reading of one tag in any spelling of them.
+#
+# Most families write `function` or `invoke` around `parameter`, and models mix them: `<function=f>`, `<function
+# name="f">`, `<invoke name='f'>`, `<｜DSML｜invoke name="f">`, `<parameter name=k>`, `<parameter=k` and `</parameter`
+# without their bracket, `</ parameter >`. So all of these share `SHARED_NAMES`. A format with other names has
+# `TagNames` of its own, in as many spellings, and no other tag means anything in it.
+
+
+TAG_LIMIT = 1600
+"""Longest tag in characters, with its attributes."""
+
+TagKind = Literal[
+    "wrap", "call", "param", "key", "type", "value", "element", "cdata", "separator", "reasoning", "noise", "end", "cut"
+]
+
+BARS = r"[|｜]{1,4}\s{0,4}"
+DSML = rf"(?:{BARS}(?:DSML|GCML)\s{{0,4}}[|｜]{{0,4}}|(?:DSML|GCML)\s{{0,4}}[|｜]{{1,4}})\s{{0,4}}"
+"""What precedes the words of DeepSeek's tags, with bars lost, doubled, or in ASCII."""
+DSML_MARKS: Final = ("DSML", "GCML")
+
+NAMING_ELEMENTS: Final = frozenset(("tool_name", "name", "parameters"))
+"""Elements of Anthropic's format of 2023, which names the tool and its parameters by elements."""
+
+_BLANK = " \t\r\n\f\v\u00a0\u200b\ufeffĠĊ"
+_QUOTES = "\"'“”‘’"
+_KEY = r"[\sĠĊ]{0,8}[A-Za-z_][\w:-]{0,40}\s{0,8}"
+# a value without quotes is taken whole: each part of it could be the next attribute's name
+_ATTRIBUTE = (
+    rf"{_KEY}=\s{{0,8}}"
+    r"(?:\"[^\"]{0,1000}\"|'[^'<>]{0,200}'|[“”‘’][^“”‘’<>]{0,200}[“”‘’]|[^\s<>\"'“”‘’=/]{1,128}+)"
+)
+_MAY_BE_ATTRIBUTES = (
+    rf"(?:{_ATTRIBUTE}){{0,5}}(?:{_KEY}(?:=\s{{0,8}}"
+    r"(?:\"[^\"]{0,1000}|'[^'<>]{0,200}|[“”‘’][^“”‘’<>]{0,200}|[^\s<>\"'“”‘’=/]{1,128}+)?)?)?[\sĠĊ]{0,8}/?\Z"
+)
+"""Attributes up to the end of the text, where the last one may go on."""
+_NEXT_LINE = r"(?=[ \t]{0,4}\r?\n[\sĠĊ]{0,8}(?:[^\s>/]|/(?=[^>])))"
+"""A value on the next line, where a tag has lost its bracket."""
+_ATTRIBUTES = lazy_pattern(rf"(?P<attributes>(?:{_ATTRIBUTE}){{0,6}})[\sĠĊ]{{0,8}}(?P<empty>/?)>")
+_PLAIN = "[^<>=\\n\"'“”‘’]{1,200}"
+_PLAIN_ATTRIBUTE = (
+    rf"[\sĠĊ]{{0,8}}[A-Za-z_][\w:-]{{0,40}}\s{{0,8}}=\s{{0,8}}(?:\"{_PLAIN}\"|'{_PLAIN}'|[“”‘’]{_PLAIN}[“”‘’])"
+)
+"""An attribute that has all of its quotes: it holds no sign of what follows it."""
+# `<parameter name="city"` and `<invoke name="f"` without their bracket: a tag follows, or the value does
+_LOST = lazy_pattern(
+    rf"(?P<attributes>(?:{_PLAIN_ATTRIBUTE}){{1,6}})(?P<lost>(?=[\sĠĊ]{{0,8}}<)"
+    rf"|(?<=[\"'“”‘’])(?=[^\s<>/=\"'“”‘’ĠĊ]|/(?=[^>]))(?!{_MAY_BE_ATTRIBUTES})"
+    rf"|{_NEXT_LINE}(?![\sĠĊ]{{0,8}}[A-Za-z_][\w:-]{{0,40}}\s{{0,8}}(?:=|\Z)))"
+)
+_NAME = rf"[^\s<>={{}}{_QUOTES}]"
+_EQUALS = lazy_pattern(
+    rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?:[{_QUOTES}]\s{{0,4}}(?P<quoted>[^<>\n{_QUOTES}]{{1,128}}?)\s{{0,4}}[{_QUOTES}]"
+    rf"|(?P<bare>{_NAME}{{1,128}}?))"
+    rf"(?:(?:\s{_ATTRIBUTE}){{0,4}}[\sĠĊ]{{0,8}}(?P<empty>/?)>"
+    rf"|(?P<lost>(?=[\sĠĊ]{{0,8}}[<{{])|{_NEXT_LINE}(?!\s{_MAY_BE_ATTRIBUTES})))"
+)
+# `<parameter=command=create</parameter>`
+_TWICE = lazy_pattern(rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}})=")
+_WORD = lazy_pattern(rf"\s{{1,8}}(?P<bare>{_NAME}{{1,128}}?)[\sĠĊ]{{0,8}}>")  # `<function bash>`
+# `<parameter=start date>`, where a tool has such a parameter
+_SPACED = lazy_pattern(
+    rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}}+(?:[ \t]{{1,4}}+{_NAME}{{1,128}}+){{1,16}}+)\s{{0,8}}>"
+)
+_CLOSING_REST = lazy_pattern(r"[^<>]{0,64}>|[ \t]{0,4}(?=\s{0,8}<)")
+"""What follows a closing tag's name; its bracket may be missing where another tag follows."""
+_QUOTED = lazy_pattern(r'"[^"]*(?:"|\Z)')
+_UNFINISHED = lazy_pattern(
+    r"<\s{0,8}/?\s{0,8}(?:[|｜]{1,4}\s{0,4}(?:D(?:S(?:M?)?)?|G(?:C(?:M?)?)?)?\Z"
+    rf"|(?:{DSML})?(?P<word>[A-Za-z_][\w.:-]*)?(?P<after>[\s\S]?))"
+)
+_PAIR = lazy_pattern(r"([A-Za-z_][\w:-]*)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|[“”‘’]([^“”‘’]*)[“”‘’]|([^\s<>\"'“”‘’=/]+))")
+
+
+class Tag(NamedTuple):
+    """One tag.
+
+    `kind` "noise": a token around calls that carries no meaning; "end": an end-of-turn token; "cut": what may have
+    become a tag, at the end of the text.
+    """
+
+    raw: str
+    kind: TagKind
+    close: bool = False
+    name: str | None = None
+    """The tool, the parameter, or the element's own name."""
+    empty: bool = False
+    """It closes itself."""
+    attributes: dict[str, str] = {}  # noqa: RUF012  never changed
+
+    @property
+    def role(self) -> str:
+        """Its kind, with a slash after that of a closing tag."""
+        return f"{self.kind}/" if self.close else self.kind
+
+
+@dataclass(frozen=True, eq=False)
+class TagNames:
+    """The names of a format's tags.
+
+    `spaces`: what may precede a name; `marked_wrappers`: names that open a block only after one of these, as alone they
+    are too common; `name_attribute`, `key_attribute`: the attributes that name a tool and a parameter.
+    """
+
+    wrappers: tuple[str, ...]
+    calls: tuple[str, ...]
+    params: tuple[str, ...]
+    spaces: tuple[str, ...] = ()
+    marked_wrappers: tuple[str, ...] = ()
+    dsml: bool = False
+    """Names may follow DeepSeek's bars."""
+    name_attribute: str = "name"
+    key_attribute: str = "name"
+    naming_element: str = ""
+    """The element in a call that names its tool."""
+    naming_elements: frozenset[str] = NAMING_ELEMENTS
+    """Elements in a call that are none of its parameters."""
+    closer_start: str = "</"
+    """How the beginning of a closing tag that is cut short is recognized."""
+    tag_limit: int = TAG_LIMIT
+    """Longest tag in characters."""
+    tokens: Mapping[str, tuple[TagKind, bool]] = field(default_factory=dict[str, tuple[TagKind, bool]])
+    """Tokens without a name: the kind of each, and whether it closes."""
+    words: tuple[str, ...] = field(init=False)
+    marks: tuple[str, ...] = field(init=False)
+    lost_opening_tag: re.Pattern[str] = field(init=False)
+    """Matches a call's opening tag without its bracket."""
+    longest_token: int = field(init=False)
+    _start: re.Pattern[str] = field(init=False)
+    _closer_and_tag: re.Pattern[str] = field(init=False)
+    _token: re.Pattern[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        any_wrapper, any_call, any_param = map(_any_name, (self.wrappers, self.calls, self.params))
+        space = "|".join((*map(re.escape, self.spaces), *([DSML] if self.dsml else [])))
+        start = (
+            rf"<[\sĠĊ]{{0,8}}(?P<close>/?)[\sĠĊ]{{0,8}}(?P<space>{space or '(?!)'})?"
+            rf"(?:(?P<wrap>{any_wrapper})|(?P<call>{any_call})|(?P<param>{any_param}))"
+            r"(?:(?![\w.:-])|(?=[ĠĊ])|(?=[ĠĊ]?name\s{0,8}=))"
+        )
+        closer_and_tag = (
+            rf"</[^\s<>/]{{0,24}}?(?:{any_param})>[\sĠĊ]{{0,64}}"
+            rf"(?P<tag><?[^\s<>/]{{0,24}}?(?:{any_param}|{any_call})[^<>\n]{{1,200}}>)"
+        )
+        lost = rf"\s*(?:{any_call})\s*=\s*[\"']?([^\s<>\"'={{}}]{{1,128}})[\"']?\s*>"
+        object.__setattr__(self, "words", (*self.wrappers, *self.calls, *self.params))
+        object.__setattr__(self, "marks", DSML_MARKS if self.dsml else ())
+        object.__setattr__(self, "lost_opening_tag", lazy_pattern(lost))
+        object.__setattr__(self, "longest_token", max(map(len, self.tokens), default=0))
+        object.__setattr__(self, "_token", lazy_pattern(_any_name(self.tokens)))
+        object.__setattr__(self, "_start", lazy_pattern(start))
+        object.__setattr__(self, "_closer_and_tag", lazy_pattern(closer_and_tag))
+
+    def read_tag(self, text: str, at: int, spaced_keys: Collection[str] = ()) -> Tag | None:
+        """Read the tag of a block, a call or a parameter at `at`; `spaced_keys`: parameters with white space."""
+        lead = self._start.match(text, at)
+        if lead is None or (lead["wrap"] in self.marked_wrappers and not lead["space"]):
+            return None
+        kind: TagKind = "wrap" if lead["wrap"] else "call" if lead["call"] else "param"
+        tail = _match_rest(text, lead.end(), kind, close=bool(lead["close"]))
+        if tail is None and kind == "param" and spaced_keys:
+            tail = _SPACED.match(text, lead.end())
+            tail = tail if tail is not None and tail["bare"] in spaced_keys else None
+        if tail is None or tail.end() - at > TAG_LIMIT:
+            return None
+        raw = text[at : tail.end()]
+        if lead["close"]:
+            return Tag(raw, kind, close=True)
+        groups = tail.groupdict()
+        attributes = _attributes(groups.get("attributes") or "")
+        naming = self.key_attribute if kind == "param" else self.name_attribute
+        name = groups.get("quoted") or groups.get("bare") or attributes.get(naming)
+        return Tag(raw, kind, False, name.strip() if name else None, bool(groups.get("empty")), attributes)
+
+    def read_token(self, text: str, at: int) -> Tag | None:
+        """Read a token without a name at `at`."""
+        match = self._token.match(text, at)
+        return Tag(match[0], *self.tokens[match[0]]) if match is not None else None
+
+    def may_become_tag(self, tail: str, elements: Collection[str] | None) -> bool:
+        """Return whether more text may turn `tail` into a tag; `elements`: other names that count, None for all."""
+        begun = _UNFINISHED.match(tail)
+        if begun is None:
+            return False
+        if begun["word"] is None:
+            return begun.end() == len(tail) and not begun["after"]
+        word = begun["word"].rpartition(":")[2] if begun["word"].startswith(self.spaces) else begun["word"]
+        if not begun["after"]:
+            known = (*self.words, *self.spaces, *self.marks, *(elements or ()))
+            return elements is None or any(name.startswith(word) or word.startswith(name) for name in known)
+        relevant = word.startswith(self.words) or word in self.marks or elements is None or word in elements
+        return relevant and _in_open_quote(tail[begun.start("after") :])
+
+    def begins_broken_tag(self, text: str) -> bool:
+        """Return whether a text begins with a tag of a call or a parameter that cannot be read."""
+        lead = self._start.match(strip_blank(text))
+        return lead is not None and lead["wrap"] is None
+
+    def holds_damaged_tag(self, value: str) -> bool:
+        """Return whether a value holds a parameter's closing tag and right after it a tag with a damaged opening."""
+        starts = (match.start("tag") for match in self._closer_and_tag.finditer(value))
+        return any(self.read_tag(value, at) is None for at in starts)
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a text is white space, including the spellings of tokenizers."""
+    return not text.strip(_BLANK)
+
+
+def strip_blank(text: str) -> str:
+    """Return the text from its first character that is not white space."""
+    return text.lstrip(_BLANK)
+
+
+def _any_name(names: Iterable[str]) -> str:
+    return "|".join(map(re.escape, names)) or "(?!)"
+
+
+def _match_rest(text: str, at: int, kind: TagKind, *, close: bool) -> re.Match[str] | None:
+    if close:
+        return _CLOSING_REST.match(text, at)
+    match = _ATTRIBUTES.match(text, at)
+    if match is not None or kind == "wrap":
+        return match
+    match = _EQUALS.match(text, at)
+    if match is None and kind == "param":
+        match = _TWICE.match(text, at)
+    if match is None and kind == "call":
+        match = _WORD.match(text, at)
+    return match if match is not None else _LOST.match(text, at)
+
+
+def _in_open_quote(inside: str) -> bool:
+    """Return whether every bracket is inside the quotes of an attribute."""
+    bare = _QUOTED.sub("", inside)
+    return "<" not in bare and ">" not in bare
+
+
+def _attributes(text: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for match in _PAIR.finditer(text):
+        pairs.setdefault(match[1], next(group for group in match.groups()[1:] if group is not None))
+    return pairs
+
+
+SHARED_NAMES: Final = TagNames(
+    wrappers=(
+        "tool_calls",
+        "tool_call",
+        "toolcalls",
+        "toolcall",
+        "function_calls",
+        "function_call",
+        "dots_function_call",
+        "tvoe_calls",
+        "calls",
+        "tool",
+    ),
+    calls=("function", "invoke"),
+    params=("parameter", "param"),
+    spaces=("antml:", "atem:", "steptml:", "minimax:", "seed:"),
+    marked_wrappers=("calls", "tool"),
+    dsml=True,
+    tokens={
+        "<｜tool_calls_begin｜>": ("wrap", False),  # Step 3: with underscores where DeepSeek has another character
+        "<｜tool_calls_end｜>": ("wrap", True),
+        "<｜tool_call_begin｜>": ("noise", False),
+        "<｜tool_call_end｜>": ("noise", False),
+        "<｜tool_sep｜>": ("noise", False),
+    },
+)
+"""What most families write; one vocabulary for all of them, since models mix them."""
+
+
+# A tokenizer whose tags are the matches of one pattern; everything between is text.
+
+
+_WINDOW = 2048
+"""Characters that are searched for a tag: what follows a short call in a long text is not copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatternTokenizer:
+    """Splits text at the matches of a pattern."""
+
+    pattern: re.Pattern[str]
+    """Matches any tag, whole."""
+    unfinished: re.Pattern[str]
+    r"""Matches what may become a tag, up to the end of the text (`\Z`)."""
+    longest: int
+    """The length of the longest tag, less than the window."""
+    make_tag: Callable[[re.Match[str]], Tag]
+
+    def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
+        """Return the token at `at`: a tag, or the text up to the next one; None if more text is needed."""
+        match = self.pattern.search(text, at, at + _WINDOW)
+        if match is not None:
+            return self.make_tag(match) if match.start() == at else text[at : match.start()]
+        if len(text) - at > _WINDOW:
+            return text[at : at + _WINDOW - self.longest]
+        cut = self.unfinished.search(text, max(at, len(text) - self.longest))
+        if cut is None or cut.start() > at:
+            return text[at:] if cut is None else text[at : cut.start()]
+        return Tag(cut[0], "cut") if final else None
+
+
+# The tags of `call(name) / parameter(key) value / end` markup, found in text that comes in pieces.
+#
+# `TagNames` reads one tag; here the text is split at them. A tag has at most `TagNames.tag_limit` characters, so no
+# character is looked at more often than that.
+
+
+_OPENING, _CLOSING_DATA = "<![CDATA[", "]]>"
+_ELEMENT = lazy_pattern(r"<(/?)\s{0,4}([A-Za-z_][\w.:-]{0,63})\s{0,4}(/?)>")
+
+
+class TagTokenizer:
+    """Splits text into tags and the text between them. O(n) in characters, `TagNames.tag_limit` times at worst."""
+
+    def __init__(self, names: TagNames = SHARED_NAMES) -> None:
+        self._names = names
+        self._markers = reply_markers()
+        self.elements: Collection[str] | None = ()
+        """Other elements that count as tags; None for all."""
+        self.spaced_keys: Collection[str] = ()
+        """Names of parameters that hold white space."""
+        self.splits_cdata = False
+        """CDATA sections are tokenized."""
+        self._in_cdata = False
+
+    def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
+        """Return the token at `at`: a tag, or the text up to the next one; None if more text is needed."""
+        if self._in_cdata:
+            return self._cdata_content(text, at, final=final)
+        if self.splits_cdata and text.startswith(_OPENING[: len(text) - at], at):
+            return self._cdata_start(text, at, final=final)
+        if text[at] != "<":
+            end = text.find("<", at)
+            return text[at:] if end < 0 else text[at:end]
+        tag = self._names.read_tag(text, at, self.spaced_keys) or self._element(text, at)
+        if tag is not None:
+            return tag
+        if len(text) - at <= self._names.tag_limit and self._unfinished(text[at:]):
+            return Tag(text[at:], "cut") if final else None
+        end = text.find("<", at + 1)
+        return text[at:] if end < 0 else text[at:end]
+
+    def _cdata_start(self, text: str, at: int, *, final: bool) -> Tag | str | None:
+        if len(text) - at < len(_OPENING):
+            return text[at:] if final else None
+        self._in_cdata = True
+        return Tag(_OPENING, "cdata")
+
+    def _cdata_content(self, text: str, at: int, *, final: bool) -> Tag | str | None:
+        """Return the rest of a CDATA section, or its end."""
+        end = text.find(_CLOSING_DATA, at)
+        if end == at:
+            self._in_cdata = False
+            return Tag(_CLOSING_DATA, "cdata", close=True)
+        if end > 0 or final:
+            return text[at:end] if end > 0 else text[at:]
+        held = 2 if text.endswith("]]") else 1 if text.endswith("]") else 0
+        return text[at : len(text) - held] or None
+
+    def _element(self, text: str, at: int) -> Tag | None:
+        match = self._markers.turn_end.match(text, at)
+        if match is not None:
+            return Tag(match[0], "end")
+        token = self._names.read_token(text, at)
+        if token is not None:
+            return token
+        match = _ELEMENT.match(text, at)
+        if match is None or (self.elements is not None and match[2] not in self.elements):
+            return None
+        return Tag(match[0], "element", bool(match[1]), match[2], bool(match[3]))
+
+    def _unfinished(self, tail: str) -> bool:
+        """Return whether more text may turn `tail` into a tag."""
+        short = len(tail) < max(self._markers.longest_turn_end, self._names.longest_token)
+        literals = (*self._markers.turn_ends, *self._names.tokens) if short else ()
+        return any(literal.startswith(tail) for literal in literals) or self._names.may_become_tag(tail, self.elements)
+
+
+# The text of a candidate as tokens: each is a tag, or text between two tags.
+#
+# The text arrives in pieces, and a token is read as soon as it is complete. All tokens are kept, and a position is an
+# index into them: what turns out not to be a call can be returned as text unchanged. Tokens after the current one are
+# read when a state looks ahead (`after`), each once, so that all of it is O(n).
+
+
+class Tokenizer(Protocol):
+    """Splits text into tokens."""
+
+    def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
+        """Return the token at `at`; None if more text is needed. `final`: the text is complete."""
+        ...
+
+
+def raw_text(token: Tag | str) -> str:
+    """Return the text of a token."""
+    return token if isinstance(token, str) else token.raw
+
+
+class TokenBuffer:
+    """The tokens of a text, the index of the current one, and the text that is not tokenized yet."""
+
+    def __init__(self, tokenizer: Tokenizer, text: str = "", blank: Callable[[str], bool] = is_blank) -> None:
+        self.tokens: list[Tag | str] = []
+        self.index = 0
+        self._tokenizer = tokenizer
+        self._is_blank = blank
+        self._text = text
+        self._at = 0
+        """The offset in `_text` up to which it has been tokenized."""
+        self.final = False
+        """The text is complete."""
+        self._blank_to: dict[int, int] = {}
+        """Up to which index the tokens after an index are known to be white space."""
+
+    # --- text in and out -----------------------------------------------------------------------------------------
+
+    def add(self, piece: str, start: int) -> None:
+        """Add `piece[start:]` to the text."""
+        if self._at == len(self._text):
+            self._text, self._at = piece, start
+        else:
+            self._text, self._at = self.rest + piece[start:], 0
+
+    @property
+    def rest(self) -> str:
+        """The text that is not tokenized."""
+        return self._text[self._at :]
+
+    @property
+    def rest_size(self) -> int:
+        """The length of the text that is not tokenized."""
+        return len(self._text) - self._at
+
+    def text(self, start: int, end: int | None = None) -> str:
+        """Return the text of the tokens in `[start, end)`."""
+        return "".join(map(raw_text, self.tokens[start:end]))
+
+    def put_back(self, count: int) -> None:
+        """Have the last `count` characters of the current token, and all after it, read again."""
+        raw = raw_text(self.tokens[self.index])
+        again = raw[len(raw) - count :] + self.text(self.index + 1)
+        self.tokens[self.index :] = [raw[: len(raw) - count]]
+        self._blank_to.clear()
+        if len(again) <= self._at:
+            self._at -= len(again)
+        else:
+            self.restore(again)
+
+    def restore(self, text: str) -> None:
+        """Put text before what is not tokenized."""
+        self._text, self._at = text + self.rest, 0
+
+    def feed_to(self, reader: Candidate) -> bool:
+        """Leave what is not tokenized to another reader; return whether that has decided."""
+        if not self.rest_size:
+            return False
+        end = reader.feed(self._text, self._at)
+        self._at = len(self._text) if end is None else end
+        if end is None:
+            return False
+        if len(reader.unread) <= end:
+            self._at -= len(reader.unread)
+        else:
+            self.restore(reader.unread)
+        return True
+
+    # --- tokens ------------------------------------------------------------------------------------------------------
+
+    def read(self) -> bool:
+        """Read one more token; return whether there was one."""
+        if self._at >= len(self._text):
+            return False
+        token = self._tokenizer.next(self._text, self._at, final=self.final)
+        if token is None:
+            return False
+        self._at += len(token if isinstance(token, str) else token.raw)
+        self.tokens.append(token)
+        return True
+
+    def advance(self) -> None:
+        """Go on to the next token."""
+        self.index += 1
+
+    def after(self, index: int) -> int | NeedMore | None:
+        """Return the index of the first token after `index` that is not white space; None at the end of the text."""
+        at = self._blank_to.get(index, index + 1)
+        while at < len(self.tokens) or self.read():
+            token = self.tokens[at]
+            if not (isinstance(token, str) and self._is_blank(token)):
+                return at
+            at += 1
+            self._blank_to[index] = at
+        return None if self.final else NEED_MORE

@@ -1,0 +1,338 @@
+"""Lines of YAML: arguments as `key: value`, and calls between two tags whose body is such a mapping.
+
+<tool_calls>
+- name: get_weather
+  arguments:
+    city: Oslo
+</tool_calls>
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from promptools.dialects.calls.bare_values import read_parameter
+from promptools.dialects.calls.envelope import JsonNode, NotACall, UnresolvedCall
+from promptools.dialects.calls.json_body import call_part
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call, resolve_call
+from promptools.dialects.contract import Head, trace_entry
+from promptools.dialects.prefix_patterns import literal_text, sequence
+from promptools.dialects.readers.element_value import read_json_object
+from promptools.jsontext.read import Unreadable, read_value
+from promptools.parsing.parts import NEED_MORE, CandidateBase, NeedMore, Part, TriedStrategy
+from promptools.patterns import lazy_pattern
+from promptools.types import Call, Fix, Malformed
+
+# The subset of YAML that models write as arguments: `key: value` lines, `|` blocks, lists of `- item`, and JSON.
+
+
+_LINE = lazy_pattern(r"([\"']?)([\w.-]{1,80})\1:(?:[ \t]+(.*)|[ \t]*)")
+_BLOCK = lazy_pattern(r"([|>])[-+]?\d?\s*")
+_COMMENT = lazy_pattern(r"(?<!\s)\s++#.*")
+NULLS = frozenset(("", "null", "~"))
+MAX_DEPTH = 8
+
+
+def read_mapping(text: str, keys: Collection[str]) -> dict[str, Any] | None:
+    """Read lines that map parameters to values, or return None if they do not. Scalars stay strings. O(n)."""
+    lines = [line.rstrip("\r") for line in text.strip("\r\n").split("\n")]
+    filled = [line for line in lines if line.strip()]
+    if not filled or " ".join(line.strip() for line in filled) in NULLS:
+        return {}
+    indent = _indent(filled[0])
+    members: dict[str, Any] = {}
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        if not line.strip() or line.lstrip().startswith("#"):
+            at += 1
+            continue
+        entry = _LINE.fullmatch(line[indent:]) if _indent(line) == indent else None
+        if entry is None or entry[2] not in keys or entry[2] in members:
+            return None
+        end = at + 1
+        while end < len(lines) and (
+            not lines[end].strip() or _indent(lines[end]) > indent or _is_item(lines[end], indent)
+        ):
+            end += 1
+        value = _read_value(entry[3] or "", lines[at + 1 : end], 0)
+        if value is None:
+            return None
+        members[entry[2]] = value[0]
+        at = end
+    return members
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _is_item(line: str, indent: int) -> bool:
+    return _indent(line) == indent and line.lstrip().startswith("- ")
+
+
+def _belongs_to(line: str, indent: int) -> bool:
+    return not line.strip() or _indent(line) > indent or _is_item(line, indent)
+
+
+def _read_value(text: str, below: list[str], depth: int) -> tuple[Any] | None:
+    """Read the value after a key and the lines below it, as a one-tuple; None if this YAML is not supported."""
+    block = _BLOCK.fullmatch(text)
+    if block is not None:
+        return (_read_block(below, folded=block[1] == ">"),)
+    filled = [line for line in below if line.strip()]
+    if text and not filled:
+        return (_read_scalar(text, depth),)
+    if text and text[0] in "\"'{[":  # a value that continues on the lines below
+        return (_read_scalar("\n".join((text, *below)).rstrip(), depth),)
+    if text:
+        return None
+    if not filled:
+        return ("",)
+    if depth > MAX_DEPTH:
+        return None
+    return _read_list(below, depth) if filled[0].lstrip().startswith("- ") else _read_inner_mapping(below, depth)
+
+
+def _read_scalar(text: str, depth: int) -> Any:
+    """Read a scalar. Plain text stays a string, and so does JSON at the top level, for the schema to type."""
+    if text[0] in "\"'":
+        end = len(text) - 1
+        if text[0] == text[end] and end:
+            if text[0] == "'":
+                return text[1:end].replace("''", "'")
+            try:
+                return json.loads(text, strict=False)
+            except ValueError:
+                return text[1:end]
+        return text
+    if text[0] in "{[" and not depth:
+        return text
+    if text[0] in "{[":
+        try:
+            value = read_value(text)
+        except Unreadable:
+            return text
+        return value.value if value.end == len(text) else text
+    return _COMMENT.sub("", text).rstrip()
+
+
+def _read_block(below: list[str], *, folded: bool) -> str:
+    filled = [line for line in below if line.strip()]
+    indent = min(map(_indent, filled), default=0)
+    lines = [line[indent:] for line in below]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return (" " if folded else "\n").join(lines)
+
+
+def _read_list(below: list[str], depth: int) -> tuple[Any] | None:
+    filled = [line for line in below if line.strip()]
+    indent = _indent(filled[0])
+    items: list[Any] = []
+    group: list[str] = []
+    for line in [*filled, None]:
+        if line is None or _is_item(line, indent):
+            if group:
+                item = _read_item(group, indent, depth)
+                if item is None:
+                    return None
+                items.append(item[0])
+            group = [line] if line is not None else []
+        else:
+            group.append(line)
+    return (items,)
+
+
+def _read_item(group: list[str], indent: int, depth: int) -> tuple[Any] | None:
+    first = group[0][indent + 2 :]
+    if _LINE.fullmatch(first.lstrip()):
+        return _read_inner_mapping([" " * (indent + 2) + first, *group[1:]], depth + 1)
+    return _read_value(first.strip(), group[1:], depth + 1)
+
+
+def _read_inner_mapping(below: list[str], depth: int) -> tuple[Any] | None:
+    """Read a mapping inside a value; its scalars are typed by how they look."""
+    filled = [line for line in below if line.strip()]
+    indent = _indent(filled[0])
+    members: dict[str, Any] = {}
+    at = 0
+    while at < len(filled):
+        entry = _LINE.fullmatch(filled[at][indent:]) if _indent(filled[at]) == indent else None
+        if entry is None:
+            return None
+        end = at + 1
+        while end < len(filled) and _belongs_to(filled[end], indent):
+            end += 1
+        value = _read_value(entry[3] or "", filled[at + 1 : end], depth + 1)
+        if value is None:
+            return None
+        members[entry[2]] = _type_by_look(value[0])
+        at = end
+    return (members,)
+
+
+def _type_by_look(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value) if value[:1] not in ('"', "") else value
+    except (ValueError, RecursionError):
+        return value
+
+
+# Calls as YAML between two tags: a mapping of a name and its arguments, or a list of such mappings.
+#
+# Seen from Granite 4 (one mapping) and Apriel 1.5 (a list).
+
+
+YAML_ALIAS: Final = "yaml"
+"""The alias of its heads."""
+_NAME = r"[\"']?[^\W\d][\w.:/-]{0,127}+[\"']?"
+_FIRST_NAME = lazy_pattern(r"<\w+>\s*(?:- )?name:[ \t]*[\"']?([\w.:/-]+)[\"']?")
+_ITEM = lazy_pattern(r"^- ", re.MULTILINE)
+_CALL = lazy_pattern(
+    r"\s*name:[ \t]*[\"']?([\w.:/-]+)[\"']?[ \t\r]*(?:\n(?:arguments|parameters):[ \t\r]*(\{.*\}\s*|\n[\s\S]*)?)?",
+)
+_STRICT = "strict allows no repair of the body"
+_FIX = Fix("json", "YAML instead of JSON")
+
+
+def yaml_head(opener: str) -> Head:
+    """Return the head of calls in YAML after a tag."""
+    dash = r"(?:-(?:\Z| ))?"
+    pattern = sequence(
+        literal_text(opener), r"\s{0,64}", dash + literal_text("name:"), r"[ \t]{0,8}", _NAME, r"[ \t]{0,8}\r?", r"\n"
+    )
+    return Head((opener,), pattern, body_starts="", begins=_begins_call, alias=f"{YAML_ALIAS}{opener}")
+
+
+def _begins_call(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    """Return whether the first name is an offered tool's, on a line of its own."""
+    del fresh
+    if text[end - 1] != "\n" or (match := _FIRST_NAME.match(text, start, end)) is None:
+        return NEED_MORE if end == len(text) else False
+    return rules.tools is not None and rules.tools.find(match[1]) is not None
+
+
+class _YamlCall(NamedTuple):
+    raw: str
+    name: str
+    arguments: str
+
+
+class YamlReader(CandidateBase):
+    """Reads a block of YAML, fed from its opening tag on, up to its closing tag. O(n)."""
+
+    def __init__(self, opener: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(definite=definite)
+        self._opener = opener
+        self._closer = f"\n</{opener[1:]}"  # one that a value quotes is indented
+        self._rules = rules
+        self._place = place
+        self._pieces: list[str] = []
+        self._tail = ""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        seen = self._tail + piece[start:]
+        at = seen.find(self._closer)
+        if at < 0:
+            self._pieces.append(piece[start:])
+            self._tail = seen[1 - len(self._closer) :]
+            return None
+        end = start + at - len(self._tail) + len(self._closer)
+        self._pieces.append(piece[start:end])
+        raw = "".join(self._pieces)
+        self._decide(raw, raw[len(self._opener) : -len(self._closer)])
+        return end
+
+    def close(self, finish_reason: str | None) -> None:
+        """Report that it was cut off: the text is over, and lines may be missing."""
+        del finish_reason
+        raw = "".join(self._pieces)
+        match = _FIRST_NAME.match(raw)
+        malformed = malformed_call(
+            "truncated", "the text ended before its closer", self._place.dialect, match[1] if match else None
+        )
+        if self._is_strict:
+            self._give_up(raw, _STRICT)
+        else:
+            self._finish(raw, [Part("malformed", raw, malformed=malformed)])
+
+    @property
+    def _is_strict(self) -> bool:
+        return self._rules.strictness == "strict" and not self._place.expected
+
+    def _decide(self, raw: str, body: str) -> None:
+        if self._is_strict:
+            self._give_up(raw, _STRICT)
+            return
+        try:
+            parts = [call_part(self._resolve(item), item.raw) for item in _split_calls(body)]
+        except NotACall as no:
+            self._give_up(raw, str(no))
+        else:
+            self._finish(raw, [Part("markup", self._opener), *parts, Part("markup", self._closer)])
+
+    def _give_up(self, raw: str, why: str) -> None:
+        self.parts = [Part("text", raw)]
+        self.tries.append(TriedStrategy(self._place.dialect, "text", why, len(raw)))
+
+    def _resolve(self, item: _YamlCall) -> Call | Malformed:
+        tools = self._rules.tools
+        resolved = tools.find(item.name) if tools is not None else None
+        if tools is None or resolved is None:
+            raise NotACall(f"no tool {item.name!r} is offered")
+        name = resolved[0].name
+        values, fixes = self._arguments(name, item.arguments)
+        if values is None:
+            why = "its arguments are neither YAML nor JSON of its parameters"
+            return malformed_call("invalid_json", why, self._place.dialect, name)
+        node = JsonNode(values, "", 0, 0, exact=False)
+        return resolve_call(UnresolvedCall(node, item.name, node, {}, (_FIX, *fixes)), self._rules, self._place)
+
+    def _arguments(self, tool: str, text: str) -> tuple[dict[str, Any] | None, list[Fix]]:
+        """Read arguments; those that are strings are typed by the schema."""
+        assert self._rules.tools is not None
+        fixes: list[Fix] = []
+        if text.lstrip().startswith("{"):
+            body = read_json_object(text)
+            return (None, fixes) if body is None else (body[0], [*body[1]])
+        lines = read_mapping(text, self._rules.tools.keys(tool))
+        for key, value in (lines or {}).items():
+            if isinstance(value, str) and lines is not None:
+                lines[key], more = read_parameter(self._rules, tool, key, value)
+                fixes += more
+        return lines, fixes
+
+    def _finish(self, raw: str, parts: list[Part]) -> None:
+        self.parts = parts
+        self.tries.append(trace_entry(self._place.dialect, len(raw), parts))
+
+
+def _split_calls(body: str) -> list[_YamlCall]:
+    """Split the body into its calls. Raise `NotACall` if it is not calls."""
+    starts = [match.start() for match in _ITEM.finditer(body)] if body.lstrip().startswith("-") else []
+    bounds = [0, *starts[1:], len(body)]
+    pieces = [body[at:end] for at, end in pairwise(bounds)]
+    items: list[_YamlCall] = []
+    for raw in pieces:
+        text = _dedent(_ITEM.sub("  ", raw, count=1)).rstrip()
+        match = _CALL.fullmatch(text)
+        if match is None:
+            raise NotACall("what it holds is no call")
+        items.append(_YamlCall(raw, match[1], _dedent((match[2] or "").strip("\n"))))
+    return items
+
+
+def _dedent(text: str) -> str:
+    """Remove the indent that all lines share."""
+    lines = text.split("\n")
+    indent = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
+    return "\n".join(line[indent:] for line in lines)

@@ -1,1 +1,0 @@
-"""What prompt mode writes in a dialect: the declaration of tools, example calls, values. Nothing here reads a reply."""

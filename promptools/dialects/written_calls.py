@@ -1,0 +1,153 @@
+"""Write calls, as markup or as Python, so that they are read back the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from promptools.dialects.calls.bare_values import read_typed
+from promptools.dialects.prompt import shown_functions
+from promptools.json_values import is_array, is_object
+from promptools.jsontext.text import dump
+from promptools.patterns import lazy_pattern
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+
+# As markup: values between tags, or all of them as one JSON object.
+
+
+PARAMETER_SLOT = "<parameter name>"
+"""The placeholder of an example for the model's own text."""
+
+PLAIN_NAME = lazy_pattern(r"[^\W\d][\w.:/-]{0,127}\Z")
+"""A name, or a key, that needs no quotes in any of these dialects."""
+
+_MARKUP_KEY = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
+_MARKUP = lazy_pattern(r"<\s*/?\s*[A-Za-z!|｜\]]|[|｜]\s*>|\]<\]|</|<\Z")
+"""What might be mistaken for a tag: such a value is written as JSON."""
+
+
+def value_text(value: Any) -> str:
+    """Return a string as it is, and anything else as JSON that contains no tag."""
+    return value if isinstance(value, str) else escaped_json(value)
+
+
+def escaped_json(value: Any) -> str:
+    """Return JSON that contains no tag: `<` only occurs in strings, where it can be escaped."""
+    return dump(value).replace("<", "\\u003c")
+
+
+def may_hold_tag(text: str) -> bool:
+    """Return whether a text might hold a tag."""
+    return _MARKUP.search(text) is not None
+
+
+def bare_text(
+    key: str, value: Any, *, has_type: bool = False, keeps_space: bool = True, may_hold_tags: bool = False
+) -> str | None:
+    """Write a value as bare text; None if it could be read back as another.
+
+    `has_type`: its tag gives its type; `keeps_space`: white space around it is kept; `may_hold_tags`: it may hold tags.
+    """
+    if _MARKUP_KEY.match(key) is None:
+        return None
+    text = value if isinstance(value, str) else dump(value)
+    if ("\r" in text or may_hold_tag(text)) and not may_hold_tags:
+        return None
+    if text != text.strip() and not keeps_space:
+        return None
+    if has_type:
+        return text
+    parsed, fixes = read_typed(text, frozenset())
+    return text if not fixes and _same_json(parsed, value) else None
+
+
+def _same_json(one: Any, other: Any) -> bool:
+    return one is other or json.dumps(one) == json.dumps(other)
+
+
+def render_parameters(
+    call: Call,
+    parameter: Callable[[str, str, bool], str],
+    *,
+    has_type: bool = False,
+    keeps_space: bool = True,
+    may_hold_tags: bool = False,
+) -> str | None:
+    """Write the parameters of a call, each by `parameter`; None if one of them cannot be bare text.
+
+    `parameter` takes the name, the text, and whether it is a string; the rest is as in `bare_text`. The schema is not
+    at hand, so a value whose text could be read as another is not written as bare text, unless `has_type` tags give its
+    type.
+    """
+    lines: list[str] = []
+    for key, value in call.arguments.items():
+        text = bare_text(key, value, has_type=has_type, keeps_space=keeps_space, may_hold_tags=may_hold_tags)
+        if text is None:
+            return None
+        lines.append(parameter(key, text, isinstance(value, str)))
+    return "".join(lines)
+
+
+def wrap_results(results: Sequence[Result], before: str, after: str) -> str:
+    """Write results between tags, one after the other."""
+    return "\n".join(f"{before}{result.content}{after}" for result in results)
+
+
+def wrap_cdata(text: str) -> str:
+    """Wrap a text with markup in CDATA sections."""
+    if not text or not ("&" in text or "<" in text or "]]>" in text or text != text.strip() or "\n" in text):
+        return text
+    return f"<![CDATA[{text.replace(']]>', ']]]]><![CDATA[>')}]]>"
+
+
+def call_instructions(*, parallel: bool, required: bool, several: str = "Several calls follow one another.") -> str:
+    """Return the sentences of the prompt on how many calls the model may make, and when."""
+    how_many = several if parallel else "Make one call at a time."
+    when = "Call a tool in this turn." if required else "If no tool is needed, answer in plain text."
+    return f"{how_many} Write nothing after the calls, and never a result yourself. {when}"
+
+
+# As Python: every name and value as a literal.
+
+
+_PYTHON_KEY = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
+_CONSTANTS = frozenset(("True", "False", "None", "true", "false", "null"))
+
+
+def python_calls(calls: Sequence[Call]) -> Iterator[str]:
+    """Yield each call as `name(key=value)`, or as `name(**{...})` if an argument's name is not valid in Python."""
+    for call in calls:
+        keys = [key for key in call.arguments if not _PYTHON_KEY.fullmatch(key) or key in _CONSTANTS]
+        if keys:
+            yield f"{call.name}(**{python_literal(call.arguments)})"
+        else:
+            yield f"{call.name}({', '.join(f'{key}={python_literal(value)}' for key, value in call.arguments.items())})"
+
+
+def python_literal(value: Any) -> str:
+    """Return a JSON value as a Python literal, strings in double quotes."""
+    if value is True or value is False or value is None:
+        return str(value)
+    if is_object(value):
+        return f"{{{', '.join(f'{dump(key)}: {python_literal(item)}' for key, item in value.items())}}}"
+    if is_array(value):
+        return f"[{', '.join(map(python_literal, value))}]"
+    return dump(value)
+
+
+def tools_as_json(tools: Tools) -> str:
+    """Return the tools as one JSON list, a tool a line."""
+    return "[" + ",\n".join(map(dump, shown_functions(tools))) + "]"
+
+
+def results_as_text(results: Sequence[Result]) -> str:
+    """Write results as one user turn."""
+    return "\n\n".join(
+        f"{result.name} {'failed' if result.is_error else 'returned'}:\n{result.content}" for result in results
+    )
