@@ -108,25 +108,25 @@ def _skip_match(pattern: re.Pattern[str], raw: str, at: int) -> int:
 
 @lru_cache(maxsize=64)
 def _opener_pattern(openers: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"(?P<opener>{_any_literal(openers)})")
+    return lazy_pattern(rf"(?P<opener>{_any_literal(openers)})")
 
 
 @lru_cache(maxsize=64)
 def _line_opener_pattern(openers: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"\n[ \t]{{0,16}}+(?P<opener>{_any_literal(openers)})")
+    return lazy_pattern(rf"\n[ \t]{{0,16}}+(?P<opener>{_any_literal(openers)})")
 
 
 @lru_cache(maxsize=64)
 def _end_pattern(right: tuple[str, ...], end_tokens: tuple[str, ...]) -> re.Pattern[str]:
     """Return the pattern of a fence's end, a closer and end-of-turn tokens, any of which may be missing."""
-    return re.compile(rf"\s*+(?:```\s*+)?(?:(?:{_any_literal(right)})\s*+)?(?:(?:{_any_literal(end_tokens)})\s*+)*+")
+    return lazy_pattern(rf"\s*+(?:```\s*+)?(?:(?:{_any_literal(right)})\s*+)?(?:(?:{_any_literal(end_tokens)})\s*+)*+")
 
 
 def _any_literal(texts: Iterable[str]) -> str:
     return "|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or "(?!)"
 
 
-# The state of a block that is being read, and how it becomes parts.
+# The block.
 
 
 MARKER_ATTEMPTS = 4
@@ -134,9 +134,21 @@ MARKER_ATTEMPTS = 4
 EMPTY_ARGUMENTS = "{}"
 """The body that a call without arguments is read as."""
 
+LOOKAHEAD_LIMIT = 64
+"""Characters after a value that are looked at together to find the closer."""
 
-class JsonBlock(CandidateBase):
-    """What the states of a block share: the bodies that were read, the calls that are streamed, and how it ends."""
+MAX_LOOKAHEAD_SPACE = 1024
+"""White space before the next call that is looked at together."""
+
+_SPACE = lazy_pattern(r"\s*+")
+_STRING_END = lazy_pattern(r"[\"']\s*+(?:[}\]]\s*+)++\Z")
+"""The end of a last string and of the brackets around it."""
+_NEXT_BODY = lazy_pattern(r"\{|\[\s{0,64}+(?:\{|\[|\Z)")
+"""The beginning of another body of calls. A list needs a bracket inside: `[1]` is a footnote."""
+
+
+class JsonBlockReader(CandidateBase):
+    """Reads one block between two markers, as a `promptools.parsing.parts.Candidate`."""
 
     def __init__(
         self,
@@ -190,208 +202,6 @@ class JsonBlock(CandidateBase):
         self._first_marker = self._first_closer = -1
         """Offsets in the body of the first marker and of the first right closer; -1 if there is none."""
         self._streamer = self._new_streamer()
-
-    @property
-    def _lacks_body(self) -> bool:
-        """Whether the tool is named and nothing of a body has come."""
-        return self._name is not None and not self._body.has_text and not self._finished_parts
-
-    def _may_lack_body(self, finish_reason: str | None) -> bool:
-        """Return whether a name at the end of the text may be a call without arguments; a cut name matches no tool."""
-        tools = self._rules.tools
-        offered = tools is None or not self._name or tools.find(self._name) is not None
-        return self._lacks_body and offered and finish_reason in COMPLETE_FINISH_REASONS
-
-    # --- one body ------------------------------------------------------------------------------------------------
-
-    def _read(
-        self,
-        raw: str,
-        *,
-        node: JsonNode | None = None,
-        close: bool = False,
-        stopped: bool = False,
-        strict: bool = True,
-    ) -> list[Part] | None:
-        try:
-            parts = self.read_unusual(raw) or read_calls(
-                raw,
-                self._rules,
-                self._place,
-                node=node,
-                close=close,
-                stopped=stopped,
-                name=self._name,
-                strict=strict,
-                keys=self._envelope_keys,
-            )
-            if self._swallows_marker(parts):
-                return [
-                    self._malformed_part(raw, "invalid_json", "a string without its closing quote runs past a marker")
-                ]
-            return self._streamer.reconcile_parts(parts) if self._streamer is not None else parts
-        except NotACall as no:
-            self.tries.append(TriedStrategy(self._place.dialect, "text", str(no), len(raw)))
-            if self._name == "":
-                return [
-                    self._malformed_part(raw, "unknown_tool", "it names no tool, and its arguments do not fit just one")
-                ]
-            return None
-
-    def _swallows_marker(self, parts: list[Part]) -> bool:
-        """Return whether the end of a string is a guess, and a marker of the family comes before it."""
-        marked = 0 <= self._first_marker < total_length(parts)
-        calls = [part.call for part in parts if part.call is not None] if marked else []
-        return any(fix.detail.startswith(UNESCAPED_QUOTES) for call in calls for fix in call.fixes)
-
-    def read_unusual(self, raw: str) -> list[Part] | None:
-        """Read a body that is not JSON or not a call; None if it is like any other. Raise `NotACall` to reject it."""
-        del raw
-        return None
-
-    def _add_gap(self, gap: str) -> None:
-        if "}" in gap or "]" in gap:
-            closed = min(gap.count("]"), self._open_lists)
-            self._open_lists -= closed
-            self._list_closed = self._list_closed or closed > 0
-            self._surplus_brackets += "".join(char for char in gap.replace("]", "", closed) if char in "}]")
-        self._gap.append(gap)
-
-    def _record_surplus(self) -> None:
-        """Record the surplus brackets as one fix, however they came."""
-        if self._surplus_brackets:
-            self._record_fix(Fix("closer", f"{self._surplus_brackets!r} too many"))
-            self._surplus_brackets = ""
-
-    # --- calls that go out while they come -----------------------------------------------------------------------
-
-    def _new_streamer(self) -> ArgumentStreamer | None:
-        """Return what streams the next body's call, or None if its call may not be emitted early."""
-        if not (self.definite and self._place.implies_call):
-            return None
-        return ArgumentStreamer(
-            self._rules, self._name, keyed=self._envelope_keys is not None and not self._envelope_keys[0]
-        )
-
-    @property
-    def _name_emitted(self) -> bool:
-        """Whether the name of this body's call has been emitted."""
-        return self._streamer is not None and self._streamer.started
-
-    def _stream(self, text: str, *, last: bool) -> None:
-        """Emit what is certain of the body's call; the calls before it are emitted along with its name."""
-        assert self._streamer is not None
-        before = self._name_emitted
-        early = self._streamer.feed(text, last=last)
-        if self._name_emitted and not before and self._finished_parts:
-            self._record_head_fixes()
-            self._emit_early(self._finished_parts)
-            self._finished_parts, self._final_count = [], 0
-        self.early += early
-
-    # --- the outcome ---------------------------------------------------------------------------------------------
-
-    def _marker_fix(self, marker: str) -> Fix | None:
-        if marker in self._closers.right:
-            return None
-        return self._missing_closer_fix() if marker in self._closers.openers else Fix("closer", f"closed by {marker!r}")
-
-    def _missing_closer_fix(self, tail: str = "") -> Fix | None:
-        if not self._closers.right or (not self._closers.required and not tail):
-            return None
-        return Fix("closer", f"no {self._closers.right[0]!r}" + (f", only {tail!r}" if tail else ""))
-
-    def _finish(self, closing: str, fix: Fix | None) -> None:
-        self._record_surplus()
-        if self._lacks_body:
-            self._read_as_empty()
-        if self._open_lists:
-            self._record_fix(Fix("closer", "no ']'"))
-        if fix is not None:
-            self._record_fix(fix)
-        self._record_head_fixes()
-        closing = "".join(self._gap) + closing
-        self.parts = parts = [*self._head_parts(), *self._finished_parts]
-        if closing:
-            parts.append(Part("markup", closing))
-        all_parts = [*self._emitted, *parts]
-        self.tries.append(trace_entry(self._place.dialect, total_length(all_parts), all_parts))
-        self._decided = True
-
-    def _record_head_fixes(self) -> None:
-        """Record what was repaired in the marker on the block's first call."""
-        if any(part.call is not None for part in self._finished_parts):
-            for fix in self._head_fixes:
-                add_fix(self._finished_parts, fix)
-            self._head_fixes = ()
-
-    def _record_fix(self, fix: Fix) -> None:
-        add_fix(reversed(self._finished_parts), fix)
-
-    def _head_parts(self) -> list[Part]:
-        return [Part("markup", self.head)] if self.head else []
-
-    def _malformed_part(self, raw: str, reason: MalformedReason, why: str) -> Part:
-        return Part("malformed", raw, malformed=malformed_call(reason, why, self._place.dialect, self._name or None))
-
-    def _read_as_empty(self) -> None:
-        """Read the marker alone as a call without arguments."""
-        self._finished_parts = self._read(EMPTY_ARGUMENTS) or [Part("text", self.head)]
-        self._finished_parts[0].raw, self.head = self.head, ""
-        self._record_fix(Fix("json", "no arguments: taken as {}"))
-
-    def _report_truncated(self) -> None:
-        """Report that the text ended before the body."""
-        self.parts = [self._malformed_part(self.head + self._lookahead, "truncated", "it ended after its opener")]
-        self._decided = True
-
-    def _text_or_malformed(self, raw: str, why: str) -> list[Part]:
-        """Return the block as text, or as a malformed call if its name has been emitted."""
-        if self._name_emitted:
-            return [*self._head_parts(), self._malformed_part(raw[len(self.head) :], "invalid_json", why)]
-        return [Part("text", raw)]
-
-    def _give_up(self, why: str, *, keep: int | None = None) -> None:
-        """Return everything as text; the last `-keep` characters of it are read again."""
-        body = "" if self._value_ended else self._body.raw
-        if self._final_count:
-            self.unread = "".join(
-                (*(part.raw for part in self._finished_parts[self._final_count :]), body, *self._gap, self._lookahead)
-            )
-            self._gap, self._lookahead, self._surplus_brackets = [], "", ""
-            del self._finished_parts[self._final_count :]
-            self._finish("", self._missing_closer_fix())
-            return
-        done = "".join(part.raw for part in self._finished_parts)
-        raw = self.head + done + body + "".join(self._gap) + self._lookahead + self.unread
-        cut = len(raw) if keep is None else len(raw) + keep
-        self.parts = self._text_or_malformed(raw[:cut], why)
-        self.unread = raw[cut:]
-        self.tries.append(TriedStrategy(self._place.dialect, "text", why, cut))
-        self._decided = True
-
-
-# The reader.
-
-
-LOOKAHEAD_LIMIT = 64
-"""Characters after a value that are looked at together to find the closer."""
-
-MAX_LOOKAHEAD_SPACE = 1024
-"""White space before the next call that is looked at together."""
-
-_SPACE = lazy_pattern(r"\s*+")
-_STRING_END = lazy_pattern(r"[\"']\s*+(?:[}\]]\s*+)++\Z")
-"""The end of a last string and of the brackets around it."""
-_NEXT_BODY = lazy_pattern(r"\{|\[\s{0,64}+(?:\{|\[|\Z)")
-"""The beginning of another body of calls. A list needs a bracket inside: `[1]` is a footnote."""
-
-
-class JsonBlockReader(JsonBlock):
-    """Reads one block between two markers, as a `promptools.parsing.parts.Candidate`."""
-
-    def _start_body(self) -> None:
-        super()._start_body()
         self._marker_search.forget()
         self._unreadable: list[Part] | None = None
         self._fallback_end: tuple[int, str] | None = None
@@ -424,11 +234,7 @@ class JsonBlockReader(JsonBlock):
         else:
             self._finish(self._lookahead, self._missing_closer_fix(self._lookahead.strip()))
 
-    def _is_beginning(self, look: str) -> bool:
-        """Return whether more text may turn `look` into a marker that is expected, or into a result's."""
-        return any(tag.startswith(look) for tag in (*self._expected_markers(), *reply_markers().result_tags))
-
-    # --- the body ------------------------------------------------------------------------------------------------
+    # --- the body ---------------------------------------------------------------------------------------------------
 
     def _in_body(self, piece: str, at: int) -> int:
         """Consume the body up to the next marker in it, or to the end of the piece."""
@@ -632,7 +438,7 @@ class JsonBlockReader(JsonBlock):
         self._finish("", None)
         return True
 
-    # --- what follows --------------------------------------------------------------------------------------------
+    # --- what follows -----------------------------------------------------------------------------------------------
 
     def _after_body(self, piece: str, at: int) -> int:
         """Look for the closer, the next value, or foreign text."""
@@ -681,6 +487,10 @@ class JsonBlockReader(JsonBlock):
     def _expected_markers(self) -> tuple[str, ...]:
         return (*self._closers.markers, "```") if self._in_fence else self._closers.markers
 
+    def _is_beginning(self, look: str) -> bool:
+        """Return whether more text may turn `look` into a marker that is expected, or into a result's."""
+        return any(tag.startswith(look) for tag in (*self._expected_markers(), *reply_markers().result_tags))
+
     def _next_body(self, name_match: re.Match[str] | None = None) -> None:
         """Start another body in the same block, after the name of its tool if there is one."""
         self._record_surplus()
@@ -715,3 +525,182 @@ class JsonBlockReader(JsonBlock):
             gap[len(bare) :] + lookahead,
         )  # the white space belongs to the text after it
         self._finish("", self._missing_closer_fix())
+
+    # --- reading a body ---------------------------------------------------------------------------------------------
+
+    def _read(
+        self,
+        raw: str,
+        *,
+        node: JsonNode | None = None,
+        close: bool = False,
+        stopped: bool = False,
+        strict: bool = True,
+    ) -> list[Part] | None:
+        try:
+            parts = self.read_unusual(raw) or read_calls(
+                raw,
+                self._rules,
+                self._place,
+                node=node,
+                close=close,
+                stopped=stopped,
+                name=self._name,
+                strict=strict,
+                keys=self._envelope_keys,
+            )
+            if self._swallows_marker(parts):
+                return [
+                    self._malformed_part(raw, "invalid_json", "a string without its closing quote runs past a marker")
+                ]
+            return self._streamer.reconcile_parts(parts) if self._streamer is not None else parts
+        except NotACall as no:
+            self.tries.append(TriedStrategy(self._place.dialect, "text", str(no), len(raw)))
+            if self._name == "":
+                return [
+                    self._malformed_part(raw, "unknown_tool", "it names no tool, and its arguments do not fit just one")
+                ]
+            return None
+
+    def _swallows_marker(self, parts: list[Part]) -> bool:
+        """Return whether the end of a string is a guess, and a marker of the family comes before it."""
+        marked = 0 <= self._first_marker < total_length(parts)
+        calls = [part.call for part in parts if part.call is not None] if marked else []
+        return any(fix.detail.startswith(UNESCAPED_QUOTES) for call in calls for fix in call.fixes)
+
+    def read_unusual(self, raw: str) -> list[Part] | None:
+        """Read a body that is not JSON or not a call; None if it is like any other. Raise `NotACall` to reject it."""
+        del raw
+        return None
+
+    @property
+    def _lacks_body(self) -> bool:
+        """Whether the tool is named and nothing of a body has come."""
+        return self._name is not None and not self._body.has_text and not self._finished_parts
+
+    def _may_lack_body(self, finish_reason: str | None) -> bool:
+        """Return whether a name at the end of the text may be a call without arguments; a cut name matches no tool."""
+        tools = self._rules.tools
+        offered = tools is None or not self._name or tools.find(self._name) is not None
+        return self._lacks_body and offered and finish_reason in COMPLETE_FINISH_REASONS
+
+    def _read_as_empty(self) -> None:
+        """Read the marker alone as a call without arguments."""
+        self._finished_parts = self._read(EMPTY_ARGUMENTS) or [Part("text", self.head)]
+        self._finished_parts[0].raw, self.head = self.head, ""
+        self._record_fix(Fix("json", "no arguments: taken as {}"))
+
+    def _add_gap(self, gap: str) -> None:
+        if "}" in gap or "]" in gap:
+            closed = min(gap.count("]"), self._open_lists)
+            self._open_lists -= closed
+            self._list_closed = self._list_closed or closed > 0
+            self._surplus_brackets += "".join(char for char in gap.replace("]", "", closed) if char in "}]")
+        self._gap.append(gap)
+
+    def _record_surplus(self) -> None:
+        """Record the surplus brackets as one fix, however they came."""
+        if self._surplus_brackets:
+            self._record_fix(Fix("closer", f"{self._surplus_brackets!r} too many"))
+            self._surplus_brackets = ""
+
+    # --- calls that go out while they come --------------------------------------------------------------------------
+
+    def _new_streamer(self) -> ArgumentStreamer | None:
+        """Return what streams the next body's call, or None if its call may not be emitted early."""
+        if not (self.definite and self._place.implies_call):
+            return None
+        return ArgumentStreamer(
+            self._rules, self._name, keyed=self._envelope_keys is not None and not self._envelope_keys[0]
+        )
+
+    @property
+    def _name_emitted(self) -> bool:
+        """Whether the name of this body's call has been emitted."""
+        return self._streamer is not None and self._streamer.started
+
+    def _stream(self, text: str, *, last: bool) -> None:
+        """Emit what is certain of the body's call; the calls before it are emitted along with its name."""
+        assert self._streamer is not None
+        before = self._name_emitted
+        early = self._streamer.feed(text, last=last)
+        if self._name_emitted and not before and self._finished_parts:
+            self._record_head_fixes()
+            self._emit_early(self._finished_parts)
+            self._finished_parts, self._final_count = [], 0
+        self.early += early
+
+    # --- the outcome ------------------------------------------------------------------------------------------------
+
+    def _finish(self, closing: str, fix: Fix | None) -> None:
+        self._record_surplus()
+        if self._lacks_body:
+            self._read_as_empty()
+        if self._open_lists:
+            self._record_fix(Fix("closer", "no ']'"))
+        if fix is not None:
+            self._record_fix(fix)
+        self._record_head_fixes()
+        closing = "".join(self._gap) + closing
+        self.parts = parts = [*self._head_parts(), *self._finished_parts]
+        if closing:
+            parts.append(Part("markup", closing))
+        all_parts = [*self._emitted, *parts]
+        self.tries.append(trace_entry(self._place.dialect, total_length(all_parts), all_parts))
+        self._decided = True
+
+    def _give_up(self, why: str, *, keep: int | None = None) -> None:
+        """Return everything as text; the last `-keep` characters of it are read again."""
+        body = "" if self._value_ended else self._body.raw
+        if self._final_count:
+            self.unread = "".join(
+                (*(part.raw for part in self._finished_parts[self._final_count :]), body, *self._gap, self._lookahead)
+            )
+            self._gap, self._lookahead, self._surplus_brackets = [], "", ""
+            del self._finished_parts[self._final_count :]
+            self._finish("", self._missing_closer_fix())
+            return
+        done = "".join(part.raw for part in self._finished_parts)
+        raw = self.head + done + body + "".join(self._gap) + self._lookahead + self.unread
+        cut = len(raw) if keep is None else len(raw) + keep
+        self.parts = self._text_or_malformed(raw[:cut], why)
+        self.unread = raw[cut:]
+        self.tries.append(TriedStrategy(self._place.dialect, "text", why, cut))
+        self._decided = True
+
+    def _report_truncated(self) -> None:
+        """Report that the text ended before the body."""
+        self.parts = [self._malformed_part(self.head + self._lookahead, "truncated", "it ended after its opener")]
+        self._decided = True
+
+    def _text_or_malformed(self, raw: str, why: str) -> list[Part]:
+        """Return the block as text, or as a malformed call if its name has been emitted."""
+        if self._name_emitted:
+            return [*self._head_parts(), self._malformed_part(raw[len(self.head) :], "invalid_json", why)]
+        return [Part("text", raw)]
+
+    def _malformed_part(self, raw: str, reason: MalformedReason, why: str) -> Part:
+        return Part("malformed", raw, malformed=malformed_call(reason, why, self._place.dialect, self._name or None))
+
+    def _head_parts(self) -> list[Part]:
+        return [Part("markup", self.head)] if self.head else []
+
+    def _record_fix(self, fix: Fix) -> None:
+        add_fix(reversed(self._finished_parts), fix)
+
+    def _record_head_fixes(self) -> None:
+        """Record what was repaired in the marker on the block's first call."""
+        if any(part.call is not None for part in self._finished_parts):
+            for fix in self._head_fixes:
+                add_fix(self._finished_parts, fix)
+            self._head_fixes = ()
+
+    def _marker_fix(self, marker: str) -> Fix | None:
+        if marker in self._closers.right:
+            return None
+        return self._missing_closer_fix() if marker in self._closers.openers else Fix("closer", f"closed by {marker!r}")
+
+    def _missing_closer_fix(self, tail: str = "") -> Fix | None:
+        if not self._closers.right or (not self._closers.required and not tail):
+            return None
+        return Fix("closer", f"no {self._closers.right[0]!r}" + (f", only {tail!r}" if tail else ""))

@@ -25,7 +25,6 @@ Where a call is intended it is emitted while it is being written (`MemberStreame
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from promptools.dialects.calls.bare_values import ANY_JSON
@@ -145,15 +144,19 @@ def was_repaired(parts: list[Part]) -> bool:
     return broke or not {"closer", "marker", "unwrap", "duplicate"}.isdisjoint(fixes)
 
 
-# The state of a block: tokens in, calls out, and in the end the parts that tile the text.
+# The reader of a block: tokens in, calls out, and in the end the parts that tile the text.
 
 
 MAX_OPEN_BODIES = 8
 """Open bodies at the end of the text that are closed, each within what the one before returned."""
 
+TALKED_ABOUT = "a thought ends after the tag, so that a call was only talked about"
+MAX_STRAY_TEXT = 1000
+"""Characters of text between calls, inside their wrapper, before the block is given up."""
 
-class MarkupBlock(TagReader, ABC):
-    """What the states of a block share: its tokens, its segments, and how it ends."""
+
+class MarkupReader(TagReader):
+    """Reads a block of calls, or one call without a wrapper, as a `promptools.parsing.parts.Candidate`."""
 
     def __init__(self, grammar: MarkupGrammar, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
         self._tags = self._make_tokenizer(grammar, rules)
@@ -198,34 +201,11 @@ class MarkupBlock(TagReader, ABC):
         tags.elements = grammar.names.naming_elements | tools.all_keys if tools is not None else None
         return tags
 
-    @property
-    def _may_be_quoted(self) -> bool:
-        """Whether nothing but its tags makes this a call: it has no wrapper, and the request asked for none."""
-        return not (self._in_wrapper or self._place.implies_call)
+    def begin_call(self, name: str) -> None:
+        """Begin inside a call whose own tag is not part of the text."""
+        self._open_call(0, name)
 
-    @abstractmethod
-    def _before_calls(self, token: Tag | str) -> None: ...
-    @abstractmethod
-    def _skipping(self, token: Tag | str) -> None: ...
-    @abstractmethod
-    def _between(self, token: Tag | str) -> NeedMore | None: ...
-    @abstractmethod
-    def _end_block(self, finish_reason: str | None) -> None: ...
-
-    def _on_end_of_text(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text: first the bodies that are open, each within what the one before returned."""
-        attempts = MAX_OPEN_BODIES
-        while self._json_reader is not None and not self._decided:
-            attempts -= 1
-            self._json_reader.close(finish_reason)
-            self._emit(self._json_reader.early, len(self._tokens))
-            self._buffer.restore(self._json_reader.unread)
-            self._on_json_decided()
-            self._buffer.advance()
-            if attempts:
-                self._run()
-        if not self._decided:
-            self._end_block(finish_reason)
+    # --- tokens, and bodies in JSON ---------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._decided and (self._step() if self._json_reader is None else self._step_json()):
@@ -241,21 +221,6 @@ class MarkupBlock(TagReader, ABC):
             self._on_json_decided()
             self._buffer.advance()
         return decided
-
-    def _emit(self, live: list[EarlyOutput], before: int) -> None:
-        """Emit what is certain of a call after the parts before it; `before`: the index at which the call begins."""
-        if live and not self._decided:
-            self._has_emitted = True
-            self._emit_before(before)
-            self.early += live
-        live.clear()
-
-    def _emit_before(self, index: int) -> None:
-        """Emit the parts before `index`."""
-        if index > self._block.emitted_to:
-            parts = self._block.tile(index, has_emitted=self._has_emitted)
-            self._has_emitted = self._has_emitted or bool(parts)
-            self._emit_early(parts)
 
     def _start_json(self, name: str | None) -> None:
         """Leave the text that follows to a reader of JSON: the arguments of `name`, or whole calls."""
@@ -289,98 +254,22 @@ class MarkupBlock(TagReader, ABC):
         if not self._in_wrapper or call is None:
             self._finish(self._index + 1)
 
-    # --- what is missing, or odd -------------------------------------------------------------------------------------
+    def _emit(self, live: list[EarlyOutput], before: int) -> None:
+        """Emit what is certain of a call after the parts before it; `before`: the index at which the call begins."""
+        if live and not self._decided:
+            self._has_emitted = True
+            self._emit_before(before)
+            self.early += live
+        live.clear()
 
-    def _record_spelling(self, tag: Tag) -> None:
-        """Record a tag that is not as the family is trained to write it."""
-        fix = self._grammar.spelling_fix(tag)
-        if fix is not None:
-            self._record_fix(fix)
+    def _emit_before(self, index: int) -> None:
+        """Emit the parts before `index`."""
+        if index > self._block.emitted_to:
+            parts = self._block.tile(index, has_emitted=self._has_emitted)
+            self._has_emitted = self._has_emitted or bool(parts)
+            self._emit_early(parts)
 
-    def _record_fix(self, fix: Fix) -> None:
-        if self._call is not None:
-            self._call.record_fix(fix)
-        else:
-            self._pending_fixes.append(fix)
-
-    def _missing_wrapper_fix(self) -> Fix | None:
-        return Fix("closer", f"no {self._grammar.wrapper[1]!r}") if self._in_wrapper else None
-
-    # --- the outcome ---------------------------------------------------------------------------------------------
-
-    def _finish(self, end: int, fix: Fix | None = None) -> None:
-        """Resolve the calls before index `end`; the tokens from there on are read again."""
-        parts = self._block.tile(end, has_emitted=self._has_emitted)
-        if not (parts or self._has_emitted):
-            self._finish_as_text(end, "it calls no offered tool")
-            return
-        if fix is not None:
-            add_fix(reversed(parts), fix)
-        if self._rules.strictness == "strict" and not self._place.implies_call and was_repaired(parts):
-            self._finish_as_text(end, "strict allows no repair of the markup")
-            return
-        self._finish_parts(parts, end)
-
-    def _give_up(self, why: str, token: Tag | str | None) -> None:
-        """Skip what is not a call: where a call is intended it is a malformed one, else it is text."""
-        named = self._call is not None and self._call.tool is not None
-        if self._place.sentinel or self._has_emitted or (self._place.expected and named):
-            self._skip_reason = why
-            self._state = self._skipping
-            if isinstance(token, Tag):
-                self._skipping(token)
-        elif self._segments:
-            self._finish(self._segments[-1].end, self._missing_wrapper_fix())
-        else:
-            if isinstance(token, str):  # from its first visible character on it is read again, however the text was cut
-                self._buffer.put_back(len(strip_blank(token)))
-            self._finish_as_text(self._index + (not isinstance(token, Tag)), why)
-
-    def _malformed(self, reason: MalformedReason, why: str) -> Malformed:
-        call = self._call
-        name = None if call is None else call.tool.name if call.tool is not None else call.name
-        return malformed_call(reason, why, self._place.dialect, name)
-
-    def _call_was_coming(self, *, length: bool) -> bool:
-        """Return whether a call was coming when the text ended after the wrapper's opening tag."""
-        return self._place.expected or (self._place.sentinel and (length or self._cut_tag != ""))
-
-    def _truncate(self, why: str) -> None:
-        """Report that the current call was cut off; or return the block as text, if no call is certain."""
-        call = self._call
-        known = self._rules.tools is None or (call is not None and call.tool is not None)
-        certain = (
-            call is not None
-            and known
-            and not (self._may_be_quoted and self._value is not None and self._value.unmatched_closer)
-        )
-        if not (self._place.implies_call or certain):
-            if self._segments:
-                self._finish(self._segments[-1].end, self._missing_wrapper_fix())
-            else:
-                self._finish_as_text(self._index, f"{why}, and that a call was meant is not certain")
-            return
-        malformed = self._malformed("truncated", why)
-        self._segments.append(CallSegment(self._call_start, self._index, malformed, []))
-        self._finish(self._index)
-
-
-# The reader.
-
-
-TALKED_ABOUT = "a thought ends after the tag, so that a call was only talked about"
-MAX_STRAY_TEXT = 1000
-"""Characters of text between calls, inside their wrapper, before the block is given up."""
-
-
-class MarkupReader(MarkupBlock):
-    """Reads a block of calls, or one call without a wrapper, as a `promptools.parsing.parts.Candidate`."""
-
-    def begin_call(self, name: str) -> None:
-        """Begin inside a call whose own tag is not part of the text."""
-        self._open_call(0, name)
-
-    # --- around calls --------------------------------------------------------------------------------------------
+    # --- around calls -----------------------------------------------------------------------------------------------
 
     def _before_calls(self, token: Tag | str) -> None:
         """In the wrapper, before its first call."""
@@ -546,7 +435,7 @@ class MarkupReader(MarkupBlock):
         if not self._in_wrapper:
             self._finish(end)
 
-    # --- in a call -----------------------------------------------------------------------------------------------
+    # --- in a call --------------------------------------------------------------------------------------------------
 
     def _in_call(self, token: Tag | str) -> NeedMore | None:
         """In a call, outside of values."""
@@ -598,7 +487,7 @@ class MarkupReader(MarkupBlock):
         else:
             self._give_up("there is text between the parameters", text)
 
-    # --- parameters --------------------------------------------------------------------------------------------------
+    # --- parameters -------------------------------------------------------------------------------------------------
 
     def _open_value(self, tag: Tag, call: MarkupCall) -> None:
         names = self._names
@@ -676,7 +565,7 @@ class MarkupReader(MarkupBlock):
         self._reopenable = value if value.end else None
         return self._in_call(token) if ending == "before" else None
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------------------------
 
     def _skipping(self, token: Tag | str) -> None:
         """In what is not a call, up to its end, or to that of the thought that it is in."""
@@ -706,6 +595,21 @@ class MarkupReader(MarkupBlock):
         return [token.kind for token in since if isinstance(token, Tag)] == ["call"] and not all(
             is_blank(token) for token in since if isinstance(token, str)
         )
+
+    def _on_end_of_text(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text: first the bodies that are open, each within what the one before returned."""
+        attempts = MAX_OPEN_BODIES
+        while self._json_reader is not None and not self._decided:
+            attempts -= 1
+            self._json_reader.close(finish_reason)
+            self._emit(self._json_reader.early, len(self._tokens))
+            self._buffer.restore(self._json_reader.unread)
+            self._on_json_decided()
+            self._buffer.advance()
+            if attempts:
+                self._run()
+        if not self._decided:
+            self._end_block(finish_reason)
 
     def _end_block(self, finish_reason: str | None) -> None:
         """Decide at the end of the text."""
@@ -749,3 +653,83 @@ class MarkupReader(MarkupBlock):
             self._end_call(self._index, self._grammar.missing_call_closer())
             if not self._decided:
                 self._finish(self._index, self._missing_wrapper_fix())
+
+    # --- what is missing, or odd ------------------------------------------------------------------------------------
+
+    def _record_spelling(self, tag: Tag) -> None:
+        """Record a tag that is not as the family is trained to write it."""
+        fix = self._grammar.spelling_fix(tag)
+        if fix is not None:
+            self._record_fix(fix)
+
+    def _record_fix(self, fix: Fix) -> None:
+        if self._call is not None:
+            self._call.record_fix(fix)
+        else:
+            self._pending_fixes.append(fix)
+
+    def _missing_wrapper_fix(self) -> Fix | None:
+        return Fix("closer", f"no {self._grammar.wrapper[1]!r}") if self._in_wrapper else None
+
+    @property
+    def _may_be_quoted(self) -> bool:
+        """Whether nothing but its tags makes this a call: it has no wrapper, and the request asked for none."""
+        return not (self._in_wrapper or self._place.implies_call)
+
+    def _call_was_coming(self, *, length: bool) -> bool:
+        """Return whether a call was coming when the text ended after the wrapper's opening tag."""
+        return self._place.expected or (self._place.sentinel and (length or self._cut_tag != ""))
+
+    # --- the outcome ------------------------------------------------------------------------------------------------
+
+    def _finish(self, end: int, fix: Fix | None = None) -> None:
+        """Resolve the calls before index `end`; the tokens from there on are read again."""
+        parts = self._block.tile(end, has_emitted=self._has_emitted)
+        if not (parts or self._has_emitted):
+            self._finish_as_text(end, "it calls no offered tool")
+            return
+        if fix is not None:
+            add_fix(reversed(parts), fix)
+        if self._rules.strictness == "strict" and not self._place.implies_call and was_repaired(parts):
+            self._finish_as_text(end, "strict allows no repair of the markup")
+            return
+        self._finish_parts(parts, end)
+
+    def _give_up(self, why: str, token: Tag | str | None) -> None:
+        """Skip what is not a call: where a call is intended it is a malformed one, else it is text."""
+        named = self._call is not None and self._call.tool is not None
+        if self._place.sentinel or self._has_emitted or (self._place.expected and named):
+            self._skip_reason = why
+            self._state = self._skipping
+            if isinstance(token, Tag):
+                self._skipping(token)
+        elif self._segments:
+            self._finish(self._segments[-1].end, self._missing_wrapper_fix())
+        else:
+            if isinstance(token, str):  # from its first visible character on it is read again, however the text was cut
+                self._buffer.put_back(len(strip_blank(token)))
+            self._finish_as_text(self._index + (not isinstance(token, Tag)), why)
+
+    def _malformed(self, reason: MalformedReason, why: str) -> Malformed:
+        call = self._call
+        name = None if call is None else call.tool.name if call.tool is not None else call.name
+        return malformed_call(reason, why, self._place.dialect, name)
+
+    def _truncate(self, why: str) -> None:
+        """Report that the current call was cut off; or return the block as text, if no call is certain."""
+        call = self._call
+        known = self._rules.tools is None or (call is not None and call.tool is not None)
+        certain = (
+            call is not None
+            and known
+            and not (self._may_be_quoted and self._value is not None and self._value.unmatched_closer)
+        )
+        if not (self._place.implies_call or certain):
+            if self._segments:
+                self._finish(self._segments[-1].end, self._missing_wrapper_fix())
+            else:
+                self._finish_as_text(self._index, f"{why}, and that a call was meant is not certain")
+            return
+        malformed = self._malformed("truncated", why)
+        self._segments.append(CallSegment(self._call_start, self._index, malformed, []))
+        self._finish(self._index)

@@ -15,7 +15,6 @@ become text (`_give_up`), unless the name of one was emitted already.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -48,9 +47,6 @@ from promptools.parsing.parts import (
 from promptools.patterns import lazy_pattern
 from promptools.schema.spelling import is_offered_name
 from promptools.types import Fix
-
-# What a block of calls results in: the parts that tile its text, and the outcome of calls that did not end.
-
 
 FENCE: Final = "```"
 
@@ -86,8 +82,34 @@ def _has_guessed_end(part: Part) -> bool:
     return part.call is not None and any(fix.detail.startswith(UNESCAPED_QUOTES) for fix in part.call.fixes)
 
 
-class PythonCallParts(CandidateBase):
-    """The text that a block of calls has taken, and the parts made of it."""
+TextState: TypeAlias = Callable[[str, int, bool], int]
+"""Takes `(text, at, final)`; `final`: no more text comes. Returns the next index, or `~index` to wait there."""
+
+CALLEE_PATTERN: Final = name_pattern(r"\w", r"[\w.:/-]", 127)
+_ROW_GAP = rf"(?:\s|{CONTINUED_LINE}|\\\r?\Z){{0,64}}+"
+_NEXT_IN_ROW = lazy_pattern(
+    rf"[ \t]{{0,16}}+(?:(?:[,;]|(?=\\)){_ROW_GAP}(?:({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())?+)?+"
+)
+"""A separator and the next call of a row, or what there is of them: a line that ends in a backslash goes on."""
+_BEGINS = lazy_pattern(rf"\s{{0,64}}+(?:\Z|({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())")
+_ANY_QUOTE = lazy_pattern("[\"'“”‘’]")
+_LIST_ENDS = lazy_pattern(r"(\)\s{0,64}+(?:,\s{0,64}+)?(?:\Z|\]))(?:\Z|[ \t]{0,64}+(?:\Z|[\r\n]))")
+"""The end of a list of calls at the end of a line, or what there is of it."""
+_CALLEE = lazy_pattern(rf"({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\()")
+_SPACED_CALLEE = lazy_pattern("(" + name_pattern(r"\w", r"[\w.:/ -]", 127) + r")(?:\Z|\()")
+_STATEMENT = lazy_pattern(
+    r"(?:[^\W\d]\w{0,63}[ \t]{0,4}=(?!=)[ \t]{0,4})?(?:await[ \t]{1,4})?(print[ \t]?\([ \t]{0,4})?(?:await[ \t]{1,4})?"
+    rf"(?!print\b|await\b)({CALLEE_PATTERN})[ \t]{{0,4}}\("
+)
+STATEMENT_LIMIT = 320
+"""Characters within which a statement's call must begin."""
+
+
+class PythonCallReader(CandidateBase):
+    """Reads calls, as a `promptools.parsing.parts.Candidate`."""
+
+    opening_bracket = "("
+    """What opens the arguments."""
 
     def __init__(self, head: str, layout: CallLayout, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite, head=head)
@@ -113,300 +135,6 @@ class PythonCallParts(CandidateBase):
         self._has_emitted = False
         """The name of a call has been emitted."""
         self._decided = False
-
-    @property
-    def comments_follow(self) -> bool:
-        """Whether a comment may follow on the same line: after a list, as a call with a comment is one of a program."""
-        return self._bracketed
-
-    def _consume(self, text: str, at: int, end: int) -> int:
-        if end > at:
-            self._pending_text.append(text[at:end])
-        return end
-
-    def _resolve_call(self, call: PythonCall, *fixes: Fix) -> bool:
-        """Resolve the call whose last bracket has come; return False if it is not one, and the block is given up."""
-        try:
-            outcome = call.resolve(*fixes)
-        except NotACall as no:
-            self._give_up(str(no))
-            return False
-        self._finished_parts.append(call_part(outcome, "".join(self._pending_text)))
-        self._pending_text = []
-        return True
-
-    def _stream_call(self, call: PythonCall, *, last: bool = False) -> None:
-        """Emit what is certain of a call, which may have ended; the calls before it are emitted along with its name."""
-        early = call.stream(last=last)
-        if early and self._finished_parts:
-            self._emit_early(self._finished_parts)
-            self._finished_parts = []
-        self._has_emitted = self._has_emitted or bool(early)
-        self.early += early
-
-    def _add_part(self, kind: PartKind) -> None:
-        """Make a part of the text taken since the last one; before the first call it is added to the head."""
-        raw, self._pending_text = "".join(self._pending_text), []
-        if kind == "markup" and not self._finished_parts:
-            self.head += raw
-        elif raw:
-            self._finished_parts.append(Part(kind, raw))
-
-    # --- the outcome -----------------------------------------------------------------------------------------------
-
-    @property
-    def _names_tool(self) -> bool:
-        return self._call is not None and self._call.tool is not None
-
-    @property
-    def _is_intended(self) -> bool:
-        """Whether calls are intended, whatever is wrong with them."""
-        return self._has_emitted or self._place.implies_call
-
-    @property
-    def _is_uncertain(self) -> bool:
-        """Whether the end of a string is a guess, which is valid only if nothing strange follows."""
-        return self._quote_follows or any(map(_has_guessed_end, self._finished_parts))
-
-    def _notice_quote(self, text: str, at: int) -> None:
-        """Remember a quote after the last call, whose last string may end there instead."""
-        quote = self._call.last_quote if self._call is not None else ""
-        self._quote_follows = self._quote_follows or (quote != "" and text.startswith(quote, at))
-
-    def _reject_uncertain(self) -> None:
-        """Make calls with a guessed string, and those after them, malformed."""
-        last = next(
-            (index for index in reversed(range(len(self._finished_parts))) if self._finished_parts[index].call), 0
-        )
-        guesses = (
-            index
-            for index, part in enumerate(self._finished_parts)
-            if _has_guessed_end(part) or (self._quote_follows and index == last)
-        )
-        first = next(guesses, len(self._finished_parts))
-        for part in self._finished_parts[first:]:
-            if part.call is not None:
-                malformed = malformed_call("invalid_json", UNCERTAIN_END, self._place.dialect, part.call.name)
-                part.kind, part.call, part.malformed = "malformed", None, malformed
-
-    def _add_malformed(self) -> None:
-        self._reject_uncertain()
-        malformed = malformed_call("invalid_json", self._error, self._place.dialect, self._call_name)
-        self._finished_parts.append(Part("malformed", "".join(self._pending_text), malformed=malformed))
-        self._pending_text = []
-
-    @property
-    def _call_name(self) -> str | None:
-        return self._call.name if self._call is not None else None
-
-    def _end_in_arguments(self, finish_reason: str | None) -> None:
-        """Decide on a call whose arguments did not end."""
-        call = self._call
-        assert call is not None
-        raw = "".join(self._pending_text)
-        closer = min((at for at in map(raw.find, self._layout.closers) if at >= 0), default=-1)
-        after = call.end_string() if finish_reason != "length" else None
-        cut = raw.rfind(after) if after else -1
-        if cut >= 0:
-            self._pending_text = [raw[:cut]]
-            if self._resolve_call(call):
-                self.unread = raw[cut:]
-        elif closer >= 0 and (self._is_intended or call.tool is not None):
-            self._pending_text = [raw[:closer]]
-            self._error = "a string or bracket in it is never closed"
-            self._add_malformed()
-            self.unread = raw[closer:]
-        elif finish_reason in COMPLETE_FINISH_REASONS and call.close_missing_bracket():
-            if (
-                self._resolve_call(call, Fix("closer", "the last bracket is missing"))
-                and self._finished_parts[-1].malformed is not None
-            ):
-                self._finished_parts[-1] = self._truncated_part(
-                    self._finished_parts[-1].raw
-                )  # what is missing may have been cut
-        elif self._is_intended or (
-            call.tool is not None and (call.has_arguments or (self._place.wrapped and finish_reason == "length"))
-        ):
-            self._finished_parts.append(self._truncated_part("".join(self._pending_text)))
-            self._pending_text = []
-        else:
-            self._give_up("the text ended inside its arguments")
-
-    def _end_in_name(self) -> None:
-        """Decide on calls after which another name began."""
-        raw = "".join(self._pending_text)
-        name = raw.strip(" \t\r\n,;")
-        tools = self._rules.tools
-        begun = tools is not None and any(offered.startswith(name) for offered in tools.all_names)
-        if begun or (self._is_intended and not self._layout.whole_reply):
-            self._pending_text = [raw[: raw.find(name)]]
-            self._add_part("markup")
-            self._call = None
-            self._finished_parts.append(self._truncated_part(raw[raw.find(name) :]))
-        elif self._place.implies_call:
-            self._return_pending()
-        else:
-            self._give_up("the list of calls holds something else")
-
-    def _return_pending(self) -> None:
-        """Return what was taken since the last call, to be read again."""
-        self.unread, self._pending_text = "".join(self._pending_text), []
-
-    def _end_before_call(self) -> None:
-        if self._is_intended and (self.head or self._pending_text):
-            self._finished_parts.append(self._truncated_part(self.head + "".join(self._pending_text)))
-            self._pending_text, self.head = [], ""
-        else:
-            self._give_up("the text ended before a call")
-
-    def _truncated_part(self, raw: str) -> Part:
-        malformed = malformed_call("truncated", "the text ended inside it", self._place.dialect, self._call_name)
-        return Part("malformed", raw, malformed=malformed)
-
-    def _record_missing_closer(self) -> None:
-        missing = "]" if self._bracketed and not self._list_closed else "".join(self._layout.closers[:1])
-        if not missing:
-            return
-        add_fix(reversed(self._finished_parts), Fix("closer", f"no {missing!r}"))
-
-    def _finish(self) -> None:
-        failed = [part.malformed for part in self._finished_parts if part.malformed is not None]
-        unknown = any(malformed.reason == "unknown_tool" for malformed in failed)
-        if unknown and not self._has_emitted and any(part.call for part in self._finished_parts):  # all calls or none
-            self._give_up("another tool of the same turn is not offered")
-            return
-        if self._pending_text:
-            self._add_part("markup")
-        opening = [Part("markup", self.head)] if self.head else []
-        self.parts = [*opening, *self._finished_parts]
-        all_parts = [*self._emitted, *self.parts]
-        self.tries.append(trace_entry(self._place.dialect, total_length(all_parts), all_parts))
-        self._decided = True
-
-    def _give_up(self, why: str, *, read_again: int = 0) -> None:
-        """Return the block as text, or as a malformed call if the name of a call has been emitted.
-
-        The last `read_again` characters that were taken are read again.
-        """
-        if self._has_emitted:
-            self._error = why
-            self._add_malformed()
-            self._finish()
-            return
-        raw = "".join((*(part.raw for part in self._finished_parts), *self._pending_text))
-        raw, self.unread = raw[: len(raw) - read_again], raw[len(raw) - read_again :]
-        self._decided = True
-        broken = self._unreadable and malformed_call("invalid_json", why, self._place.dialect, self._call_name)
-        self.parts = [Part("text", self.head + raw, malformed=broken or None)]
-        self.tries.append(TriedStrategy(self._place.dialect, "text", why, len(self.head + raw)))
-
-
-# The states after calls that nothing closes: the next call of a row, doubts about a guess, or the end of a list.
-
-
-TextState: TypeAlias = Callable[[str, int, bool], int]
-"""Takes `(text, at, final)`; `final`: no more text comes. Returns the next index, or `~index` to wait there."""
-
-CALLEE_PATTERN: Final = name_pattern(r"\w", r"[\w.:/-]", 127)
-_ROW_GAP = rf"(?:\s|{CONTINUED_LINE}|\\\r?\Z){{0,64}}+"
-_NEXT_IN_ROW = lazy_pattern(
-    rf"[ \t]{{0,16}}+(?:(?:[,;]|(?=\\)){_ROW_GAP}(?:({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())?+)?+"
-)
-"""A separator and the next call of a row, or what there is of them: a line that ends in a backslash goes on."""
-_BEGINS = lazy_pattern(rf"\s{{0,64}}+(?:\Z|({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())")
-_ANY_QUOTE = lazy_pattern("[\"'“”‘’]")
-_LIST_ENDS = lazy_pattern(r"(\)\s{0,64}+(?:,\s{0,64}+)?(?:\Z|\]))(?:\Z|[ \t]{0,64}+(?:\Z|[\r\n]))")
-"""The end of a list of calls at the end of a line, or what there is of it."""
-
-
-class UnclosedCallStates(PythonCallParts):
-    """The states after a call."""
-
-    opening_bracket = "("
-    """What opens the arguments."""
-    _state: TextState
-
-    @abstractmethod
-    def _in_callee(self, text: str, at: int, final: bool) -> int: ...
-
-    def _after_row_call(self, text: str, at: int, final: bool) -> int:
-        """After a call without brackets around it: take a separator and the next call, or end."""
-        match = _NEXT_IN_ROW.match(text, at)
-        assert match is not None
-        if match.end() == len(text) and text[-1] != self.opening_bracket and not final:
-            return ~at
-        if not self._layout.in_row or match[1] is None or not is_offered_name(match[1], self._rules.tools):
-            self._notice_quote(text, match.end())
-            self._end_unclosed()
-            return at
-        self._state = self._in_callee
-        return self._consume(text, at, match.start(1))
-
-    def _end_unclosed(self) -> None:
-        """End calls that nothing closes. A guess that would be emitted at once is first checked by what follows."""
-        if self.definite and self._is_uncertain:
-            self._add_part("markup")
-            self._state = self._after_guess
-        else:
-            self._finish()
-
-    def _after_guess(self, text: str, at: int, final: bool) -> int:
-        """After a string whose end was guessed: either the next call begins, or the guess is doubted."""
-        match = _BEGINS.match(text, at)
-        if match is not None and match.end() == len(text) and text[-1] != self.opening_bracket and not final:
-            return ~at
-        if match is not None and match[1] is not None and is_offered_name(match[1], self._rules.tools):
-            self._finish()
-        else:
-            self._state = self._after_uncertain
-        return at
-
-    def _after_uncertain(self, text: str, at: int, _final: bool) -> int:
-        """After such a string, in other text: a further quote may end the string as well, so the call is refused."""
-        match = _ANY_QUOTE.search(text, at)
-        end = self._consume(text, at, match.start() if match is not None else len(text))
-        if match is not None:
-            self._reject_uncertain()
-            self._return_pending()
-            self._finish()
-        return end
-
-    def _is_unreadable(self, broken: bool) -> bool:
-        """Return whether a call with an unreadable value is intended. A signature has names too, but no values."""
-        call = self._call
-        return call is not None and call.tool is not None and (broken or call.expects_value)
-
-    def _skip_unreadable(self, text: str, at: int, final: bool) -> int:
-        """Consume what cannot be read up to the end of its list: the end of a line that ends like a list of calls."""
-        match = _LIST_ENDS.search(text, at)
-        if match is None or (match.end() == len(text) and not final):
-            end = self._consume(text, at, match.start() if match is not None else len(text))
-            self._skipped += end - at
-            return end if end == len(text) else ~end
-        end = self._consume(text, at, match.end(1))
-        self._add_malformed()
-        self._finish()
-        return end
-
-
-# The states of the reader.
-
-
-_CALLEE = lazy_pattern(rf"({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\()")
-_SPACED_CALLEE = lazy_pattern("(" + name_pattern(r"\w", r"[\w.:/ -]", 127) + r")(?:\Z|\()")
-_STATEMENT = lazy_pattern(
-    r"(?:[^\W\d]\w{0,63}[ \t]{0,4}=(?!=)[ \t]{0,4})?(?:await[ \t]{1,4})?(print[ \t]?\([ \t]{0,4})?(?:await[ \t]{1,4})?"
-    rf"(?!print\b|await\b)({CALLEE_PATTERN})[ \t]{{0,4}}\("
-)
-STATEMENT_LIMIT = 320
-"""Characters within which a statement's call must begin."""
-
-
-class PythonCallReader(UnclosedCallStates):
-    """Reads calls, as a `promptools.parsing.parts.Candidate`."""
-
-    def __init__(self, head: str, layout: CallLayout, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
-        super().__init__(head, layout, rules, place, definite=definite)
         self._state: TextState = self._begin
         self._carried_text = ""
         self._comment = False
@@ -417,6 +145,11 @@ class PythonCallReader(UnclosedCallStates):
         self._streams = definite and place.implies_call
         self._repeated_text = ""
         self._in_fence = layout.fenced
+
+    @property
+    def comments_follow(self) -> bool:
+        """Whether a comment may follow on the same line: after a list, as a call with a comment is one of a program."""
+        return self._bracketed
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read more text; see `Candidate`."""
@@ -453,7 +186,7 @@ class PythonCallReader(UnclosedCallStates):
                 text, at, self._reread_text = self._reread_text + text[at:], 0, ""
         return text, at
 
-    # --- the states ------------------------------------------------------------------------------------------------
+    # --- the states -------------------------------------------------------------------------------------------------
 
     def _skip_space(self, text: str, at: int) -> int:
         """Skip white space, and comments where statements are allowed."""
@@ -735,6 +468,131 @@ class PythonCallReader(UnclosedCallStates):
         self._finish()
         return first[0] + len(first[1])
 
+    # --- after calls that nothing closes ----------------------------------------------------------------------------
+
+    def _after_row_call(self, text: str, at: int, final: bool) -> int:
+        """After a call without brackets around it: take a separator and the next call, or end."""
+        match = _NEXT_IN_ROW.match(text, at)
+        assert match is not None
+        if match.end() == len(text) and text[-1] != self.opening_bracket and not final:
+            return ~at
+        if not self._layout.in_row or match[1] is None or not is_offered_name(match[1], self._rules.tools):
+            self._notice_quote(text, match.end())
+            self._end_unclosed()
+            return at
+        self._state = self._in_callee
+        return self._consume(text, at, match.start(1))
+
+    def _end_unclosed(self) -> None:
+        """End calls that nothing closes. A guess that would be emitted at once is first checked by what follows."""
+        if self.definite and self._is_uncertain:
+            self._add_part("markup")
+            self._state = self._after_guess
+        else:
+            self._finish()
+
+    def _after_guess(self, text: str, at: int, final: bool) -> int:
+        """After a string whose end was guessed: either the next call begins, or the guess is doubted."""
+        match = _BEGINS.match(text, at)
+        if match is not None and match.end() == len(text) and text[-1] != self.opening_bracket and not final:
+            return ~at
+        if match is not None and match[1] is not None and is_offered_name(match[1], self._rules.tools):
+            self._finish()
+        else:
+            self._state = self._after_uncertain
+        return at
+
+    def _after_uncertain(self, text: str, at: int, _final: bool) -> int:
+        """After such a string, in other text: a further quote may end the string as well, so the call is refused."""
+        match = _ANY_QUOTE.search(text, at)
+        end = self._consume(text, at, match.start() if match is not None else len(text))
+        if match is not None:
+            self._reject_uncertain()
+            self._return_pending()
+            self._finish()
+        return end
+
+    def _is_unreadable(self, broken: bool) -> bool:
+        """Return whether a call with an unreadable value is intended. A signature has names too, but no values."""
+        call = self._call
+        return call is not None and call.tool is not None and (broken or call.expects_value)
+
+    def _skip_unreadable(self, text: str, at: int, final: bool) -> int:
+        """Consume what cannot be read up to the end of its list: the end of a line that ends like a list of calls."""
+        match = _LIST_ENDS.search(text, at)
+        if match is None or (match.end() == len(text) and not final):
+            end = self._consume(text, at, match.start() if match is not None else len(text))
+            self._skipped += end - at
+            return end if end == len(text) else ~end
+        end = self._consume(text, at, match.end(1))
+        self._add_malformed()
+        self._finish()
+        return end
+
+    # --- the text that was taken, and its calls ---------------------------------------------------------------------
+
+    def _consume(self, text: str, at: int, end: int) -> int:
+        if end > at:
+            self._pending_text.append(text[at:end])
+        return end
+
+    def _add_part(self, kind: PartKind) -> None:
+        """Make a part of the text taken since the last one; before the first call it is added to the head."""
+        raw, self._pending_text = "".join(self._pending_text), []
+        if kind == "markup" and not self._finished_parts:
+            self.head += raw
+        elif raw:
+            self._finished_parts.append(Part(kind, raw))
+
+    def _return_pending(self) -> None:
+        """Return what was taken since the last call, to be read again."""
+        self.unread, self._pending_text = "".join(self._pending_text), []
+
+    def _resolve_call(self, call: PythonCall, *fixes: Fix) -> bool:
+        """Resolve the call whose last bracket has come; return False if it is not one, and the block is given up."""
+        try:
+            outcome = call.resolve(*fixes)
+        except NotACall as no:
+            self._give_up(str(no))
+            return False
+        self._finished_parts.append(call_part(outcome, "".join(self._pending_text)))
+        self._pending_text = []
+        return True
+
+    def _stream_call(self, call: PythonCall, *, last: bool = False) -> None:
+        """Emit what is certain of a call, which may have ended; the calls before it are emitted along with its name."""
+        early = call.stream(last=last)
+        if early and self._finished_parts:
+            self._emit_early(self._finished_parts)
+            self._finished_parts = []
+        self._has_emitted = self._has_emitted or bool(early)
+        self.early += early
+
+    @property
+    def _names_tool(self) -> bool:
+        return self._call is not None and self._call.tool is not None
+
+    @property
+    def _call_name(self) -> str | None:
+        return self._call.name if self._call is not None else None
+
+    @property
+    def _is_intended(self) -> bool:
+        """Whether calls are intended, whatever is wrong with them."""
+        return self._has_emitted or self._place.implies_call
+
+    @property
+    def _is_uncertain(self) -> bool:
+        """Whether the end of a string is a guess, which is valid only if nothing strange follows."""
+        return self._quote_follows or any(map(_has_guessed_end, self._finished_parts))
+
+    def _notice_quote(self, text: str, at: int) -> None:
+        """Remember a quote after the last call, whose last string may end there instead."""
+        quote = self._call.last_quote if self._call is not None else ""
+        self._quote_follows = self._quote_follows or (quote != "" and text.startswith(quote, at))
+
+    # --- the end of the text ----------------------------------------------------------------------------------------
+
     def _on_end_of_text(self, finish_reason: str | None) -> None:
         """Decide on calls after which the text ended too early."""
         if self._state == self._skip_to_closer:
@@ -757,6 +615,127 @@ class PythonCallReader(UnclosedCallStates):
             self._record_missing_closer()
         if not self._decided:
             self._finish()
+
+    def _end_in_arguments(self, finish_reason: str | None) -> None:
+        """Decide on a call whose arguments did not end."""
+        call = self._call
+        assert call is not None
+        raw = "".join(self._pending_text)
+        closer = min((at for at in map(raw.find, self._layout.closers) if at >= 0), default=-1)
+        after = call.end_string() if finish_reason != "length" else None
+        cut = raw.rfind(after) if after else -1
+        if cut >= 0:
+            self._pending_text = [raw[:cut]]
+            if self._resolve_call(call):
+                self.unread = raw[cut:]
+        elif closer >= 0 and (self._is_intended or call.tool is not None):
+            self._pending_text = [raw[:closer]]
+            self._error = "a string or bracket in it is never closed"
+            self._add_malformed()
+            self.unread = raw[closer:]
+        elif finish_reason in COMPLETE_FINISH_REASONS and call.close_missing_bracket():
+            if (
+                self._resolve_call(call, Fix("closer", "the last bracket is missing"))
+                and self._finished_parts[-1].malformed is not None
+            ):
+                self._finished_parts[-1] = self._truncated_part(
+                    self._finished_parts[-1].raw
+                )  # what is missing may have been cut
+        elif self._is_intended or (
+            call.tool is not None and (call.has_arguments or (self._place.wrapped and finish_reason == "length"))
+        ):
+            self._finished_parts.append(self._truncated_part("".join(self._pending_text)))
+            self._pending_text = []
+        else:
+            self._give_up("the text ended inside its arguments")
+
+    def _end_in_name(self) -> None:
+        """Decide on calls after which another name began."""
+        raw = "".join(self._pending_text)
+        name = raw.strip(" \t\r\n,;")
+        tools = self._rules.tools
+        begun = tools is not None and any(offered.startswith(name) for offered in tools.all_names)
+        if begun or (self._is_intended and not self._layout.whole_reply):
+            self._pending_text = [raw[: raw.find(name)]]
+            self._add_part("markup")
+            self._call = None
+            self._finished_parts.append(self._truncated_part(raw[raw.find(name) :]))
+        elif self._place.implies_call:
+            self._return_pending()
+        else:
+            self._give_up("the list of calls holds something else")
+
+    def _end_before_call(self) -> None:
+        if self._is_intended and (self.head or self._pending_text):
+            self._finished_parts.append(self._truncated_part(self.head + "".join(self._pending_text)))
+            self._pending_text, self.head = [], ""
+        else:
+            self._give_up("the text ended before a call")
+
+    def _record_missing_closer(self) -> None:
+        missing = "]" if self._bracketed and not self._list_closed else "".join(self._layout.closers[:1])
+        if not missing:
+            return
+        add_fix(reversed(self._finished_parts), Fix("closer", f"no {missing!r}"))
+
+    def _truncated_part(self, raw: str) -> Part:
+        malformed = malformed_call("truncated", "the text ended inside it", self._place.dialect, self._call_name)
+        return Part("malformed", raw, malformed=malformed)
+
+    # --- the outcome ------------------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        failed = [part.malformed for part in self._finished_parts if part.malformed is not None]
+        unknown = any(malformed.reason == "unknown_tool" for malformed in failed)
+        if unknown and not self._has_emitted and any(part.call for part in self._finished_parts):  # all calls or none
+            self._give_up("another tool of the same turn is not offered")
+            return
+        if self._pending_text:
+            self._add_part("markup")
+        opening = [Part("markup", self.head)] if self.head else []
+        self.parts = [*opening, *self._finished_parts]
+        all_parts = [*self._emitted, *self.parts]
+        self.tries.append(trace_entry(self._place.dialect, total_length(all_parts), all_parts))
+        self._decided = True
+
+    def _give_up(self, why: str, *, read_again: int = 0) -> None:
+        """Return the block as text, or as a malformed call if the name of a call has been emitted.
+
+        The last `read_again` characters that were taken are read again.
+        """
+        if self._has_emitted:
+            self._error = why
+            self._add_malformed()
+            self._finish()
+            return
+        raw = "".join((*(part.raw for part in self._finished_parts), *self._pending_text))
+        raw, self.unread = raw[: len(raw) - read_again], raw[len(raw) - read_again :]
+        self._decided = True
+        broken = self._unreadable and malformed_call("invalid_json", why, self._place.dialect, self._call_name)
+        self.parts = [Part("text", self.head + raw, malformed=broken or None)]
+        self.tries.append(TriedStrategy(self._place.dialect, "text", why, len(self.head + raw)))
+
+    def _add_malformed(self) -> None:
+        self._reject_uncertain()
+        malformed = malformed_call("invalid_json", self._error, self._place.dialect, self._call_name)
+        self._finished_parts.append(Part("malformed", "".join(self._pending_text), malformed=malformed))
+        self._pending_text = []
+
+    def _reject_uncertain(self) -> None:
+        """Make calls with a guessed string, and those after them, malformed."""
+        last = next(
+            (index for index in reversed(range(len(self._finished_parts))) if self._finished_parts[index].call), 0
+        )
+        guesses = (
+            index
+            for index, part in enumerate(self._finished_parts)
+            if _has_guessed_end(part) or (self._quote_follows and index == last)
+        )
+        first = next(guesses, len(self._finished_parts))
+        for part in self._finished_parts[first:]:
+            if part.call is not None:
+                malformed = malformed_call("invalid_json", UNCERTAIN_END, self._place.dialect, part.call.name)
+                part.kind, part.call, part.malformed = "malformed", None, malformed
 
 
 # Calls in Python's syntax where their dialect has another.
