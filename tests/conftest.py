@@ -137,7 +137,7 @@ def sampled(items: list[pytest.Item], one_in: int) -> list[pytest.Item]:
 INSTALLED = {"ollama", "vllm", "chromium", "redis", "bubblewrap", "swebench", "ray", "templates", "models", "oracle"}
 """Marks of tests that may have something installed while they run."""
 PATIENT = (
-    ("promptools.exchange.upstream.detection", "PROBE_TIMEOUT"),
+    ("promptools.exchange.detection", "PROBE_TIMEOUT"),
     ("promptools.proxy.operations.health", "PROBE_TIMEOUT"),
     ("promptools.proxy.routing.model_directory", "LEARN_TIMEOUT"),
     ("promptools.proxy.routing.model_directory", "LIST_TIMEOUT"),

@@ -14,7 +14,7 @@ from waiting import LONG
 
 from promptools.cli import main
 from promptools.client import AsyncOpenAI, OpenAI
-from promptools.exchange.upstream import detection
+from promptools.exchange import detection
 from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
 from promptools.wrapping import wrap

@@ -40,7 +40,7 @@ def show_log(level: int) -> Generator[None]:
 
 def log_if_healed(reply: Reply) -> None:
     """Log how a reply was healed, or that no attempt gave an answer; never any text of the model."""
-    from promptools.exchange.retry.call_recovery import RECOVERED_NOTE
+    from promptools.exchange.salvage import RECOVERED_NOTE
 
     failed = [
         f"{attempt.mode} failed ({attempt.outcome})"

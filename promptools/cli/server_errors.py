@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from promptools.errors import UpstreamError, clip, without_credentials
-from promptools.exchange.exchange_state import api_base
+from promptools.exchange.state import api_base
 
 if TYPE_CHECKING:
     import openai

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from promptools.exchange import Exchange
-    from promptools.exchange.exchange_state import Steps
+    from promptools.exchange.state import Steps
 
 T = TypeVar("T")
 

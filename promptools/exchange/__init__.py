@@ -1,6 +1,16 @@
-"""One client request, perhaps several upstream requests: `run` drives it as a generator that does no I/O itself."""
+"""One client request, perhaps several upstream requests: `run` drives it as a generator that does no I/O itself.
+
+runner            the exchange from start to end, and what it yields: `effects`, with its inputs: `context`
+client_api        what every client API has; then one module for each: `ollama_api`, `messages_api`, `responses_api`
+response_writer   the response to the client; `commit_point` decides what of it may go out, and when
+upstream          the request to the server, and its reply as deltas; `detection` finds out what server it is
+passthrough       requests that need no attempt: forwarded, and watched
+retry             attempts until one succeeds: which comes next (`plan`), one of them (`attempt`), what failed
+                  (`failures`), what is said otherwise (`rewording`), what can be recovered (`salvage`)
+"""
 
 from promptools.exchange.context import Caller, ClientRequest, Context, Route, Router
+from promptools.exchange.detection import DetectionCache
 from promptools.exchange.effects import (
     Abandon,
     Body,
@@ -34,7 +44,6 @@ from promptools.exchange.observer import (
     WrittenChoice,
 )
 from promptools.exchange.runner import Exchange, run
-from promptools.exchange.upstream.detection import DetectionCache
 
 __all__ = [
     "Abandon",

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
-from promptools.exchange.downstream.responses.response_store import ResponseStore, owner_of
-from promptools.exchange.upstream.detection import DetectionCache
-from promptools.exchange.upstream.upstream_reply import MAX_REPLY
+from promptools.exchange.client_api import CHAT_API, ClientApi
+from promptools.exchange.detection import DetectionCache
+from promptools.exchange.response_store import ResponseStore, owner_of
+from promptools.exchange.upstream import MAX_REPLY
 from promptools.fallback import Breaker, ContextSizes, Refusals, Stop, WaitFor
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from promptools.errors import UsageError
-from promptools.exchange.downstream.client_api import CHAT_API
+from promptools.exchange.client_api import CHAT_API
 from promptools.proxy.asgi import RefusedError, send_refusal
 from promptools.proxy.upstream.upstream_url import route_path
 

@@ -6,7 +6,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from promptools.exchange.downstream.client_api import CHAT_API
+from promptools.exchange.client_api import CHAT_API
 from promptools.proxy.admission.admission import Admission
 from promptools.proxy.admission.api_keys import ApiKey
 from promptools.proxy.admission.cors import with_cors

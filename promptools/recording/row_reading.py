@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
-from promptools.exchange.retry.attempt import final_finish_reason
+from promptools.exchange.attempt import final_finish_reason
 from promptools.json_values import is_array
 from promptools.modes.mode import PreparedRequest
 from promptools.modes.replies.reply_reader import ReplyReader

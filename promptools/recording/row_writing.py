@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import promptools
 from promptools.errors import without_credentials
-from promptools.exchange.upstream.upstream_reply import ReplyDecoder, is_stream
+from promptools.exchange.upstream import ReplyDecoder, is_stream
 from promptools.harmony.parser import Detokenizer
 from promptools.harmony.tokens import raw_text
 from promptools.masking import secrets_in

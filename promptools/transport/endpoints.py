@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from promptools.exchange import ClientRequest, Context, Exchange, run
-from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API, ClientApi
-from promptools.exchange.downstream.ollama.ollama_routes import serve_ollama_chat, serve_ollama_route, serve_root
-from promptools.exchange.downstream.responses.compaction import serve_compaction
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, count_input_tokens, serve_response
-from promptools.exchange.downstream.responses.stored_responses import STORED_ROUTE, serve_stored_response
-from promptools.exchange.messages_requests import count_message_tokens, serve_message
+from promptools.exchange.client_api import CHAT_API, ClientApi
+from promptools.exchange.messages_api import MESSAGES_API, count_message_tokens, serve_message
+from promptools.exchange.ollama_api import OLLAMA_API, serve_ollama_chat, serve_ollama_route, serve_root
+from promptools.exchange.responses_api import (
+    RESPONSES_API,
+    STORED_ROUTE,
+    count_input_tokens,
+    serve_compaction,
+    serve_response,
+    serve_stored_response,
+)
 from promptools.profiles.openai_hosts import is_openai_host
 
 BeginExchange: TypeAlias = Callable[[ClientRequest, Context], Exchange]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from promptools.exchange import EffectResult, Emit, Exchange, Failed, Head
-from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
+from promptools.exchange.client_api import CHAT_API, ClientApi
 from promptools.log import log
 
 if TYPE_CHECKING:

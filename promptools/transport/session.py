@@ -17,10 +17,10 @@ from promptools import dialects
 from promptools.dialects.own_dialects import OwnDialects, read_own
 from promptools.errors import UsageError, clip, suggest
 from promptools.exchange import Caller, ClientRequest, Context, DetectionCache, Exchange, Request, Route
-from promptools.exchange.downstream.responses.response_store import ResponseStore
-from promptools.exchange.exchange_state import api_base
-from promptools.exchange.upstream.detection import probe_server
-from promptools.exchange.upstream.upstream_reply import MAX_REPLY
+from promptools.exchange.detection import probe_server
+from promptools.exchange.response_store import ResponseStore
+from promptools.exchange.state import api_base
+from promptools.exchange.upstream import MAX_REPLY
 from promptools.fallback import Breaker, ContextSizes, Refusals
 from promptools.harmony import bpe_vocabulary
 from promptools.log import log
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from promptools.dialects.own_dialects import GivenDialect
     from promptools.exchange import Headers, Observer
     from promptools.exchange.context import Router
-    from promptools.exchange.exchange_state import Steps
+    from promptools.exchange.state import Steps
     from promptools.fallback import Stop, WaitFor
     from promptools.harmony.bpe_vocabulary import TokenCodec
     from promptools.harmony.conversation import CallOrder, ReasoningPolicy, ToolPlacement

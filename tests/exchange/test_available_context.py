@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from promptools.exchange.upstream.upstream_request import available_context
+from promptools.exchange.upstream import available_context
 from promptools.modes.requests.options import Options
 from promptools.modes.requests.tool_request import parse_request
 from promptools.profiles.profile import Profile

@@ -10,9 +10,8 @@ from scripted import NOW, WEATHER, ask, play, reply, stream, target
 from test_fronts_agree import joined_blocks
 
 from promptools.dialects.calls.parse_options import ParseOptions
-from promptools.exchange.downstream.client_api import MESSAGES_API
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
-from promptools.exchange.messages_requests import serve_message
+from promptools.exchange.messages_api import MESSAGES_API, serve_message
+from promptools.exchange.responses_api import RESPONSES_API, serve_response
 from promptools.modes.replies.bare_arguments import read_bare_arguments
 from promptools.schema import Tools
 

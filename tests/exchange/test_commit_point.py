@@ -7,9 +7,9 @@ import pytest
 from scripted import NOW, WEATHER, ask, error, event, logged, play, stream
 
 from promptools.exchange import Failed
-from promptools.exchange.retry.mode_registry import MODES
 from promptools.fallback import Breaker
 from promptools.modes.mode import PreparedRequest
+from promptools.modes.registry import MODES
 from promptools.parsing.events import CallArgs, CallEnd, CallStart
 from promptools.types import Call, Malformed, Reply, Span
 

@@ -11,9 +11,9 @@ from scripted import play, reply, stream
 
 from benchmarks.models.conversations.conversation import COUNTS, conversations
 from benchmarks.models.conversations.simulated import SimulatedTools
-from promptools.exchange.downstream.client_api import MESSAGES_API, OLLAMA_API
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
-from promptools.exchange.messages_requests import serve_message
+from promptools.exchange.messages_api import MESSAGES_API, serve_message
+from promptools.exchange.ollama_api import OLLAMA_API
+from promptools.exchange.responses_api import RESPONSES_API, serve_response
 
 SERVER = "http://server"
 OPTIONS = {

@@ -8,10 +8,10 @@ import json
 import pytest
 from scripted import JSON, URL, WEATHER, Answer, ask, play, reply, target
 
-from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API
-from promptools.exchange.downstream.ollama.ollama_routes import serve_ollama_chat
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, count_input_tokens, serve_response
-from promptools.exchange.messages_requests import count_message_tokens, serve_message
+from promptools.exchange.client_api import CHAT_API
+from promptools.exchange.messages_api import MESSAGES_API, count_message_tokens, serve_message
+from promptools.exchange.ollama_api import OLLAMA_API, serve_ollama_chat
+from promptools.exchange.responses_api import RESPONSES_API, count_input_tokens, serve_response
 from promptools.exchange.runner import run
 from promptools.wire.lenient_json import MAX_LEVELS
 

@@ -7,9 +7,8 @@ from urllib.parse import urlsplit
 import pytest
 from scripted import WEATHER, Answer, ask, error, play, reply
 
-from promptools.exchange import DetectionCache, Failed, Route
-from promptools.exchange.exchange_state import route_url
-from promptools.exchange.upstream import detection
+from promptools.exchange import DetectionCache, Failed, Route, detection
+from promptools.exchange.state import route_url
 from promptools.profiles import Config, resolve
 from promptools.types import ServerInfo
 

@@ -7,8 +7,8 @@ from clock import assert_linear
 from scripted import SSE, WEATHER, Answer, ask, chunk, event, play, stream, target
 
 from promptools.exchange import Failed
-from promptools.exchange.downstream.client_api import OLLAMA_API
-from promptools.exchange.upstream.stream_end import StreamEndDetector
+from promptools.exchange.ollama_api import OLLAMA_API
+from promptools.exchange.passthrough import StreamEndDetector
 
 NDJSON = (("content-type", "application/x-ndjson"),)
 STUCK = Failed("timeout", "nothing more came", 0.0, TimeoutError())

@@ -5,7 +5,7 @@ import json
 import pytest
 from scripted import JSON, SSE, WEATHER, Answer, ask, event, play, reply, stream, target
 
-from promptools.exchange.downstream.client_api import OLLAMA_API
+from promptools.exchange.ollama_api import OLLAMA_API
 
 BUSY = {"error": {"message": "slow down", "code": 429, "metadata": {"provider": "x"}}}
 NAMELESS = {"error": "no such thing"}

@@ -9,9 +9,8 @@ from scripted import event as encode_event
 from scripted import play as play_chat
 
 from promptools.exchange import Failed
-from promptools.exchange.downstream.client_api import MESSAGES_API
-from promptools.exchange.exchange_state import api_base
-from promptools.exchange.messages_requests import count_message_tokens, serve_message
+from promptools.exchange.messages_api import MESSAGES_API, count_message_tokens, serve_message
+from promptools.exchange.state import api_base
 
 MESSAGES = "http://server/v1/messages"
 CHAT = "http://server/v1/chat/completions"

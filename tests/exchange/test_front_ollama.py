@@ -8,9 +8,8 @@ from scripted import play as play_chat
 
 from promptools.errors import UsageError
 from promptools.exchange import Failed, Route
-from promptools.exchange.downstream.client_api import OLLAMA_API
-from promptools.exchange.downstream.ollama.ollama_routes import serve_ollama_route
-from promptools.exchange.exchange_state import api_base, route_url
+from promptools.exchange.ollama_api import OLLAMA_API, serve_ollama_route
+from promptools.exchange.state import api_base, route_url
 
 CHAT = "http://server/api/chat"
 V1 = URL

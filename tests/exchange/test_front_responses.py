@@ -11,9 +11,8 @@ from scripted import event as encode_event
 from scripted import play as play_chat
 
 from promptools.exchange import Failed
-from promptools.exchange.downstream.responses.response_store import ResponseStore, owner_of
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
-from promptools.exchange.downstream.responses.stored_responses import serve_stored_response
+from promptools.exchange.response_store import ResponseStore, owner_of
+from promptools.exchange.responses_api import RESPONSES_API, serve_response, serve_stored_response
 
 RESPONSES = "http://server/v1/responses"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -8,9 +8,9 @@ from casebook import ROWS_FOLDERS, rows, tools_of
 from many_rows import every_row
 from scripted import play, reply, stream
 
-from promptools.exchange.downstream.client_api import MESSAGES_API, OLLAMA_API
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
-from promptools.exchange.messages_requests import serve_message
+from promptools.exchange.messages_api import MESSAGES_API, serve_message
+from promptools.exchange.ollama_api import OLLAMA_API
+from promptools.exchange.responses_api import RESPONSES_API, serve_response
 
 ROWS = [row for row in rows(*ROWS_FOLDERS) if tools_of(row.tools)][::12]
 SERVER = "http://server"

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 import pytest
 from scripted import JSON, NOW, SSE, URL, WEATHER, Answer, ask, error, event, play, reply, stream, target
 
-from promptools.exchange.downstream.client_api import OLLAMA_API
 from promptools.exchange.effects import Failed
+from promptools.exchange.ollama_api import OLLAMA_API
 from promptools.fallback import ContextSizes
 from promptools.harmony.bpe_vocabulary import TokenCodec
 from promptools.harmony.tokens import TOKEN_IDS

@@ -6,9 +6,10 @@ import pytest
 from scripted import JSON, SSE, WEATHER, Answer, ask, call, chunk, error, event, play, reply, stream, target, text_of
 
 from promptools.exchange import Failed, Route
-from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
-from promptools.exchange.messages_requests import serve_message
+from promptools.exchange.client_api import CHAT_API
+from promptools.exchange.messages_api import MESSAGES_API, serve_message
+from promptools.exchange.ollama_api import OLLAMA_API
+from promptools.exchange.responses_api import RESPONSES_API, serve_response
 from promptools.exchange.runner import run
 
 SKY = {

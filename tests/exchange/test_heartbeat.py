@@ -4,7 +4,7 @@ import pytest
 from scripted import NOW, WEATHER, ask, error, event, play, reply, stream
 
 from promptools.exchange import Failed
-from promptools.exchange.downstream.client_api import OLLAMA_API
+from promptools.exchange.ollama_api import OLLAMA_API
 from promptools.wire.sse import encode_comment
 
 FENCED = '```json\n{"tool": "get_weather", "arguments": {"city": "Paris"}}\n```'

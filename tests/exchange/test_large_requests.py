@@ -5,7 +5,7 @@ import json
 import pytest
 from scripted import WEATHER, Answer, call, play, reply
 
-from promptools.exchange.exchange_state import LARGE_WORK
+from promptools.exchange.state import LARGE_WORK
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 

@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import NOW, SSE, WEATHER, Answer, ask, call, error, event, play, reply, stream
 
-from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API
-from promptools.exchange.exchange_state import LARGE_WORK
-from promptools.exchange.retry import call_recovery
-from promptools.exchange.upstream import error_body
-from promptools.exchange.upstream.error_body import CLIPPED, MAX_ERROR, SHOWN_ERROR, clip_error, quoting_message
+from promptools.exchange import failures, salvage
+from promptools.exchange.client_api import CHAT_API
+from promptools.exchange.failures import CLIPPED, MAX_ERROR, SHOWN_ERROR, clip_error, quoting_message
+from promptools.exchange.messages_api import MESSAGES_API
+from promptools.exchange.ollama_api import OLLAMA_API
+from promptools.exchange.responses_api import RESPONSES_API
+from promptools.exchange.state import LARGE_WORK
 from promptools.wire.chat_decoder import error_of
 
 WORDS = "much of it "
@@ -208,7 +209,7 @@ def test_more_of_an_error_is_read_only_where_a_call_may_be():
 
 
 def test_arguments_that_would_hold_the_interpreter_are_not_read(monkeypatch):
-    monkeypatch.setattr(call_recovery, "MAX_VALUES", 100)
+    monkeypatch.setattr(salvage, "MAX_VALUES", 100)
     few, many = ({"city": "x", "list": [0] * number} for number in (90, 110))
     assert play(ask(WEATHER), [error(crashed(json.dumps(few)))]).reply.calls
     assert not play(ask(WEATHER), [error(crashed(json.dumps(many))), reply("Sunny.")]).reply.calls
@@ -219,8 +220,8 @@ def test_a_message_is_decoded_in_slices_as_in_one(text, size, ascii_only):
     message = crashed(text)
     for said in ({"error": {"type": "x", "message": message, "code": 1}}, {"error": message}, {"message": message}):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(error_body, "_SLICE", size + 11)  # a pair of surrogates is never cut
-            patch.setattr(error_body, "_COMPARED", 5)
+            patch.setattr(failures, "_SLICE", size + 11)  # a pair of surrogates is never cut
+            patch.setattr(failures, "_COMPARED", 5)
             data = json.dumps(said, ensure_ascii=ascii_only)
             lone = any(0xD800 <= ord(character) <= 0xDFFF for character in text)
             assert quoting_message(data) == ("" if lone and ascii_only else message)

@@ -6,7 +6,9 @@ from itertools import product, repeat
 import pytest
 from scripted import JSON, SSE, WEATHER, Answer, ask, play, target
 
-from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API
+from promptools.exchange.client_api import CHAT_API
+from promptools.exchange.messages_api import MESSAGES_API
+from promptools.exchange.ollama_api import OLLAMA_API
 
 NDJSON = (("content-type", "application/x-ndjson"),)
 WORDS = "It is warm in Paris."

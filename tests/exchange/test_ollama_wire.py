@@ -7,7 +7,7 @@ from scripted import JSON, NOW, WEATHER, Answer, ask, error, play, reply, stream
 
 from promptools.exchange import Failed, Route
 from promptools.exchange.effects import Opened
-from promptools.exchange.upstream.passthrough import PassthroughMonitor
+from promptools.exchange.passthrough import PassthroughMonitor
 from promptools.fallback import Breaker, ContextSizes
 
 NDJSON = (("content-type", "application/x-ndjson"),)

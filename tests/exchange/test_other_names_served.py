@@ -5,8 +5,8 @@ import json
 import pytest
 from scripted import ask, call, play, reply, stream, target
 
-from promptools.exchange.downstream.client_api import OLLAMA_API
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
+from promptools.exchange.ollama_api import OLLAMA_API
+from promptools.exchange.responses_api import RESPONSES_API, serve_response
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 OPEN = {"type": "function", "function": {"name": "open_file", "parameters": PATH}}

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from promptools.exchange import Opened
-from promptools.exchange.upstream import passthrough
-from promptools.exchange.upstream.passthrough import PassthroughMonitor
+from promptools.exchange import Opened, passthrough
+from promptools.exchange.passthrough import PassthroughMonitor
 
 HI = {"role": "assistant", "content": "hi"}
 OPENED = Opened(200, (), 0.0)

@@ -25,7 +25,7 @@ from raw_servers import (
 from scripted import WEATHER, Answer, ask, call, play, reply
 
 from promptools.dialects.reply_markers import reply_markers
-from promptools.exchange.downstream.client_api import OLLAMA_API
+from promptools.exchange.ollama_api import OLLAMA_API
 from promptools.modes.requests.forwarded_body import TOOL_KEYS
 from promptools.profiles.profile import Raw
 from promptools.wire.parameters import PARAMETERS, rule_for

@@ -10,10 +10,11 @@ import pytest
 from scripted import WEATHER as TOOL
 from scripted import Answer, Failed, ask, call, error, play, reply, stream, target
 
-from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, OLLAMA_API
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
-from promptools.exchange.messages_requests import serve_message
-from promptools.exchange.retry.adapt import NOT_REMEMBERED
+from promptools.exchange.client_api import CHAT_API
+from promptools.exchange.messages_api import MESSAGES_API, serve_message
+from promptools.exchange.ollama_api import OLLAMA_API
+from promptools.exchange.responses_api import RESPONSES_API, serve_response
+from promptools.exchange.rewording import NOT_REMEMBERED
 from promptools.exchange.runner import run
 from promptools.fallback import Adaptation, Refusals, Rewording
 

@@ -6,9 +6,9 @@ import pytest
 from scripted import NOW, WEATHER, ask, call, error, play, reply, stream, target
 
 from promptools.errors import UsageError
-from promptools.exchange.downstream.client_api import MESSAGES_API, OLLAMA_API
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
-from promptools.exchange.messages_requests import serve_message
+from promptools.exchange.messages_api import MESSAGES_API, serve_message
+from promptools.exchange.ollama_api import OLLAMA_API
+from promptools.exchange.responses_api import RESPONSES_API, serve_response
 from promptools.modes.requests.options import Options
 from promptools.modes.requests.repeated_calls import RepeatedCall, find_repeated
 

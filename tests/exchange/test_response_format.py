@@ -5,7 +5,7 @@ import json
 import pytest
 from scripted import WEATHER, ask, error, play, reply, stream, target
 
-from promptools.exchange.downstream.client_api import OLLAMA_API
+from promptools.exchange.ollama_api import OLLAMA_API
 
 SKY = {"type": "object", "properties": {"sky": {"type": "string"}}, "required": ["sky"], "additionalProperties": False}
 FORM = {"type": "json_schema", "json_schema": {"name": "a", "schema": SKY}}

@@ -5,9 +5,9 @@ import json
 import pytest
 from scripted import NOW, URL, WEATHER, Answer, ask, call, play, reply, stream, target
 
-from promptools.exchange.downstream.client_api import MESSAGES_API, OLLAMA_API
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API, serve_response
-from promptools.exchange.messages_requests import serve_message
+from promptools.exchange.messages_api import MESSAGES_API, serve_message
+from promptools.exchange.ollama_api import OLLAMA_API
+from promptools.exchange.responses_api import RESPONSES_API, serve_response
 
 CALL = {"undeclared": "call"}
 ARGUMENTS = '{"path": "."}'

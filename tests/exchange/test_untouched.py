@@ -132,7 +132,7 @@ def test_an_error_after_half_an_event_is_an_event_of_its_own():
 
 @pytest.mark.clock
 def test_one_long_event_in_small_pieces_costs_no_more_for_its_length():
-    from promptools.exchange.upstream.passthrough import PassthroughMonitor
+    from promptools.exchange.passthrough import PassthroughMonitor
 
     def watched(size):
         watch = PassthroughMonitor(streamed=True, swallows=True)

@@ -35,7 +35,7 @@ from promptools.exchange import (
     Wait,
     run,
 )
-from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
+from promptools.exchange.client_api import CHAT_API, ClientApi
 from promptools.modes.requests.options import Options
 from promptools.profiles import Profile, Target
 from promptools.profiles.server_detection import ProbeResponse as Told

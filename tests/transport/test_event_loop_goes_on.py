@@ -10,9 +10,8 @@ import pytest
 from upstream import Answer, running
 
 from promptools import AsyncOpenAI
-from promptools.exchange.retry import attempt, retry_loop
-from promptools.exchange.retry.attempt import AttemptRunner
-from promptools.exchange.upstream import passthrough
+from promptools.exchange import attempt, passthrough, retry
+from promptools.exchange.attempt import AttemptRunner
 from promptools.proxy.upstream import key_masking
 from promptools.proxy.upstream.key_masking import mask_error
 from promptools.transport import installed_library
@@ -61,7 +60,7 @@ class Watch:
 
 PARTS = {
     "what kind of error it is": (attempt, "failure_of_status", 500, ERROR),
-    "the calls in an error": (retry_loop, "recover_calls", 500, ERROR),
+    "the calls in an error": (retry, "recover_calls", 500, ERROR),
     "the kind of an error that passes": (passthrough, "failure_of_status", 400, ERROR),
     "the end of a reply": (AttemptRunner, "_close_choices", 200, REPLY),
 }

@@ -15,7 +15,7 @@ from upstream import chunk, completion, few_certificates
 
 from promptools import StreamParser
 from promptools.errors import UsageError
-from promptools.exchange.upstream.error_body import SHOWN_ERROR
+from promptools.exchange.failures import SHOWN_ERROR
 from promptools.profiles import Config
 from promptools.proxy import Proxy
 from promptools.transport import Session, intercept

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from promptools.exchange.downstream.response_writer import encode_json
+from promptools.exchange.response_writer import encode_json
 from promptools.wire.lenient_json import parse_json
 
 SURROGATE = "\ud800"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from promptools.exchange.upstream.upstream_request import available_context
+from promptools.exchange.upstream import available_context
 from promptools.wire.json_types import as_count
 
 if TYPE_CHECKING:

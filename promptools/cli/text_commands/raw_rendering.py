@@ -17,7 +17,7 @@ from promptools.wire.json_types import as_object, as_text
 
 if TYPE_CHECKING:
     from promptools.exchange import Headers, Route
-    from promptools.exchange.prompt_preview import PromptPreview
+    from promptools.exchange.runner import PromptPreview
     from promptools.transport import Session
 
 RAW_ARGUMENTS = ("provider", "base_url", "api_key", "api_key_env", "model", "config", "chat_template")
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace, body: dict[str, Any]) -> int:
 
 def _render(arguments: argparse.Namespace, body: dict[str, Any]) -> PromptPreview:
     from promptools.exchange import ClientRequest, Request
-    from promptools.exchange.prompt_preview import preview_prompt
+    from promptools.exchange.runner import preview_prompt
     from promptools.transport import Session
 
     template = arguments.chat_template

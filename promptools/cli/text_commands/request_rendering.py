@@ -15,12 +15,12 @@ from promptools.cli.terminal_output import print_json, print_progress, print_sty
 from promptools.cli.text_commands import raw_rendering
 from promptools.cli.text_commands.raw_rendering import RAW_ARGUMENTS
 from promptools.errors import UsageError
-from promptools.exchange.retry.mode_registry import get_mode
 from promptools.harmony import bpe_vocabulary
 from promptools.harmony.conversation import ReasoningPolicy, ToolPlacement
 from promptools.harmony.renderer import Effort, TokenCounter, count_messages, estimate_tokens, exact_counter
 from promptools.json_values import is_object
 from promptools.modes.mode import Mode
+from promptools.modes.registry import get_mode
 from promptools.modes.requests.options import Options
 from promptools.modes.requests.tool_request import ToolChoice, ToolRequest, parse_request
 from promptools.profiles import resolve

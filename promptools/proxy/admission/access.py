@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING
 
 from promptools.errors import UsageError, clip
-from promptools.exchange.downstream.responses.response_store import owner_of, owner_of_keys
+from promptools.exchange.response_store import owner_of, owner_of_keys
 from promptools.masking import KEY_FIELDS as _KEY_FIELDS
 from promptools.masking import key_in
 from promptools.proxy.asgi import RefusedError

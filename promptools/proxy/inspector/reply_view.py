@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from promptools.engine.parser import ExplainingParser, Explanation, describe_place, explain
-from promptools.exchange.upstream.upstream_reply import ReplyDecoder, is_stream
+from promptools.exchange.upstream import ReplyDecoder, is_stream
 from promptools.modes.replies.tool_deltas import ToolCallAssembler
 from promptools.modes.requests.history import quotable_texts
 from promptools.modes.requests.tool_names import rename_tools

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from promptools.exchange.downstream.client_api import CHAT_API, MESSAGES_API, ClientApi
+from promptools.exchange.client_api import CHAT_API, ClientApi
+from promptools.exchange.messages_api import MESSAGES_API
 from promptools.proxy.asgi import JSON_CONTENT_TYPE, retry_fields, send_response
 from promptools.proxy.requests.request_id import request_id, with_request_id
 

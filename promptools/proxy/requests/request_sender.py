@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from promptools.errors import without_credentials
 from promptools.exchange import Caller, Request
-from promptools.exchange.downstream.responses.responses_api import RESPONSES_API
+from promptools.exchange.responses_api import RESPONSES_API
 from promptools.log import log
 from promptools.masking import MIN_KEY_LENGTH, SecretMask, secrets_in
 from promptools.proxy.asgi import (
@@ -38,7 +38,7 @@ from promptools.transport.endpoints import ROOT_ENDPOINTS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from promptools.exchange.downstream.client_api import ClientApi
+    from promptools.exchange.client_api import ClientApi
     from promptools.proxy.asgi import Send
     from promptools.proxy.requests.incoming_request import IncomingRequest
     from promptools.proxy.requests.request_tasks import RequestTasks

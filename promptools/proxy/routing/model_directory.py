@@ -19,8 +19,9 @@ import anyio
 
 from promptools.errors import clip
 from promptools.exchange import Probe, Probed, Request
-from promptools.exchange.downstream.client_api import CHAT_API, OLLAMA_API
-from promptools.exchange.downstream.response_writer import encode_json
+from promptools.exchange.client_api import CHAT_API
+from promptools.exchange.ollama_api import OLLAMA_API
+from promptools.exchange.response_writer import encode_json
 from promptools.log import log
 from promptools.profiles.facts import family_of
 from promptools.proxy.asgi import send_response

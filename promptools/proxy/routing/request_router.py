@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
 from promptools.exchange import Route
-from promptools.exchange.downstream.response_writer import encode_json
-from promptools.exchange.exchange_state import api_base
+from promptools.exchange.response_writer import encode_json
+from promptools.exchange.state import api_base
 from promptools.proxy.asgi import RefusedError
 from promptools.proxy.routing.failover import Failover
 from promptools.proxy.routing.route_table import Destination, RouteTable

@@ -13,14 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from promptools.exchange.downstream.responses.response_store import MAX_BYTES
-from promptools.exchange.downstream.responses.stored_responses import STORED_ROUTE
+from promptools.exchange.response_store import MAX_BYTES
+from promptools.exchange.responses_api import STORED_ROUTE
 from promptools.wire.json_types import as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from promptools.exchange.downstream.responses.response_store import ResponseStore
+    from promptools.exchange.response_store import ResponseStore
     from promptools.proxy.asgi import Message, Send
     from promptools.proxy.shared_state.redis_connection import RedisConnection
 

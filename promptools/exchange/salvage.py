@@ -6,20 +6,21 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from promptools.exchange.retry.mode_registry import get_mode
 from promptools.fallback import REMEDIES, salvage
 from promptools.json_values import is_object
 from promptools.jsontext.read import Unreadable, read_value
+from promptools.modes.registry import get_mode
 from promptools.modes.replies.verdict import Verdict, judge_reply
 from promptools.types import Call, Fix, Reply, Span
 from promptools.wire.chat_decoder import Delta
 
 if TYPE_CHECKING:
-    from promptools.exchange.retry.attempt_plan import AttemptPlan
-    from promptools.exchange.upstream.failure import Failure
+    from promptools.exchange.failures import Failure
+    from promptools.exchange.plan import AttemptPlan
     from promptools.fallback import Salvage
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.types import NewId, Tool
+
 
 RECOVERED_NOTE = "the call was read out of the server's error text"
 RECOVERED_TEXT_NOTE = "the answer is what the model wrote, as far as the server's error text has it"

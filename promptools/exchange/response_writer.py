@@ -9,7 +9,7 @@ from weakref import WeakMethod
 
 from pydantic_core import to_json
 
-from promptools.exchange.downstream.commit_point import ChoiceStream, ChoiceWriter
+from promptools.exchange.commit_point import ChoiceStream, ChoiceWriter
 from promptools.json_values import is_array, is_object
 from promptools.wire import chat_encoder
 from promptools.wire.chat_decoder import Envelope
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from promptools.exchange.effects import Headers
-    from promptools.exchange.upstream.passthrough import Forwarded
+    from promptools.exchange.passthrough import Forwarded
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.parsing.events import Event
     from promptools.types import Malformed, Reply
+
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 DIGEST_FIELDS = ("content-digest", "repr-digest", "digest", "content-md5")

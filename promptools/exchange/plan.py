@@ -24,24 +24,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from promptools.errors import UsageError
-from promptools.exchange.retry.adapt import (
-    NOT_REMEMBERED,
-    adapt_request,
-    another_sample,
-    find_rewording,
-    reword_known,
-)
-from promptools.exchange.retry.mode_registry import get_mode
+from promptools.exchange.rewording import NOT_REMEMBERED, adapt_request, another_sample, find_rewording, reword_known
 from promptools.fallback import COUNTED_KINDS, LASTING_KINDS, REMEDIES, Adaptation, BreakerKey, Remedy, Rewording
+from promptools.modes.registry import get_mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from promptools.exchange.context import Context
-    from promptools.exchange.upstream.failure import Failure
+    from promptools.exchange.failures import Failure
     from promptools.fallback import FailureKind
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.types import ModeName
+
 
 ADAPTATION_NOTES: dict[Adaptation, str] = {
     "relax_schema": "with relaxed schemas",

@@ -31,10 +31,11 @@ from promptools.wire.json_types import as_list
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from promptools.exchange.upstream.passthrough import Forwarded
+    from promptools.exchange.passthrough import Forwarded
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.types import Call, Reply
     from promptools.wire.chat_decoder import Envelope
+
 
 _NO_SPAN = Span(0, 0)
 

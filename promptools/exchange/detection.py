@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from promptools.exchange.effects import Request
-from promptools.exchange.exchange_state import ExchangeState, api_base, upstream_headers
+from promptools.exchange.state import ExchangeState, api_base, upstream_headers
 from promptools.profiles.server_detection import (
     OLLAMA,
     is_kind_final,
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 
     from promptools.exchange.context import ClientRequest, Context, Route
     from promptools.exchange.effects import Headers
-    from promptools.exchange.exchange_state import Steps
+    from promptools.exchange.state import Steps
     from promptools.profiles.model_descriptions import ModelDescription
     from promptools.profiles.server_detection import ProbeRequest, ProbeResponse
+
 
 PROBE_TIMEOUT = 2.0
 """The time limit for all probes of a server together."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from promptools.exchange.effects import Headers
 
+
 MAX_RESPONSES = 512
 """The most responses of one owner."""
 MAX_BYTES = 64 * 2**20

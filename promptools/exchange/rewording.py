@@ -32,10 +32,11 @@ from promptools.wire.parameters import thinking_budget
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from promptools.exchange.upstream.failure import Failure
+    from promptools.exchange.failures import Failure
     from promptools.fallback import Overflow
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.types import ModeName
+
 
 REASONING_KEYS = ("reasoning_effort", "reasoning", "think", "thinking", "include_reasoning", *BUDGET_PARAMETERS)
 _TEMPLATE_KEYS = ("enable_thinking", "thinking", "reasoning_effort")

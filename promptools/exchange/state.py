@@ -29,9 +29,9 @@ from promptools.exchange.effects import (
     Tick,
     Wait,
 )
+from promptools.exchange.failures import MAX_ERROR, introduces_reply
 from promptools.exchange.observer import ExchangeEnd, ObservedAttempt, ObservedExchange, SentRequest
-from promptools.exchange.upstream.error_body import MAX_ERROR, introduces_reply
-from promptools.exchange.upstream.upstream_reply import is_stream
+from promptools.exchange.upstream import is_stream
 from promptools.fallback import RetryPolicy
 from promptools.profiles.server_detection import server_root
 from promptools.types import Attempt, Reply, ServerInfo
@@ -39,12 +39,13 @@ from promptools.wire.chat_encoder import add_usage
 
 if TYPE_CHECKING:
     from promptools.exchange.context import ClientRequest, Context
+    from promptools.exchange.failures import Failure
     from promptools.exchange.observer import Purpose, Received, WrittenChoice
-    from promptools.exchange.upstream.failure import Failure
     from promptools.modes.mode import PreparedRequest
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.profiles.profile import Api
     from promptools.profiles.server_detection import ProbeResponse
+
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Effect, EffectResult, T]

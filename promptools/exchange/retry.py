@@ -1,16 +1,4 @@
-"""The retry loop: attempt after attempt until each choice has a reply, or nothing is left to try.
-
-One attempt covers all choices of the request. The good ones are finished at once; if one of several failed, each failed
-choice is served on its own from then on, by a copy of the plan. For a failure `_handle_failure` takes the first option
-that applies:
-
-    1. the error's text contains a valid call       the choice is finished with it, and nothing is sent again
-    2. a choice is past its commit point            no retry: finish with what there is, else fail
-    3. the plan and the retry policy allow it       drop what is held, wait, and make another attempt
-    4. nothing is left to try                       finish with the last reply that may be shown, else fail
-
-A choice is done when it is in `replies`; `serve` returns the failure that left one without a reply.
-"""
+"""One request's attempts: which mode comes next, what is adapted after a failure, what is recovered from it."""
 
 from __future__ import annotations
 
@@ -19,12 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
-from promptools.exchange.downstream.response_writer import Summary, response_headers
+from promptools.exchange.attempt import AttemptRunner, render_prompt
 from promptools.exchange.effects import Head
-from promptools.exchange.retry.attempt import AttemptRunner
-from promptools.exchange.retry.call_recovery import recover_calls, recover_text
-from promptools.exchange.retry.template_rendering import render_prompt
-from promptools.exchange.upstream.failure import Failure, failure_of_live_call, failure_of_verdict
+from promptools.exchange.failures import Failure, failure_of_live_call, failure_of_verdict
+from promptools.exchange.response_writer import Summary, response_headers
+from promptools.exchange.salvage import recover_calls, recover_text
 from promptools.fallback import REFUSAL_KINDS
 from promptools.modes.replies.tool_deltas import NATIVE
 from promptools.wire.chat_decoder import Envelope
@@ -34,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from promptools.exchange.context import Context
-    from promptools.exchange.downstream.response_writer import ResponseWriter
-    from promptools.exchange.exchange_state import ExchangeState, Steps
-    from promptools.exchange.retry.attempt_plan import AttemptPlan
-    from promptools.exchange.upstream.passthrough import TakenReply
+    from promptools.exchange.passthrough import TakenReply
+    from promptools.exchange.plan import AttemptPlan
+    from promptools.exchange.response_writer import ResponseWriter
+    from promptools.exchange.state import ExchangeState, Steps
     from promptools.fallback import FailureKind
     from promptools.modes.replies.verdict import Verdict
     from promptools.modes.requests.tool_request import ToolRequest

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from promptools.profiles import Profile
     from promptools.types import ModeName
 
+
 MODES: dict[ModeName, Mode] = {
     "native": cast("Mode", NativeMode()),
     "harmony": cast("Mode", HarmonyMode()),

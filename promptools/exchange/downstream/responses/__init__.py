@@ -1,1 +1,0 @@
-"""The client's side of OpenAI's Responses API: the responses, and those that are stored."""
