@@ -377,8 +377,8 @@ def _pass_error(state: ExchangeState, opened: Opened) -> Steps[None]:
 
 def _respond_absent(state: ExchangeState, reason: str) -> Steps[None]:
     message = (
-        f"/v1/{_COMPACTION_ROUTE} is not served here: promptools compacts no conversation, and neither does the server ({reason})."
-        " Send the whole conversation in 'input', or a summary of it"
+        f"/v1/{_COMPACTION_ROUTE} is not served here: promptools compacts no conversation, and neither does the server"
+        f" ({reason}). Send the whole conversation in 'input', or a summary of it"
     )
     error = state.encode_error(message, kind="invalid_request_error", code="route_not_served")
     head = Head(404, (("content-type", "application/json"), ("x-should-retry", "false")))

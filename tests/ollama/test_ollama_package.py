@@ -428,7 +428,7 @@ def test_a_servers_error_is_the_packages_own(server):
 
 
 def test_a_bug_of_ours_is_the_packages_own_error_too(server, monkeypatch, caplog):
-    monkeypatch.setattr("promptools.exchange.client_api.decode_chat_request", None)
+    monkeypatch.setattr("promptools.exchange.ollama_api.decode_chat_request", None)
     with Client(server.root) as client, pytest.raises(package.ResponseError, match="promptools failed") as raised:
         client.chat(**ASK)
     assert raised.value.status_code == 500
