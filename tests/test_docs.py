@@ -36,7 +36,7 @@ from promptools.fallback import REMEDIES
 from promptools.lab import weather
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
-from promptools.modes.requests.options import OPTIONS
+from promptools.modes.options import OPTIONS
 from promptools.parsing.events import Event
 from promptools.profiles import load_config
 from promptools.profiles.facts import Fact, check_facts

@@ -95,7 +95,7 @@ def test_imports_go_down(row):
     [
         ("promptools.wire.sse", "import promptools.exchange.runner"),
         ("promptools.wire.sse", "from promptools.modes import mode"),
-        ("promptools.modes.requests.tool_request", "from promptools.fallback import rules"),
+        ("promptools.modes.tool_request", "from promptools.fallback import rules"),
         ("promptools.parsing.events", "from promptools.engine import parse"),
         ("promptools.errors", "from promptools import parse"),
         ("promptools.exchange.runner", "import time"),

@@ -5,7 +5,7 @@ import pytest
 import promptools
 from promptools import UsageError, dialects
 from promptools.errors import did_you_mean, suggest
-from promptools.modes.requests.options import Options
+from promptools.modes.options import Options
 from promptools.transport import Session
 
 

@@ -28,17 +28,11 @@ from promptools.exchange.observer import WrittenChoice
 from promptools.exchange.response_writer import ResponseWriter, encode_json, response_headers
 from promptools.exchange.state import AttemptFacts
 from promptools.exchange.upstream import ReplyDecoder, encode_request, get_header, is_stream, requested_context
-from promptools.modes.raw.jinja_template import notes_on_unused, render_template
-from promptools.modes.raw.raw_mode import (
-    RawMode,
-    beginning_in_examples,
-    beginning_of_call,
-    example_calls,
-    shows_tools,
-)
+from promptools.modes.jinja_template import notes_on_unused, render_template
+from promptools.modes.raw_mode import RawMode, beginning_in_examples, beginning_of_call, example_calls, shows_tools
 from promptools.modes.registry import get_mode
-from promptools.modes.replies.reply_reader import MAX_TRAILING_SPACE
-from promptools.modes.replies.verdict import HARMONY_CALL, Verdict, judge_reply
+from promptools.modes.reply_reader import MAX_TRAILING_SPACE
+from promptools.modes.verdict import HARMONY_CALL, Verdict, judge_reply
 from promptools.parsing.events import CallEnd, Reasoning, Text
 from promptools.types import Malformed
 from promptools.wire.chat_decoder import Envelope
@@ -58,7 +52,7 @@ if TYPE_CHECKING:
     from promptools.exchange.plan import AttemptPlan
     from promptools.exchange.state import ExchangeState, Steps
     from promptools.modes.mode import ChoiceReader, PreparedRequest
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.parsing.events import Event
     from promptools.types import Reply
     from promptools.wire.chat_decoder import Delta

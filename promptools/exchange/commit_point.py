@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from promptools.modes.replies.healed_answer import AnswerStream
+from promptools.modes.response_format import AnswerStream
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text, WasReasoning
 from promptools.parsing.parts import SPACE
 from promptools.types import Discarded, Malformed, Span
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from promptools.exchange.passthrough import Forwarded
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.types import Call, Reply
     from promptools.wire.chat_decoder import Envelope
 

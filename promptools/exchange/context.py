@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from promptools.exchange.effects import Headers, Request
     from promptools.exchange.observer import Observer
     from promptools.harmony.bpe_vocabulary import TokenCodec
-    from promptools.modes.requests.options import Options
+    from promptools.modes.options import Options
     from promptools.profiles import Target
     from promptools.types import NewId, Reply, ServerInfo
 

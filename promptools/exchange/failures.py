@@ -20,7 +20,7 @@ from promptools.wire.json_types import as_object, as_text
 
 if TYPE_CHECKING:
     from promptools.exchange.effects import Failed, Opened
-    from promptools.modes.replies.verdict import Verdict, VerdictKind
+    from promptools.modes.verdict import Verdict, VerdictKind
     from promptools.profiles.profile import Api
     from promptools.types import Malformed, Reply
 

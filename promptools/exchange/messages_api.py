@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from promptools.exchange.failures import Failure
     from promptools.exchange.response_writer import Summary
     from promptools.exchange.runner import Exchange
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.profiles import Profile
     from promptools.profiles.profile import Wire
     from promptools.types import Attempt, Reply

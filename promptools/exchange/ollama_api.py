@@ -26,7 +26,7 @@ from promptools.exchange.response_writer import JsonWriter, ResponseWriter, SseW
 from promptools.exchange.runner import run
 from promptools.exchange.state import ExchangeState
 from promptools.exchange.upstream import ReplyDecoder, is_stream
-from promptools.modes.raw.answer_room import MIN_ANSWER_TOKENS, text_tokens
+from promptools.modes.mode import MIN_ANSWER_TOKENS, text_tokens
 from promptools.profiles import load_builtin
 from promptools.profiles.facts import family_of
 from promptools.profiles.profile import GENERIC
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from promptools.exchange.response_writer import Summary
     from promptools.exchange.runner import Exchange
     from promptools.exchange.state import Steps
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.profiles import Profile, Target
     from promptools.profiles.profile import Wire
     from promptools.types import Attempt, Reply, ServerInfo

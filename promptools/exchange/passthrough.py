@@ -36,9 +36,8 @@ from promptools.exchange.response_writer import DIGEST_FIELDS
 from promptools.exchange.state import Heartbeat
 from promptools.exchange.upstream import ReplyDecoder, get_header, is_stream
 from promptools.fallback import REFUSAL_KINDS
-from promptools.modes.replies.healed_answer import AnswerStream
-from promptools.modes.replies.verdict import HARMONY_CALL, MAX_EMPTY_TOKENS
-from promptools.modes.requests.response_format import format_error
+from promptools.modes.response_format import AnswerStream, format_error
+from promptools.modes.verdict import HARMONY_CALL, MAX_EMPTY_TOKENS
 from promptools.patterns import lazy_pattern
 from promptools.profiles.profile import Wire
 from promptools.wire.json_types import as_int, as_object
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
     from promptools.exchange.state import ExchangeState, Steps
     from promptools.fallback import FailureKind
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.wire.chat_decoder import Delta
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from promptools.exchange.context import Context
     from promptools.exchange.failures import Failure
     from promptools.fallback import FailureKind
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.types import ModeName
 
 

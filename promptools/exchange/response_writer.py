@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from promptools.exchange.effects import Headers
     from promptools.exchange.passthrough import Forwarded
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.parsing.events import Event
     from promptools.types import Malformed, Reply
 

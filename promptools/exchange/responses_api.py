@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from promptools.exchange.response_writer import ResponseWriter, Summary
     from promptools.exchange.runner import Exchange
     from promptools.exchange.state import Steps
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.profiles import Profile
     from promptools.profiles.profile import Wire
     from promptools.types import Attempt, Reply

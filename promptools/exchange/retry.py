@@ -13,7 +13,7 @@ from promptools.exchange.failures import Failure, failure_of_live_call, failure_
 from promptools.exchange.response_writer import Summary, response_headers
 from promptools.exchange.salvage import recover_calls, recover_text
 from promptools.fallback import REFUSAL_KINDS
-from promptools.modes.replies.tool_deltas import NATIVE
+from promptools.modes.structured_calls import NATIVE
 from promptools.wire.chat_decoder import Envelope
 from promptools.wire.chat_encoder import CUT_OFF_REASONS, finish_reason
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from promptools.exchange.response_writer import ResponseWriter
     from promptools.exchange.state import ExchangeState, Steps
     from promptools.fallback import FailureKind
-    from promptools.modes.replies.verdict import Verdict
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
+    from promptools.modes.verdict import Verdict
     from promptools.types import Malformed, Reply
 
 

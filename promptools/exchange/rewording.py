@@ -22,9 +22,9 @@ from promptools.fallback.refused_parameters import (
 )
 from promptools.fallback.rules import searched_parts
 from promptools.json_values import is_array
-from promptools.modes.constrained_decoding import constraint_key
-from promptools.modes.requests.response_format import without_tools
-from promptools.modes.requests.template_messages import has_stray_system
+from promptools.modes.history import has_stray_system
+from promptools.modes.mode import constraint_key
+from promptools.modes.response_format import without_tools
 from promptools.wire.chat_decoder import REASONING_FIELDS
 from promptools.wire.json_types import as_count, as_list, as_object
 from promptools.wire.parameters import thinking_budget
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from promptools.exchange.failures import Failure
     from promptools.fallback import Overflow
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.types import ModeName
 
 

@@ -24,9 +24,9 @@ from promptools.exchange.response_writer import SseWriter, encode_json
 from promptools.exchange.retry import RetryLoop, is_retried_by_sdk, single_choice
 from promptools.exchange.rewording import REASONING_KEYS, find_rewordings, rewords_forwarded, without_reasoning
 from promptools.exchange.state import ExchangeState, Heartbeat, api_base
+from promptools.modes.options import Options
 from promptools.modes.registry import get_mode, modes_for
-from promptools.modes.requests.options import Options
-from promptools.modes.requests.tool_request import ToolRequest, involves_tools, parse_request
+from promptools.modes.tool_request import ToolRequest, involves_tools, parse_request
 from promptools.profiles.openai_hosts import is_openai_url
 from promptools.types import Reply
 from promptools.wire.json_types import as_list, as_object, as_text

@@ -10,7 +10,7 @@ from promptools.fallback import REMEDIES, salvage
 from promptools.json_values import is_object
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.modes.registry import get_mode
-from promptools.modes.replies.verdict import Verdict, judge_reply
+from promptools.modes.verdict import Verdict, judge_reply
 from promptools.types import Call, Fix, Reply, Span
 from promptools.wire.chat_decoder import Delta
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from promptools.exchange.failures import Failure
     from promptools.exchange.plan import AttemptPlan
     from promptools.fallback import Salvage
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.types import NewId, Tool
 
 

@@ -26,7 +26,7 @@ from promptools.wire.sse import DONE, ServerSentEvent, SseDecoder
 if TYPE_CHECKING:
     from promptools.exchange.effects import Headers
     from promptools.modes.mode import PreparedRequest
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.profiles.profile import Api
     from promptools.wire.raw.raw_request import RawPrompt
 

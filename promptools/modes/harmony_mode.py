@@ -14,20 +14,18 @@ from promptools.harmony.conversation import ConvertedRequest, Options, convert, 
 from promptools.harmony.recipients import FUNCTIONS, RecipientNames, ToolAddress
 from promptools.harmony.renderer import IDENTITY, encode_messages, render_messages
 from promptools.harmony.tokens import CONTROL_MARKUP, TOKEN_IDS
-from promptools.modes.mode import PreparedRequest
-from promptools.modes.raw.answer_room import answer_tokens, text_tokens
-from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
-from promptools.modes.requests.foreign_text import ForeignEscaper
-from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
-from promptools.modes.requests.repeated_calls import hint_messages
-from promptools.modes.requests.tool_names import short_recipient
+from promptools.modes.foreign_text import ForeignEscaper
+from promptools.modes.history import hint_messages
+from promptools.modes.mode import PreparedRequest, answer_tokens, forwarded_body, other_tool_notes, text_tokens
+from promptools.modes.reply_reader import HARMONY, ReplyReader
+from promptools.modes.tool_names import short_recipient
 from promptools.patterns import lazy_pattern
 from promptools.wire.json_types import as_object, as_text
 from promptools.wire.raw.raw_request import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
 
 if TYPE_CHECKING:
     from promptools.harmony.renderer import Encode, Message
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.types import ModeName, NewId
 
 HARMONY_FAMILY = "gpt-oss"

@@ -1,18 +1,25 @@
-"""The contract of a mode: it encodes a request for the server, and reads the server's reply back into events."""
+"""The contract of a mode: it encodes a request for the server, and reads the server's reply back into events.
+
+Beside it is what several modes write into a request: the keys of the body that are passed on, the JSON Schema that
+constrains the reply, and the room that is left for the answer.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from promptools.wire.json_types import as_object, as_text
+from promptools.wire.parameters import thinking_budget
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from promptools.modes.requests.foreign_text import Unescaper
-    from promptools.modes.requests.repeated_calls import RepeatAction
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.foreign_text import Unescaper
+    from promptools.modes.history import RepeatAction
+    from promptools.modes.tool_request import ToolRequest
     from promptools.parsing.events import Event
-    from promptools.types import Call, ModeName, NewId, Reply
+    from promptools.types import Call, ModeName, NewId, Reply, Schema
     from promptools.wire.chat_decoder import Delta
     from promptools.wire.raw.raw_request import RawPrompt
 
@@ -97,3 +104,96 @@ class Mode(Protocol):
     def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ChoiceReader:
         """Return a reader for one choice of the reply to `prepared`."""
         ...
+
+
+# The parts of a request's body that every mode passes on, and those that the server must not see.
+
+
+TOOL_KEYS = frozenset(("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"))
+
+
+def forwarded_body(request: ToolRequest) -> dict[str, Any]:
+    """Copy the body without messages and without the keys that concern tools; unknown keys are kept."""
+    body = {key: value for key, value in request.body.items() if key not in TOOL_KEYS and key != "messages"}
+    if not request.profile.n:
+        body.pop("n", None)
+    budget = thinking_budget(body.get("thinking"))
+    if budget is not None and request.profile.thinking_budget is not None:
+        body.setdefault(request.profile.thinking_budget, budget)
+    if request.stream and request.profile.stream_usage:
+        body["stream_options"] = {**as_object(body.get("stream_options")), "include_usage": True}
+    elif "stream_options" in body:
+        body.pop("stream_options")
+    return body
+
+
+def other_tool_notes(request: ToolRequest, mode: str) -> list[str]:
+    """Return a note for each offered tool that is not a function, where tools are described in the prompt."""
+    kinds = [as_text(as_object(kind).get("type")) or "function" for kind in request.other_tools]
+    return [f"{mode} mode cannot offer the tool of type {kind!r}" for kind in kinds if kind != "function"]
+
+
+# Constrain the reply to a JSON Schema, where a call is required and the server's constrained decoding is reliable.
+
+
+def constraint_key(request: ToolRequest) -> str | None:
+    """Return the request key for constrained decoding; None where no call is required or the server is unreliable."""
+    required = len(request.offered) and request.choice.forced
+    return request.profile.constrained if required and request.profile.constrained_ok else None
+
+
+def apply_constraint(body: dict[str, Any], key: str, request: ToolRequest) -> None:
+    """Set `key` in the body and remove any `response_format`."""
+    body.pop("response_format", None)
+    schema = _call_schema(request)
+    match key:
+        case "response_format":
+            form = {"name": "reply", "schema": schema, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
+        case "structured_outputs":  # vLLM >= 0.12; 0.32 silently ignores the older guided_json
+            body["structured_outputs"] = {"json": schema}
+        case _:  # llama.cpp's json_schema, Ollama's format
+            body[key] = schema
+
+
+def _call_schema(request: ToolRequest) -> Schema:
+    """Return the schema of one call of an offered tool.
+
+    It is relaxed, since engines support only a part of JSON Schema; the reply is checked against the full schema.
+    """
+    schemas: list[Schema] = [
+        {
+            "type": "object",
+            "properties": {"tool": {"const": tool.name}, "arguments": request.offered.relaxed(tool.name)[0]},
+            "required": ["tool", "arguments"],
+            "additionalProperties": False,
+        }
+        for tool in request.offered
+    ]
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
+# How many tokens are left for an answer, where a raw endpoint has to be told.
+
+
+MIN_ANSWER_TOKENS = 4_096
+"""Tokens for an answer where it is not known how many are left: enough for a call after some reasoning."""
+BYTES_PER_TOKEN = 2
+"""Bytes per token, where there is no vocabulary to count with: fewer than in any text except runs of symbols. Prose has
+four, so the prompt is overestimated, and the answer gets less than there is room for."""
+
+
+def text_tokens(text: str) -> int:
+    """Return an upper bound of the tokens of a text."""
+    return len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN
+
+
+def answer_tokens(request: ToolRequest, prompt_tokens: int, context: int | None = None) -> int:
+    """Return how many tokens are left for the answer; `prompt_tokens` is an upper bound of the prompt's.
+
+    `context` is what the server states, in tokens; without it the profile's counts.
+    """
+    if request.tokens_left is not None:
+        return request.tokens_left
+    context = context or request.profile.context
+    return MIN_ANSWER_TOKENS if context is None else max(MIN_ANSWER_TOKENS, context - prompt_tokens)

@@ -5,30 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from promptools.json_values import is_array, is_object
-from promptools.modes.mode import PreparedRequest
-from promptools.modes.replies.reply_reader import ReplyReader
-from promptools.modes.requests.foreign_text import foreign_escaper
-from promptools.modes.requests.forwarded_body import forwarded_body
-from promptools.modes.requests.history import Turn, alnum9_id, parse_history
-from promptools.modes.requests.repeated_calls import hint_turns
-from promptools.modes.requests.response_format import describe_answer_format
-from promptools.modes.requests.template_messages import (
+from promptools.modes.foreign_text import foreign_escaper
+from promptools.modes.history import (
     BLANK_LINE,
     Message,
+    Turn,
+    alnum9_id,
     fit_template,
+    hint_turns,
     join_system,
+    parse_history,
     place_system,
     plain_message,
     split_system,
 )
-from promptools.modes.requests.tool_names import legal_names, rename_tool
+from promptools.modes.mode import PreparedRequest, forwarded_body
+from promptools.modes.reply_reader import ReplyReader
+from promptools.modes.response_format import describe_answer_format
+from promptools.modes.tool_names import legal_names, rename_tool
 from promptools.wire.json_types import as_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from promptools.modes.requests.foreign_text import ForeignEscaper
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.foreign_text import ForeignEscaper
+    from promptools.modes.tool_request import ToolRequest
     from promptools.profiles import Profile
     from promptools.schema import Tools
     from promptools.types import Call, ModeName, NewId, Result

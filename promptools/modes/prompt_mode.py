@@ -10,24 +10,23 @@ from weakref import WeakKeyDictionary
 
 from promptools import dialects
 from promptools.errors import UsageError
-from promptools.modes.constrained_decoding import apply_constraint, constraint_key
-from promptools.modes.mode import PreparedRequest
-from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
-from promptools.modes.requests.foreign_text import foreign_escaper
-from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
-from promptools.modes.requests.history import Turn, parse_history
-from promptools.modes.requests.repeated_calls import hint_turns
-from promptools.modes.requests.response_format import describe_answer_format
-from promptools.modes.requests.template_messages import (
+from promptools.modes.foreign_text import foreign_escaper
+from promptools.modes.history import (
     Message,
+    Turn,
     fit_template,
+    hint_turns,
     join_system,
+    parse_history,
     place_system,
     plain_message,
     split_system,
 )
-from promptools.modes.requests.tool_names import harmony_names, rename_tools
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.mode import PreparedRequest, apply_constraint, constraint_key, forwarded_body, other_tool_notes
+from promptools.modes.reply_reader import HARMONY, ReplyReader
+from promptools.modes.response_format import describe_answer_format
+from promptools.modes.tool_names import harmony_names, rename_tools
+from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 from promptools.schema import Tools
 from promptools.wire.json_types import as_list
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from promptools.dialects.contract import Dialect
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.schema import ToolLike
     from promptools.types import Call, ModeName, NewId, Result
 

@@ -8,11 +8,11 @@ from promptools.errors import UsageError
 from promptools.modes.harmony_mode import HARMONY_FAMILY, HarmonyMode
 from promptools.modes.native_mode import NativeMode
 from promptools.modes.prompt_mode import PromptMode
-from promptools.modes.raw.raw_mode import RawMode
+from promptools.modes.raw_mode import RawMode
 
 if TYPE_CHECKING:
     from promptools.modes.mode import Mode
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.profiles import Profile
     from promptools.types import ModeName
 

@@ -23,7 +23,7 @@ MAX_TRIES = 256
 ID_LENGTH = 9
 """Characters of a call id, all alphanumeric: Mistral's templates accept nothing else, every server does (vllm#9019).
 
-Profiles name it `alnum9`. The digest of `promptools.modes.requests.history.alnum9_id` has enough bits for ten.
+Profiles name it `alnum9`. The digest of `promptools.modes.history.alnum9_id` has enough bits for ten.
 """
 
 Zone = Literal["text", "reasoning"]

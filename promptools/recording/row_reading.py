@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from promptools.errors import UsageError
 from promptools.exchange.attempt import final_finish_reason
 from promptools.json_values import is_array
+from promptools.modes.foreign_text import Unescaper
 from promptools.modes.mode import PreparedRequest
-from promptools.modes.replies.reply_reader import ReplyReader
-from promptools.modes.replies.verdict import judge_reply
-from promptools.modes.requests.foreign_text import Unescaper
-from promptools.modes.requests.options import Options
-from promptools.modes.requests.tool_request import ToolChoice, ToolRequest
+from promptools.modes.options import Options
+from promptools.modes.reply_reader import ReplyReader
+from promptools.modes.tool_request import ToolChoice, ToolRequest
+from promptools.modes.verdict import judge_reply
 from promptools.parsing.escape import markup_escaper
 from promptools.profiles import Profile
 from promptools.schema import Tools

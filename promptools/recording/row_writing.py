@@ -18,8 +18,8 @@ from promptools.exchange.upstream import ReplyDecoder, is_stream
 from promptools.harmony.parser import Detokenizer
 from promptools.harmony.tokens import raw_text
 from promptools.masking import secrets_in
-from promptools.modes.requests.history import quotable_texts
-from promptools.modes.requests.options import Options
+from promptools.modes.history import quotable_texts
+from promptools.modes.options import Options
 from promptools.profiles import Profile
 from promptools.recording.redaction import Redactor
 from promptools.recording.row_reading import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from promptools.exchange import ObservedExchange, Opened, SentRequest
     from promptools.modes.mode import PreparedRequest
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.wire.chat_decoder import Delta
 
 FACTS = ("accept", "cuts_streams", "in_reasoning", "format_beside_tools", "swallows", "tool_ids")

@@ -22,7 +22,7 @@ from promptools.wire.json_types import as_count
 if TYPE_CHECKING:
     from promptools.exchange import ExchangeEnd, ObservedExchange, SentRequest
     from promptools.exchange.observer import Received
-    from promptools.modes.requests.repeated_calls import RepeatAction
+    from promptools.modes.history import RepeatAction
     from promptools.types import Attempt, Call, Fix, Malformed
 
 HEAD_BYTES = 1024

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
 from promptools.json_values import is_array
-from promptools.modes.requests.tool_names import rename_tool
+from promptools.modes.tool_names import rename_tool
 from promptools.schema import Tools
 from promptools.schema.tool_definition import marks_of
 

@@ -25,7 +25,7 @@ from promptools.fallback import Breaker, ContextSizes, Refusals
 from promptools.harmony import bpe_vocabulary
 from promptools.log import log
 from promptools.masking import KEY_FIELDS
-from promptools.modes.requests.options import OPTIONS, Options
+from promptools.modes.options import OPTIONS, Options
 from promptools.parsing.reply_record import ID_LENGTH
 from promptools.profiles import Config, Target, api_key, load_config, resolve
 from promptools.profiles.facts import kind_of
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from promptools.fallback import Stop, WaitFor
     from promptools.harmony.bpe_vocabulary import TokenCodec
     from promptools.harmony.conversation import CallOrder, ReasoningPolicy, ToolPlacement
-    from promptools.modes.requests.options import ArgumentStreaming, Hold, OnMalformed, Prefill, Undeclared
+    from promptools.modes.options import ArgumentStreaming, Hold, OnMalformed, Prefill, Undeclared
     from promptools.profiles.profile import OnRepeat
     from promptools.types import ModeName, Reply, ServerInfo, Strictness
 

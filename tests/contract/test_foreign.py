@@ -15,10 +15,10 @@ from shapes import STEADY
 
 from promptools import Tools, dialects, parse, render
 from promptools.dialects.written_markup import written_markup
+from promptools.modes.foreign_text import foreign_escaper
 from promptools.modes.native_mode import NativeMode
 from promptools.modes.prompt_mode import PromptMode
-from promptools.modes.requests.foreign_text import foreign_escaper
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.tool_request import parse_request
 from promptools.parsing.escape import MarkupEscaper
 from promptools.profiles import Profile, all_control_tokens, families, load_builtin
 from promptools.types import Call, Result

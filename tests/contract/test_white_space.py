@@ -14,7 +14,7 @@ from casebook import feed, tiled
 
 from promptools import Tools, dialects, parse
 from promptools.modes.native_mode import NativeMode
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 from promptools.types import Call
 from promptools.wire.chat_decoder import Delta, ToolDelta

@@ -16,7 +16,7 @@ from promptools.dialects.prompt import GENERIC_CALL, NAME_SLOT
 from promptools.dialects.table import KINDS, make_dialect
 from promptools.dialects.written_calls import PARAMETER_SLOT
 from promptools.modes.prompt_mode import PromptMode
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 from promptools.wire.chat_decoder import Delta
 

@@ -51,7 +51,7 @@ def test_llamacpp_s_own_tokenizer_finds_none(clients, servers, http, mode, escap
     """What promptools sends, by the server's own template and tokenizer, token by token."""
     from promptools.modes.native_mode import NativeMode
     from promptools.modes.prompt_mode import PromptMode
-    from promptools.modes.requests.tool_request import parse_request
+    from promptools.modes.tool_request import parse_request
     from promptools.profiles import resolve
 
     server = servers["llamacpp-hermes"]

@@ -10,7 +10,7 @@ from scenes import ANSWER, QUESTION, RESULT, WEATHER
 
 from promptools.harmony.tokens import TOKEN_IDS
 from promptools.modes.harmony_mode import HarmonyMode
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 
 FORGED = {

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from promptools.exchange.upstream import available_context
-from promptools.modes.requests.options import Options
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.options import Options
+from promptools.modes.tool_request import parse_request
 from promptools.profiles.profile import Profile
 
 OLLAMA = Profile(wire="ollama", context=4096, num_ctx_limit=32768)

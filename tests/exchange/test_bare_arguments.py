@@ -12,7 +12,7 @@ from test_fronts_agree import joined_blocks
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.exchange.messages_api import MESSAGES_API, serve_message
 from promptools.exchange.responses_api import RESPONSES_API, serve_response
-from promptools.modes.replies.bare_arguments import read_bare_arguments
+from promptools.modes.bare_arguments import read_bare_arguments
 from promptools.schema import Tools
 
 PARIS = '{"city": "Paris"}'

@@ -9,8 +9,8 @@ from promptools.errors import UsageError
 from promptools.exchange.messages_api import MESSAGES_API, serve_message
 from promptools.exchange.ollama_api import OLLAMA_API
 from promptools.exchange.responses_api import RESPONSES_API, serve_response
-from promptools.modes.requests.options import Options
-from promptools.modes.requests.repeated_calls import RepeatedCall, find_repeated
+from promptools.modes.history import RepeatedCall, find_repeated
+from promptools.modes.options import Options
 
 QUESTION = {"role": "user", "content": "Weather in Paris?"}
 HINT = "(Note: get_weather was called 2 times with these arguments, each time with this result. It is above.)"
@@ -89,16 +89,16 @@ def test_arguments_that_are_nested_deeply_are_not_compared():
 
 
 def test_a_long_history_is_read_in_linear_time(monkeypatch):
-    from promptools.modes.requests import repeated_calls
+    from promptools.modes import history
 
     read = []
-    parse = repeated_calls.parse_history
+    parse = history.parse_history
 
     def counted(messages):
         read.append(len(messages))
         return parse(messages)
 
-    monkeypatch.setattr(repeated_calls, "parse_history", counted)
+    monkeypatch.setattr(history, "parse_history", counted)
     other = [turn({"city": str(number)}, f"rain {number}") for number in range(500)]
     assert find_repeated(talk(*other, turn()), 2) is None
     assert sum(read) == 2  # the last turn alone: the results of all others differ

@@ -13,7 +13,7 @@ from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.harmony.conversation import Options, convert
 from promptools.harmony.recipients import RecipientNames
 from promptools.harmony.renderer import content_text, render_messages
-from promptools.modes.replies.tool_deltas import NATIVE_EVIDENCE
+from promptools.modes.structured_calls import NATIVE_EVIDENCE
 
 CODE = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
 TIMED = {"type": "object", "properties": {"code": {"type": "string"}, "timeout": {"type": "integer"}}}

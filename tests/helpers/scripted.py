@@ -36,7 +36,7 @@ from promptools.exchange import (
     run,
 )
 from promptools.exchange.client_api import CHAT_API, ClientApi
-from promptools.modes.requests.options import Options
+from promptools.modes.options import Options
 from promptools.profiles import Profile, Target
 from promptools.profiles.server_detection import ProbeResponse as Told
 from promptools.types import Reply

@@ -1,8 +1,8 @@
 import pytest
 
 from promptools.errors import UsageError
-from promptools.modes.requests.options import OPTIONS, Options
-from promptools.modes.requests.tool_request import ToolChoice, involves_tools, parse_request
+from promptools.modes.options import OPTIONS, Options
+from promptools.modes.tool_request import ToolChoice, involves_tools, parse_request
 from promptools.profiles import Profile
 
 

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from promptools.modes.replies.verdict import NO_NAMES, judge_reply
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.tool_request import parse_request
+from promptools.modes.verdict import NO_NAMES, judge_reply
 from promptools.profiles import Profile
 from promptools.types import Call, Discarded, Malformed, Reply, Trace
 

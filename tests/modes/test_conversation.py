@@ -12,9 +12,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from promptools import Tools, UsageError, dialects, parse, render
 from promptools.dialects.contract import Textual
+from promptools.modes.foreign_text import foreign_escaper
 from promptools.modes.prompt_mode import PromptMode
-from promptools.modes.requests.foreign_text import foreign_escaper
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 
 BOOK = {

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from promptools import dialects
+from promptools.modes.foreign_text import Unescaper, map_strings
 from promptools.modes.harmony_mode import HarmonyMode
 from promptools.modes.native_mode import NativeMode
 from promptools.modes.prompt_mode import PromptMode, render
-from promptools.modes.requests.foreign_text import Unescaper, map_strings
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.tool_request import parse_request
 from promptools.parsing.escape import markup_escaper
 from promptools.parsing.events import CallArgs, CallStart
 from promptools.profiles import Profile

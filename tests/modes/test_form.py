@@ -5,9 +5,9 @@ import json
 import pytest
 
 from promptools.modes.native_mode import NativeMode
-from promptools.modes.replies.verdict import judge_reply
-from promptools.modes.requests.response_format import format_error, without_tools
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.response_format import format_error, without_tools
+from promptools.modes.tool_request import parse_request
+from promptools.modes.verdict import judge_reply
 from promptools.profiles import Profile
 from promptools.types import Reply
 from promptools.wire.chat_decoder import Delta

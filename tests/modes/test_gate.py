@@ -1,8 +1,8 @@
 """What no dialect of today gives: calls in text although no tool is offered, as unmistakable markers will."""
 
+from promptools.modes.call_filter import CallFilter
 from promptools.modes.mode import PreparedRequest
-from promptools.modes.replies.call_filter import CallFilter
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.tool_request import parse_request
 from promptools.parsing.events import CallEnd, Text
 from promptools.profiles import Profile
 from promptools.types import Call, Malformed, Span

@@ -10,8 +10,8 @@ from promptools.errors import UsageError
 from promptools.harmony.bpe_vocabulary import TokenCodec
 from promptools.harmony.tokens import TOKEN_IDS
 from promptools.modes.harmony_mode import RECOMMENDED_SAMPLING, HarmonyMode
-from promptools.modes.raw.answer_room import MIN_ANSWER_TOKENS
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.mode import MIN_ANSWER_TOKENS
+from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

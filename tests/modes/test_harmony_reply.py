@@ -8,7 +8,7 @@ import pytest
 from test_harmony_body import NAMED, REFUSED, SPACED, WEATHER, asked
 
 from promptools.modes.harmony_mode import HarmonyMode
-from promptools.modes.replies.verdict import NO_CALL_OR_ANSWER, judge_reply
+from promptools.modes.verdict import NO_CALL_OR_ANSWER, judge_reply
 from promptools.wire.chat_decoder import Delta
 
 THOUGHT = "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptools.modes.replies.healed_answer import AnswerStream, Healed, Unhealed, heal_answer
+from promptools.modes.response_format import AnswerStream, Healed, Unhealed, heal_answer
 
 SKY = {"type": "object", "properties": {"sky": {"type": "string"}, "n": {"type": "integer"}}, "required": ["sky"]}
 FITS = '{"sky": "grey"}'

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from promptools import StreamParser
 from promptools.modes.native_mode import NativeMode
-from promptools.modes.replies.thoughts import Thoughts
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.reply_reader import Thoughts
+from promptools.modes.tool_request import parse_request
 from promptools.parsing.events import Reasoning
 from promptools.profiles import Profile
 from promptools.wire.chat_decoder import Delta, ToolDelta

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from promptools.modes.requests.history import alnum9_id, parse_history
+from promptools.modes.history import alnum9_id, parse_history
 from promptools.wire.message_content import split_content
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from promptools.errors import UsageError
-from promptools.modes.raw.jinja_template import notes_on_unused, render_template
+from promptools.modes.jinja_template import notes_on_unused, render_template
 
 USER = {"role": "user", "content": "Hi"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}

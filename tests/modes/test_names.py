@@ -1,6 +1,6 @@
 import pytest
 
-from promptools.modes.requests.tool_names import MAX_NAME_LENGTH, harmony_names, legal_names, rename_tools
+from promptools.modes.tool_names import MAX_NAME_LENGTH, harmony_names, legal_names, rename_tools
 from promptools.schema import Tools
 
 LEGAL = r"[a-zA-Z0-9_-]{1,64}"

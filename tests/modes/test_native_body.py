@@ -2,10 +2,9 @@ import json
 
 import pytest
 
+from promptools.modes.history import FIRST_USER_MESSAGE, alnum9_id
 from promptools.modes.native_mode import IMAGES_FOLLOW, NativeMode
-from promptools.modes.requests.history import alnum9_id
-from promptools.modes.requests.template_messages import FIRST_USER_MESSAGE
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 
 CITY = {"type": "object", "properties": {"city": {"type": "string", "pattern": r"\S"}}, "required": ["city"]}

@@ -5,7 +5,7 @@ import pytest
 from promptools import dialects
 from promptools.errors import UsageError
 from promptools.modes.prompt_mode import PromptMode
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 from promptools.schema import Tools
 from promptools.types import Call, Result

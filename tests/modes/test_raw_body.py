@@ -7,9 +7,9 @@ import pytest
 
 from promptools import dialects
 from promptools.errors import UsageError
-from promptools.modes.raw.answer_room import MIN_ANSWER_TOKENS
-from promptools.modes.raw.raw_mode import RawMode, beginning_of_call, shows_tools
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.mode import MIN_ANSWER_TOKENS
+from promptools.modes.raw_mode import RawMode, beginning_of_call, shows_tools
+from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile, families, family_dialect, load_builtin
 from promptools.types import Call
 from promptools.wire.chat_decoder import Delta

@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
-from promptools.modes.raw.raw_mode import RawMode
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.raw_mode import RawMode
+from promptools.modes.tool_request import parse_request
 from promptools.profiles import Config, kinds, resolve
 from promptools.profiles.profile import TemplateEndpoint
 from promptools.wire.parameters import PARAMETERS

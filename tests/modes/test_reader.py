@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from promptools.modes.native_mode import NativeMode
 from promptools.modes.prompt_mode import PromptMode
-from promptools.modes.replies.reply_reader import MAX_TRAILING_SPACE, ReplyReader
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.reply_reader import MAX_TRAILING_SPACE, ReplyReader
+from promptools.modes.tool_request import parse_request
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Reasoning, Text, WasReasoning, join
 from promptools.profiles import Profile
 from promptools.types import Discarded, Malformed

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from promptools.dialects.calls.json_body import read_arguments
 from promptools.dialects.calls.parse_options import ParseOptions
-from promptools.modes.replies.tool_deltas import NATIVE_EVIDENCE, ToolCallAssembler
+from promptools.modes.structured_calls import NATIVE_EVIDENCE, ToolCallAssembler
 from promptools.schema import Tools
 from promptools.types import Call, Malformed
 from promptools.wire.chat_decoder import ToolDelta

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptools.modes.replies.turn_end import TurnEnd
+from promptools.modes.reply_reader import TurnEnd
 
 ENDS = ("<|im_end|>\n<|im_start|>", "<|im_end|>\n<|x", "</s>", "ababc")
 

@@ -11,7 +11,7 @@ from promptools import StreamParser, UsageError, dialects, parse
 from promptools.dialects.sample import TOOL, sample_text
 from promptools.modes.native_mode import NativeMode
 from promptools.modes.prompt_mode import PromptMode
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile, resolve
 from promptools.transport.session import Session
 from promptools.wire.chat_decoder import Delta

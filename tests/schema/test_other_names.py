@@ -3,8 +3,8 @@
 import pytest
 
 from promptools import StreamParser, Tools, UsageError, dialects, parse
-from promptools.modes.requests.tool_names import rename_tools
-from promptools.modes.requests.tool_request import parse_request
+from promptools.modes.tool_names import rename_tools
+from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 from promptools.types import Call, Tool
 

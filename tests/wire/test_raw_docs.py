@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 from promptools.modes.harmony_mode import PREFILLS, RECOMMENDED_SAMPLING
-from promptools.modes.requests.options import Prefill
+from promptools.modes.options import Prefill
 from promptools.profiles.profile import Raw
 from promptools.wire.parameters import PARAMETERS, rule_for
 

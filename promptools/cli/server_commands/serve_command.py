@@ -28,7 +28,7 @@ from promptools.cli.shared_arguments import (
 )
 from promptools.cli.terminal_output import print_progress
 from promptools.errors import UsageError
-from promptools.modes.requests.options import Hold
+from promptools.modes.options import Hold
 from promptools.profiles.profile import OnRepeat
 from promptools.types import ModeName, Strictness
 

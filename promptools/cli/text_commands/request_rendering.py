@@ -20,9 +20,9 @@ from promptools.harmony.conversation import ReasoningPolicy, ToolPlacement
 from promptools.harmony.renderer import Effort, TokenCounter, count_messages, estimate_tokens, exact_counter
 from promptools.json_values import is_object
 from promptools.modes.mode import Mode
+from promptools.modes.options import Options
 from promptools.modes.registry import get_mode
-from promptools.modes.requests.options import Options
-from promptools.modes.requests.tool_request import ToolChoice, ToolRequest, parse_request
+from promptools.modes.tool_request import ToolChoice, ToolRequest, parse_request
 from promptools.profiles import resolve
 from promptools.schema import Tools
 from promptools.types import ModeName

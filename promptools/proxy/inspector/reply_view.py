@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.engine.parser import ExplainingParser, Explanation, describe_place, explain
 from promptools.exchange.upstream import ReplyDecoder, is_stream
-from promptools.modes.replies.tool_deltas import ToolCallAssembler
-from promptools.modes.requests.history import quotable_texts
-from promptools.modes.requests.tool_names import rename_tools
+from promptools.modes.history import quotable_texts
+from promptools.modes.structured_calls import ToolCallAssembler
+from promptools.modes.tool_names import rename_tools
 from promptools.schema import Tools
 from promptools.types import Call, Fix, Malformed, Reply
 from promptools.wire.json_types import as_object
 
 if TYPE_CHECKING:
     from promptools.modes.mode import PreparedRequest
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.profiles.profile import Api
     from promptools.proxy.inspector.exchange_store import KeptSend
 

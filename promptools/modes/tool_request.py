@@ -9,8 +9,8 @@ from pydantic_core import to_json
 
 from promptools.errors import UsageError, clip
 from promptools.json_values import is_array, is_object
-from promptools.modes.requests.options import Options
-from promptools.modes.requests.repeated_calls import PROMPTING_MODES, find_repeated
+from promptools.modes.history import PROMPTING_MODES, find_repeated
+from promptools.modes.options import Options
 from promptools.profiles import Profile
 from promptools.schema import Tools
 from promptools.schema.recent_cache import RecentCache
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from promptools.harmony.bpe_vocabulary import TokenCodec
+    from promptools.modes.history import RepeatAction, RepeatedCall
     from promptools.modes.mode import PreparedRequest
-    from promptools.modes.requests.repeated_calls import RepeatAction, RepeatedCall
     from promptools.profiles.profile import OnRepeat
     from promptools.types import ModeName, Schema
     from promptools.wire.raw.chat_template import RenderedPrompt
+
 
 ToolChoiceKind = Literal["auto", "none", "required", "named"]
 

@@ -24,10 +24,9 @@ from promptools.engine.message_router import COMPLETE_REASONS
 from promptools.harmony.tokens import TOKEN_IDS
 from promptools.jsontext.brackets import BracketScanner
 from promptools.jsontext.strict import read_members
-from promptools.modes.replies.call_filter import FORBIDDEN_PREFIXES, is_header_part
-from promptools.modes.replies.healed_answer import Healed
-from promptools.modes.replies.tool_deltas import NATIVE
-from promptools.modes.requests.response_format import check_answer, describe_format
+from promptools.modes.call_filter import FORBIDDEN_PREFIXES, is_header_part
+from promptools.modes.response_format import Healed, check_answer, describe_format
+from promptools.modes.structured_calls import NATIVE
 from promptools.patterns import lazy_pattern
 from promptools.schema.spelling import format_names
 from promptools.types import Call, Discarded, Reply
@@ -35,8 +34,9 @@ from promptools.wire.chat_encoder import encode_call
 from promptools.wire.json_types import as_count
 
 if TYPE_CHECKING:
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.types import Malformed
+
 
 VerdictKind = Literal[
     "answered",  # the reply is what the request asked for

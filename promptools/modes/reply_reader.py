@@ -17,25 +17,23 @@ without end after a complete call.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.engine import StreamParser
 from promptools.engine.message_router import COMPLETE_REASONS
 from promptools.harmony.parser import Detokenizer
 from promptools.harmony.tokens import Piece, raw_text
-from promptools.modes.replies.bare_arguments import read_bare_arguments, takes_bare_arguments
-from promptools.modes.replies.call_filter import CallFilter, CallSource
-from promptools.modes.replies.raw_text import RawText
-from promptools.modes.replies.structured_calls import StructuredCalls
-from promptools.modes.replies.thoughts import LastCalls, Thoughts
-from promptools.modes.replies.tool_deltas import NATIVE
-from promptools.modes.replies.turn_end import TurnEnd
-from promptools.modes.replies.verdict import HARMONY_CALL
-from promptools.modes.requests.history import quotable_texts
-from promptools.modes.requests.response_format import calls_in_answer
-from promptools.modes.requests.tool_names import rename_tools
+from promptools.modes.bare_arguments import read_bare_arguments, takes_bare_arguments
+from promptools.modes.call_filter import CallFilter, CallSource
+from promptools.modes.history import quotable_texts
+from promptools.modes.response_format import calls_in_answer
+from promptools.modes.structured_calls import NATIVE, StructuredCalls
+from promptools.modes.tool_names import rename_tools
+from promptools.modes.verdict import HARMONY_CALL
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
 from promptools.parsing.parts import SPACE
 from promptools.patterns import lazy_pattern
@@ -43,12 +41,222 @@ from promptools.schema import Tools
 from promptools.types import Discarded, Fix, Malformed, Reply, Span, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from promptools.modes.mode import PreparedRequest
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.types import NewId
     from promptools.wire.chat_decoder import Delta
+
+
+# The raw text of one choice, and which spans of it are content and calls rather than reasoning.
+
+
+class RawText:
+    """Store the text, and the spans of everything except reasoning and its tags. O(n) in characters and events.
+
+    Without `markup` only the spans of text and calls are kept.
+    """
+
+    def __init__(self, *, markup: bool = True) -> None:
+        self._with_markup = markup
+        self.size = 0
+        """Characters added so far."""
+        self._pieces: list[str] = []
+        self._spans: list[Span] = []
+        self.in_reasoning = False
+        """Whether the text ends inside reasoning, or between it and its closing tag."""
+        self._last_is_markup = False
+        """Whether the last kept span is of something discarded."""
+        self._reasoning_end = -1
+        """Where the last reasoning ended in the text."""
+        self._spans_before_tag = 0
+        """The number of spans kept before the last tag and the white space after it."""
+
+    def add(self, text: str) -> None:
+        """Add text."""
+        self._pieces.append(text)
+        self.size += len(text)
+
+    def record(self, event: Event) -> None:
+        """Record an event of the parser that reads the text."""
+        match event:
+            case WasReasoning():
+                self._spans, self.in_reasoning = [], True
+            case Reasoning():
+                if self._last_is_markup and not self.in_reasoning:
+                    del self._spans[self._spans_before_tag :]  # the tag that opened it
+                self.in_reasoning, self._last_is_markup, self._reasoning_end = True, False, event.span.end
+            case Malformed(raw=raw) if not self._with_markup and raw.startswith("<|"):
+                self.in_reasoning = False  # a call that was cut in its header or after it: none of it is content
+            case Text() | CallEnd() | Malformed():
+                self.in_reasoning = False
+                self._add_span(event.span, markup=False)
+            case Discarded() if event.span.start == self._reasoning_end:
+                self.in_reasoning = self.in_reasoning and event.why != "markup"  # the tag that closed it
+            case Discarded() if not self.in_reasoning:
+                if self._with_markup:
+                    if event.why != "space" or not self._last_is_markup:
+                        self._spans_before_tag = len(self._spans)
+                    self._add_span(event.span, markup=True)
+            case Discarded(why="markup"):
+                self.in_reasoning = False  # the tag that closed it
+            case _:
+                pass
+
+    def _add_span(self, span: Span, *, markup: bool) -> None:
+        last = self._spans[-1] if self._spans else None
+        if last is not None and last.end == span.start and not (markup or self._last_is_markup):
+            self._spans[-1] = Span(last.start, span.end)
+        else:
+            self._spans.append(span)
+        self._last_is_markup = markup
+
+    def slice(self, span: Span) -> str:
+        """Return the text of `span`."""
+        return self.full_text()[span.start : span.end]
+
+    def without_reasoning(self) -> str:
+        """Return everything except reasoning, byte for byte."""
+        text = self.full_text()
+        return "".join(text[span.start : span.end] for span in sorted(self._spans))
+
+    def full_text(self) -> str:
+        """Return all the text."""
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
+
+
+# Cut off the turns that a model invents after its own, where nothing stops it.
+
+
+class TurnEnd:
+    """Pass on the text of a reply up to the first of `ends`. O(n) in characters."""
+
+    def __init__(self, ends: Sequence[str]) -> None:
+        self._ends = ends
+        self._pattern = re.compile("|".join(map(re.escape, ends)) or "(?!)")
+        self._longest = max(map(len, ends), default=0)
+        self._held = ""
+        self._cut: list[str] = []
+
+    @property
+    def discarded(self) -> str:
+        """The end and everything after it."""
+        return "".join(self._cut)
+
+    def feed(self, text: str) -> str:
+        """Add text; return what is certainly part of the reply."""
+        if not self._ends:
+            return text
+        if self._cut:
+            self._cut.append(text)
+            return ""
+        text = self._held + text
+        match, held = self._pattern.search(text), self._hold_from(text)
+        if match is not None and match.start() <= held:  # else another end may have begun before it
+            return self._cut_at(match.start(), text)
+        self._held = text[held:]
+        return text[:held]
+
+    def close(self) -> str:
+        """Return the text that was held back."""
+        match = self._pattern.search(self._held)
+        return self._cut_at(match.start() if match is not None else len(self._held), self._held)
+
+    def _cut_at(self, start: int, text: str) -> str:
+        self._held = ""
+        if start < len(text):
+            self._cut.append(text[start:])
+        return text[:start]
+
+    def _hold_from(self, text: str) -> int:
+        """Return the index from which `text` may be the beginning of an end."""
+        first = max(0, len(text) - self._longest + 1)
+        starts = (at for at in range(first, len(text)) if any(end.startswith(text[at:]) for end in self._ends))
+        return next(starts, len(text))
+
+
+# The reasoning of a reply: passed on as it comes, but for calls that may end it.
+#
+# Servers put a call there that the model made without closing its thought (vllm#39056, ai-dynamo/dynamo#10366). It
+# counts if nothing else comes: no content, no other call. Until that is known the calls that the reasoning ends with,
+# so far, are held, so that no markup of a call that is read from it is shown. Any text after them shows that they
+# were drafts.
+
+
+class LastCalls(NamedTuple):
+    """The calls that a text ends with, and where the text before them ends."""
+
+    calls: tuple[CallEnd, ...] = ()
+    text_end: int = 0
+
+    def after(self, events: Iterable[Event]) -> LastCalls:
+        """Return what they are after more events."""
+        calls, text_end = self
+        for event in events:
+            if isinstance(event, CallEnd):
+                calls = (*calls, event)
+            elif isinstance(event, Malformed) or (isinstance(event, (Text, Reasoning)) and event.text.strip(SPACE)):
+                calls, text_end = (), max(text_end, event.span.end)
+            elif isinstance(event, Discarded) and not calls and event.raw.startswith("</"):
+                text_end = event.span.end  # it closes what could not be read
+        return LastCalls(calls, text_end)
+
+
+class Thoughts:
+    """The reasoning of one choice. `parser` finds what may be a call in it; None where no call may be made.
+
+    O(n) in characters: what is held is put together only when a part of it is passed on.
+    """
+
+    def __init__(self, parser: StreamParser | None) -> None:
+        self._parser = parser
+        self._last = LastCalls()
+        self._pieces: list[str] = []
+        self._held: list[str] = []
+        self._shown = 0
+        """Characters that were passed on."""
+
+    @property
+    def text(self) -> str:
+        """All of the reasoning."""
+        return "".join(self._pieces)
+
+    def feed(self, text: str) -> str:
+        """Add text; return what is no call."""
+        if not text:
+            return ""
+        self._pieces.append(text)
+        self._held.append(text)
+        if self._parser is None:
+            return self.release()
+        self._last = self._last.after(self._parser.feed(text))
+        return self.release(self._last.text_end)
+
+    def add_shown(self, text: str) -> None:
+        """Add text that is out already: it turned out to be reasoning."""
+        self.feed(text)
+        self.release()
+
+    def stop(self) -> str:
+        """Return what is held: something else came, so that no call is looked for."""
+        self._parser = None
+        return self.release()
+
+    def release(self, end: int | None = None) -> str:
+        """Return what is held of the reasoning, up to an offset and the white space after it."""
+        if end is not None and end <= self._shown and self._held and self._held[0][0] not in SPACE:
+            return ""
+        held, self._held = "".join(self._held), []
+        if end is not None:
+            rest = held[max(0, end - self._shown) :].lstrip(SPACE)
+            held = held[: len(held) - len(rest)]
+            self._held = [rest] if rest else []
+        self._shown += len(held)
+        return held
+
 
 HARMONY = "harmony"
 """The dialect of a raw reply of gpt-oss; such a reply is parsed for no other."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jinja2 import nodes
     from jinja2.parser import Parser
 
+
 TOKENIZER_CONFIG = "tokenizer_config.json"
 """The file of a model's repository that may hold its template, and names its special tokens."""
 

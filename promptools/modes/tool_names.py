@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from promptools.harmony.recipients import ToolAddress
 
+
 MAX_NAME_LENGTH = 64
 """The most characters that OpenAI-like validators allow in a name."""
 MAX_NUMBERED = 3

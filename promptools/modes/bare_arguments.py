@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from promptools.dialects.calls.parse_options import ParseOptions
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
+
 
 JSON = "json"
 """The dialect of such a call, and of every other one in bare JSON."""

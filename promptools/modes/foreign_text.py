@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.written_markup import NO_MARKUP, written_markup
 from promptools.json_values import is_array, is_object, write_json
-from promptools.modes.requests.history import Turn
-from promptools.modes.requests.tool_names import legal_names
+from promptools.modes.history import Turn
+from promptools.modes.tool_names import legal_names
 from promptools.parsing.escape import markup_escaper
 from promptools.profiles import Profile, all_control_tokens
 from promptools.profiles.facts import CONTROL_TOKEN_FORMS
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from promptools.dialects.written_markup import WrittenMarkup
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.parsing.escape import MarkupEscaper
     from promptools.types import Call
+
 
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 NO_ESCAPES = markup_escaper(frozenset[str]())

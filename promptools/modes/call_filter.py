@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal
 
 from promptools.dialects.calls.resolve import unknown_tool_message
 from promptools.dialects.prompt import placeholder_in
-from promptools.modes.replies.tool_deltas import NATIVE
-from promptools.modes.requests.history import alnum9_id, quotable_texts
+from promptools.modes.history import alnum9_id, quotable_texts
+from promptools.modes.structured_calls import NATIVE
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Text
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Discarded, Malformed, Span
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from promptools.modes.mode import PreparedRequest
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
+
 
 CallSource = Literal["text", "server", "thoughts", "answer"]
 

@@ -20,12 +20,10 @@ from promptools.dialects.reply_markers import reply_markers
 from promptools.dialects.written_markup import written_markup
 from promptools.errors import UsageError
 from promptools.modes.harmony_mode import HARMONY_FAMILY, PRESERVED_TOKENS
-from promptools.modes.mode import PreparedRequest
+from promptools.modes.mode import PreparedRequest, answer_tokens, forwarded_body, other_tool_notes, text_tokens
 from promptools.modes.native_mode import NativeMode
-from promptools.modes.raw.answer_room import answer_tokens, text_tokens
-from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
-from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
-from promptools.modes.requests.tool_request import ToolChoice
+from promptools.modes.reply_reader import HARMONY, ReplyReader
+from promptools.modes.tool_request import ToolChoice
 from promptools.patterns import lazy_pattern
 from promptools.profiles import all_control_tokens, family_dialect, load_builtin
 from promptools.types import Call
@@ -37,8 +35,9 @@ from promptools.wire.raw.raw_request import END_OF_TURN_IDS, END_OF_TURN_TOKENS,
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.modes.tool_request import ToolRequest
     from promptools.types import ModeName, NewId
+
 
 _NATIVE: Final = NativeMode()
 _TURN_OPENER = lazy_pattern(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\[[A-Z_]{1,40}\])")

@@ -1,0 +1,448 @@
+"""The conversation as turns, as messages that a server's chat template accepts, and the calls that it holds repeatedly.
+
+Histories come from every kind of client: calls without ids, ids used twice, arguments cut off or encoded as objects,
+results that name no call. One broken message would make a server refuse the conversation for good. So past calls get
+readable arguments, and results are matched to their calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from promptools.errors import UsageError
+from promptools.json_values import is_array, is_object, write_json
+from promptools.jsontext.read import Unreadable, read_value
+from promptools.parsing.reply_record import ID_LENGTH
+from promptools.patterns import lazy_pattern
+from promptools.types import Call, Result
+from promptools.wire.chat_decoder import REASONING_FIELDS
+from promptools.wire.json_types import as_list, as_object, as_text
+from promptools.wire.message_content import split_content
+
+if TYPE_CHECKING:
+    from promptools.modes.tool_request import ToolRequest
+    from promptools.profiles import Profile
+    from promptools.types import ModeName
+
+
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_NOT_QUOTABLE = frozenset(("assistant", "system", "developer"))
+"""Roles whose text is not quotable: the model may repeat its own calls, and an app shows it how to call."""
+_OTHER_ROLES = {"developer": "system", "function": "tool"}
+_ALNUM9 = lazy_pattern(rf"[0-9A-Za-z]{{{ID_LENGTH}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message. An assistant's has `calls`; a tool's has its text in `result`, its other parts in `attachments`."""
+
+    message: dict[str, Any]
+    calls: tuple[Call, ...] = ()
+    result: Result | None = None
+    attachments: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def role(self) -> str:
+        """The role, with `developer` as `system` (its older name) and `function` as `tool` (its newer one)."""
+        role = as_text(self.message.get("role"))
+        return _OTHER_ROLES.get(role, role)
+
+
+@dataclass(slots=True)
+class _PendingCalls:
+    """The calls that await results while a history is read in order."""
+
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    pending: list[Call] = field(default_factory=list[Call])
+
+    def add(self, calls: Sequence[Call]) -> None:
+        self.pending = list(calls)
+        self.names.update((call.id, call.name) for call in calls)
+
+    def match_result(self, call_id: str, name: str) -> tuple[str, str]:
+        """Return the id and name of the call that a result belongs to: by id, else by name, else the first pending."""
+        call = next((pending for pending in self.pending if pending.id == call_id), None)
+        if call is None and call_id in self.names:
+            return call_id, name or self.names[call_id]
+        if call is None:
+            call = next((pending for pending in self.pending if pending.name == name), None)
+        if call is None and not call_id:
+            call = next(iter(self.pending), None)
+        if call is None:
+            return call_id, name
+        self.pending.remove(call)
+        return call.id, name or call.name
+
+
+def parse_history(messages: Iterable[Mapping[str, Any]]) -> tuple[list[Turn], tuple[str, ...]]:
+    """Parse messages into turns; also return notes on what was repaired. O(n) in the size of the conversation."""
+    turns: list[Turn] = []
+    notes: list[str] = []
+    links = _PendingCalls()
+    for position, message in enumerate(messages):
+        turn = Turn(dict(message))
+        if turn.role == "assistant":
+            calls = _calls(message, position, notes)
+            if calls:
+                links.add(calls)
+            turn = replace(turn, calls=calls)
+        elif turn.role == "tool":
+            text, images = split_content(message.get("content"))
+            call_id, name = links.match_result(as_text(message.get("tool_call_id")), as_text(message.get("name")))
+            turn = replace(turn, result=Result(call_id, name, text, is_error=_is_error(message)), attachments=images)
+        turns.append(turn)
+    return turns, tuple(notes)
+
+
+def quotable_texts(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the texts that the model may quote: user messages and tool results. O(n) in their size."""
+    for message in messages:
+        if as_text(message.get("role")) not in _NOT_QUOTABLE:
+            yield split_content(message.get("content"))[0]
+
+
+def _is_error(message: Mapping[str, Any]) -> bool:
+    """Whether a client flags a result as an error; Chat Completions has no such field, and its text proves nothing."""
+    return message.get("is_error") is True or message.get("isError") is True or message.get("status") == "error"
+
+
+def _calls(message: Mapping[str, Any], position: int, notes: list[str]) -> tuple[Call, ...]:
+    raw_calls = [call for call in as_list(message.get("tool_calls")) if is_object(call)]
+    legacy = message.get("function_call")
+    if not raw_calls and is_object(legacy):
+        raw_calls = [{"function": legacy}]
+    calls: list[Call] = []
+    seen: set[str] = set()
+    for number, call in enumerate(raw_calls):
+        function = as_object(call.get("function")) or as_object(call.get("custom"))
+        call_id = as_text(call.get("id"))
+        if not call_id or call_id in seen:
+            call_id = alnum9_id(f"{position}.{number}")
+        seen.add(call_id)
+        name = as_text(function.get("name"))
+        calls.append(_call(call_id, name, function.get("arguments", function.get("input")), notes))
+    return tuple(calls)
+
+
+def _call(call_id: str, name: str, arguments: Any, notes: list[str]) -> Call:
+    """Parse a past call; unreadable arguments become `{}`, since servers refuse a history with broken JSON."""
+    if is_object(arguments):
+        return Call(call_id, name, arguments, _dump(arguments))
+    text = as_text(arguments)
+    if not text.strip():
+        return Call(call_id, name, {}, "{}")
+    try:
+        value = json.loads(text, parse_constant=_reject_constant)
+    except (ValueError, RecursionError):
+        value = None
+    if is_object(value):
+        return Call(call_id, name, value, text)
+    try:
+        value = read_value(text, supply_closers=True).value
+    except Unreadable:
+        value = None
+    repaired = value if is_object(value) else {}
+    how = "mended" if repaired else "sent as {}"
+    notes.append(f"history: the arguments of a past call of {name!r} are no JSON object and were {how}")
+    return Call(call_id, name, repaired, _dump(repaired))
+
+
+def _reject_constant(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _dump(value: Any) -> str:
+    return write_json(value, "the arguments of a past call")
+
+
+def alnum9_id(call_id: str) -> str:
+    """Return `call_id` if it is nine alphanumerics, else nine derived from its hash (vllm#9019)."""
+    if _ALNUM9.fullmatch(call_id):
+        return call_id
+    number = int.from_bytes(hashlib.blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+    letters: list[str] = []
+    for _ in range(ID_LENGTH):
+        number, digit = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[digit])
+    return "".join(letters)
+
+
+# Adapt messages to what a server's chat template accepts: system text, parts, alternating roles, reasoning.
+
+
+Message = dict[str, Any]
+BLANK_LINE = "\n\n"
+FIRST_USER_MESSAGE = "(The conversation begins.)"
+"""The user message for templates that require one first, where the conversation begins with the assistant."""
+LATER_SYSTEM = "(System message)\n"
+"""What precedes a system message that is sent as the user's."""
+_SYSTEM_ROLES = frozenset(("system", "developer"))
+
+
+def has_stray_system(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a conversation holds another system message than one at its beginning, or one of the `developer`."""
+    return any(
+        message.get("role") == "developer" or (position and message.get("role") == "system")
+        for position, message in enumerate(messages)
+    )
+
+
+def place_system(turns: Sequence[Turn], profile: Profile) -> tuple[list[Turn], tuple[str, ...]]:
+    """Turn system messages after the beginning into the user's, marked, where the template takes none; with a note.
+
+    They stay in their places: in the first message they would change the beginning of the prompt, which the server has
+    in its cache. From here on they are foreign text, so their markup is escaped: in a user's message it would be read
+    as the conversation's own.
+    """
+    placed = list(turns)
+    if profile.system_place == "anywhere":
+        return placed, ()
+    opening = next((position for position, turn in enumerate(placed) if turn.role != "system"), len(placed))
+    later = [position for position, turn in enumerate(placed) if turn.role == "system" and position > opening]
+    for position in later:
+        placed[position] = _as_user(placed[position])
+    note = f"system messages after the beginning were sent as the user's, marked: {len(later)}"
+    return placed, (note,) if later else ()
+
+
+def _as_user(turn: Turn) -> Turn:
+    return Turn({**turn.message, "role": "user", "content": _marked(turn.message.get("content"))})
+
+
+def _marked(content: Any) -> Any:
+    if is_array(content):
+        return [{"type": "text", "text": LATER_SYSTEM}, *content]
+    return LATER_SYSTEM + as_text(content)
+
+
+def plain_message(turn: Turn, profile: Profile) -> Message:
+    """Copy a message without its calls, in the server's form: content parts, the reasoning field, no null fields."""
+    dropped = {"tool_calls", "function_call", *REASONING_FIELDS}
+    message = {
+        key: value
+        for key, value in turn.message.items()
+        if key not in dropped and (value is not None or key == "content")
+    }
+    reasoning = next((field for key in REASONING_FIELDS if (field := as_text(turn.message.get(key)))), "")
+    if turn.role == "assistant" and reasoning:
+        message[profile.reasoning_field] = reasoning
+    content = message.get("content")
+    if is_array(content) and not profile.content_parts:
+        text, others = split_content(content)
+        if not others:
+            message["content"] = text
+    return message
+
+
+def split_system(turns: Sequence[Turn]) -> tuple[list[str], list[Turn]]:
+    """Split a conversation into the system texts that open it and the turns after them."""
+    texts: list[str] = []
+    for position, turn in enumerate(turns):
+        if turn.role != "system":
+            return texts, list(turns[position:])
+        texts.append(split_content(turn.message.get("content"))[0])
+    return texts, []
+
+
+def join_system(request: ToolRequest, own_texts: Sequence[str], tool_block: str) -> str:
+    """Join the system texts: the request's own, the tool block, and the config's, by `prompt_placement`."""
+    configured = request.system_prompt
+    match request.profile.prompt_placement:
+        case "append":
+            texts = [*own_texts, tool_block, configured]
+        case "replace" if configured:
+            texts = [configured, tool_block]
+        case _:
+            texts = [configured, *own_texts, tool_block]
+    return BLANK_LINE.join(text for text in texts if text.strip())
+
+
+def join_contents(first: Any, second: Any) -> Any:
+    """Join two contents: strings with a blank line between them, anything else as a list of parts."""
+    if isinstance(first, str) and isinstance(second, str):
+        return BLANK_LINE.join(text for text in (first, second) if text)
+    return [*_as_parts(first), *_as_parts(second)]
+
+
+def _as_parts(content: Any) -> list[Any]:
+    if is_array(content):
+        return content
+    text = as_text(content)
+    return [{"type": "text", "text": text}] if text else []
+
+
+def fit_template(system: str, messages: Iterable[Message], profile: Profile) -> list[Message]:
+    """Prepend the system text, and change roles as far as the profile's template requires."""
+    settled = list(messages)
+    if profile.alternate_roles or not profile.system_role:
+        settled = [
+            {**message, "role": "user"} if message.get("role") in _SYSTEM_ROLES else message for message in settled
+        ]
+    if system and not profile.system_role:
+        settled = _prepend_to_user(system, settled)
+        system = ""
+    if profile.alternate_roles:
+        settled = _merge_same_roles(settled)
+    return [{"role": "system", "content": system}, *settled] if system else settled
+
+
+def _prepend_to_user(system: str, messages: list[Message]) -> list[Message]:
+    """Prepend the system text to the first user message, or add one."""
+    if messages and messages[0].get("role") == "user":
+        return [{**messages[0], "content": join_contents(system, messages[0].get("content"))}, *messages[1:]]
+    return [{"role": "user", "content": system}, *messages]
+
+
+def _merge_same_roles(messages: Sequence[Message]) -> list[Message]:
+    """Merge adjacent messages of one role and begin with the user; messages with calls, and results, are kept."""
+    merged: list[Message] = []
+    for message in messages:
+        last = merged[-1] if merged else None
+        same = last is not None and last.get("role") == message.get("role") and message.get("role") != "tool"
+        if last is not None and same and "tool_calls" not in last:
+            merged[-1] = {**last, **message, "content": join_contents(last.get("content"), message.get("content"))}
+        else:
+            merged.append(message)
+    if merged and merged[0].get("role") == "assistant":
+        merged.insert(0, {"role": "user", "content": FIRST_USER_MESSAGE})
+    return merged
+
+
+# Calls that a conversation holds over and over: the same tool, the same arguments, the same result.
+#
+# Models that do not see that a result answers the question make the call again, and again (pi#6158, opencode#28596,
+# openclaw#120415). The model is told so in a line behind the last result. Nothing is withheld, and no call is
+# refused: to ask again is legitimate, and a result that changes is no repetition.
+
+
+RepeatAction = Literal["hint", "answer", "none"]
+"""What was done about a repeated call; `none`: it is noted alone, since the server's template writes the prompt."""
+PROMPTING_MODES: frozenset[ModeName] = frozenset({"prompt", "harmony"})
+"""The modes whose prompt we write, where the hint is the default."""
+_RESULT_ROLES = frozenset(("tool", "function"))
+
+
+class RepeatedCall(NamedTuple):
+    """A call whose result the conversation ends with, and how often the conversation holds the two."""
+
+    name: str
+    times: int
+
+    def note(self, action: RepeatAction) -> str:
+        """Return the note for the trace."""
+        done = {"hint": "the model is told so", "answer": "it is asked to answer, by tool_choice none", "none": ""}
+        told = f"{self.name!r} was called {self.times} times with the same arguments and the same result"
+        return f"{told}: {done[action]}" if done[action] else told
+
+    def hint(self, name: str) -> str:
+        """Return the line behind the last result; `name` is what the tool is called there."""
+        return (
+            f"(Note: {name} was called {self.times} times with these arguments, each time with this result. It is"
+            " above.)"
+        )
+
+
+class _Answered(NamedTuple):
+    """A call and its result, in a form that is compared."""
+
+    name: str
+    arguments: str
+    result: str
+
+
+def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> RepeatedCall | None:
+    """Return a call of the last turn with calls whose result is in the conversation `least` times or more.
+
+    Of several the one that was made most often; None if there is none, or if the model has answered since. O(n) in the
+    size of the conversation.
+    """
+    starts = [position for position, message in enumerate(messages) if message.get("role") == "assistant"]
+    if least < 1 or not starts:
+        return None
+    try:
+        latest = Counter(_answered_calls(messages[starts[-1] :]))
+        results = _results(messages[starts[-1] :])
+        for start, end in pairwise(starts if latest else ()):
+            turn = messages[start:end]
+            if not results.isdisjoint(_results(turn)):  # most are told apart by that, and need not be read
+                latest.update(answered for answered in _answered_calls(turn) if answered in latest)
+    except (UsageError, RecursionError):  # arguments that are nested too deeply to be compared
+        return None
+    return next((RepeatedCall(made.name, times) for made, times in latest.most_common(1) if times >= least), None)
+
+
+def hint_turns(
+    request: ToolRequest, mode: ModeName, turns: list[Turn], sent: Mapping[str, str]
+) -> tuple[list[Turn], tuple[str, ...]]:
+    """Return the turns of a conversation as a mode sends it, with the hint where it gives one, and the note of it.
+
+    `sent` maps the names of tools to those that they are sent under.
+    """
+    line, notes = _hint(request, mode, sent)
+    last = _last([turn.result is not None for turn in turns])
+    if line and last is not None:
+        turn = turns[last]
+        assert turn.result is not None
+        result = replace(turn.result, content=_with_line(turn.result.content, line))
+        turns = [*turns[:last], replace(turn, message=_hinted(turn.message, line), result=result), *turns[last + 1 :]]
+    return turns, notes
+
+
+def hint_messages(
+    request: ToolRequest, mode: ModeName, messages: list[dict[str, Any]], sent: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """Return the same of a conversation in the client's format."""
+    line, notes = _hint(request, mode, sent)
+    last = _last([message.get("role") in _RESULT_ROLES for message in messages])
+    if line and last is not None:
+        messages = [*messages[:last], _hinted(messages[last], line), *messages[last + 1 :]]
+    return messages, notes
+
+
+def _hint(request: ToolRequest, mode: ModeName, sent: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    action, repeated = request.repeat_action(mode), request.repeated
+    if action is None or repeated is None:
+        return "", ()
+    return repeated.hint(sent.get(repeated.name, repeated.name)) if action == "hint" else "", (repeated.note(action),)
+
+
+def _last(found: Sequence[bool]) -> int | None:
+    return next((position for position in reversed(range(len(found))) if found[position]), None)
+
+
+def _hinted(message: Mapping[str, Any], line: str) -> dict[str, Any]:
+    """Return a result's message with a line behind its content."""
+    content = message.get("content")
+    if is_array(content):
+        return {**message, "content": [*content, {"type": "text", "text": line}]}
+    return {**message, "content": _with_line(as_text(content), line)}
+
+
+def _with_line(text: str, line: str) -> str:
+    return f"{text}\n\n{line}" if text.strip() else line
+
+
+def _results(messages: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the contents of a turn's results as they came; all that are not text count as one."""
+    contents = [message.get("content") for message in messages if message.get("role") in _RESULT_ROLES]
+    return {content.strip() if isinstance(content, str) else "" for content in contents}
+
+
+def _answered_calls(messages: Sequence[Mapping[str, Any]]) -> list[_Answered]:
+    """Return the calls of the first message, with their results in the others."""
+    turns, _ = parse_history(messages)
+    calls = {call.id: call for call in turns[0].calls}
+    answered: list[_Answered] = []
+    for turn in turns[1:]:
+        call = calls.get(turn.result.call_id) if turn.result is not None else None
+        if call is not None and turn.result is not None:
+            others = json.dumps(turn.attachments) if turn.attachments else ""
+            arguments = json.dumps(call.arguments, sort_keys=True)
+            answered.append(_Answered(call.name, arguments, turn.result.content.strip() + others))
+    return answered
