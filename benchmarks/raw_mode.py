@@ -20,7 +20,7 @@ from benchmarks.timing import seconds
 from promptools.client import OpenAI
 from promptools.profiles import Config
 from promptools.profiles.profile import TemplateEndpoint
-from promptools.wire.raw.chat_template import decode_rendered_prompt, encode_template_request
+from promptools.wire.chat_template import decode_rendered_prompt, encode_template_request
 
 SERVERS: dict[str, tuple[str, TemplateEndpoint]] = {
     "llama.cpp": ("llamacpp", "llamacpp"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import promptools
 from promptools.wire.chat_decoder import reasoning_of
-from promptools.wire.message_content import split_content
+from promptools.wire.json_body import split_content
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

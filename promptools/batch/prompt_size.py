@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.json_values import is_array
 from promptools.transport.session import local_vocabulary
-from promptools.wire.json_types import as_list, as_object
+from promptools.wire.json_body import as_list, as_object
 
 if TYPE_CHECKING:
     from promptools.batch.request_line import BatchRequest

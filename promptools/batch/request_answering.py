@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from promptools.batch.request_line import BatchRequest, LineProblem
 from promptools.errors import UpstreamError, clip, without_credentials
 from promptools.transport import library_of
-from promptools.wire.json_types import as_object
+from promptools.wire.json_body import as_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

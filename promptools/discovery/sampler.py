@@ -15,7 +15,7 @@ from promptools.discovery.samples import CallMade, Sample, SampleLog, well_forme
 from promptools.errors import UpstreamError, without_credentials
 from promptools.json_values import is_object
 from promptools.wire.chat_decoder import reasoning_of
-from promptools.wire.json_types import as_object
+from promptools.wire.json_body import as_object
 
 Progress: TypeAlias = "Callable[[str, int, int], object]"
 """Gets a text, how many questions of the stage are done, and of how many."""

@@ -36,7 +36,7 @@ from promptools.modes.verdict import HARMONY_CALL, Verdict, judge_reply
 from promptools.parsing.events import CallEnd, Reasoning, Text
 from promptools.types import Malformed
 from promptools.wire.chat_decoder import Envelope
-from promptools.wire.raw.chat_template import (
+from promptools.wire.chat_template import (
     RenderedPrompt,
     TemplateRequest,
     decode_rendered_prompt,

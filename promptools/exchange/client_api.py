@@ -20,9 +20,7 @@ from promptools.exchange.state import ExchangeState
 from promptools.exchange.upstream import get_header, is_stream
 from promptools.harmony.renderer import estimate_tokens
 from promptools.wire.chat_encoder import error_body
-from promptools.wire.json_types import as_list, as_object, as_text
-from promptools.wire.lenient_json import parse_body
-from promptools.wire.message_content import split_content
+from promptools.wire.json_body import as_list, as_object, as_text, parse_body, split_content
 from promptools.wire.sse import encode_comment
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from promptools.modes.response_format import AnswerStream
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text, WasReasoning
 from promptools.parsing.parts import SPACE
 from promptools.types import Discarded, Malformed, Span
-from promptools.wire.json_types import as_list
+from promptools.wire.json_body import as_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

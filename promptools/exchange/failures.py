@@ -16,7 +16,7 @@ from promptools.fallback.salvage import introduces_model_text
 from promptools.json_values import is_array, is_object
 from promptools.patterns import lazy_pattern
 from promptools.wire.chat_decoder import ErrorBody, error_of
-from promptools.wire.json_types import as_object, as_text
+from promptools.wire.json_body import as_object, as_text
 
 if TYPE_CHECKING:
     from promptools.exchange.effects import Failed, Opened

@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any
 from promptools.exchange.client_api import ClientApi, respond_token_count
 from promptools.exchange.response_writer import JsonWriter, ResponseWriter, SseWriter, encode_json
 from promptools.exchange.runner import run
+from promptools.wire import messages_out
 from promptools.wire.chat_decoder import Envelope
-from promptools.wire.json_types import as_list
-from promptools.wire.messages import message_body
-from promptools.wire.messages.message_body import encode_content, encode_message, encode_stop, encode_usage
-from promptools.wire.messages.message_events import MESSAGE_STOP, PING, BlockWriter
-from promptools.wire.messages.message_request import decode_messages_request
+from promptools.wire.json_body import as_list
+from promptools.wire.messages_in import decode_messages_request
+from promptools.wire.messages_out import (
+    MESSAGE_STOP,
+    PING,
+    BlockWriter,
+    encode_content,
+    encode_message,
+    encode_stop,
+    encode_usage,
+)
 from promptools.wire.sse import encode_comment
 
 if TYPE_CHECKING:
@@ -120,7 +127,7 @@ class MessagesApi:
         if code == "context_length_exceeded":
             message = f"prompt is too long: {message}"
         return encode_json(
-            message_body.encode_error(message, message_body.own_error_type(kind, code), code, request_id)
+            messages_out.encode_error(message, messages_out.own_error_type(kind, code), code, request_id)
         )
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:
@@ -129,8 +136,8 @@ class MessagesApi:
 
     def encode_server_error(self, failure: Failure) -> bytes:
         """Encode the text of the server's error, with the API's type for its status."""
-        kind = message_body.error_type(failure.error_status or 502)
-        return encode_json(message_body.encode_error(failure.text or failure.why, kind))
+        kind = messages_out.error_type(failure.error_status or 502)
+        return encode_json(messages_out.encode_error(failure.text or failure.why, kind))
 
 
 MESSAGES_API: ClientApi = MessagesApi()

@@ -31,20 +31,18 @@ from promptools.profiles import load_builtin
 from promptools.profiles.facts import family_of
 from promptools.profiles.profile import GENERIC
 from promptools.profiles.server_detection import LLAMACPP, OLLAMA, may_serve_ollama
-from promptools.wire import lenient_json
+from promptools.wire import json_body, ollama_out
 from promptools.wire.chat_decoder import Envelope
-from promptools.wire.json_types import as_count, as_list, as_object, as_text
-from promptools.wire.ollama import encode_response
-from promptools.wire.ollama.decode_request import decode_chat_request
-from promptools.wire.ollama.encode_models import ListedModel
-from promptools.wire.ollama.encode_response import encode_generated, encode_line, encode_message, encode_usage
-from promptools.wire.ollama.generate_request import (
+from promptools.wire.json_body import as_count, as_list, as_object, as_text
+from promptools.wire.ollama_in import (
     check_generate_request,
+    decode_chat_request,
     embedding_inputs,
     encode_as_chat,
     encode_as_completion,
     is_unload_request,
 )
+from promptools.wire.ollama_out import ListedModel, encode_generated, encode_line, encode_message, encode_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -73,7 +71,7 @@ class NdjsonWriter(SseWriter):
     def end(self, summary: Summary) -> bytes:
         """Return the last line, with token counts and durations."""
         last = self._held_chunk or {}
-        figures = encode_response.encode_usage(summary.usage, self._last_extra, summary.seconds, summary.phases)
+        figures = ollama_out.encode_usage(summary.usage, self._last_extra, summary.seconds, summary.phases)
         return self._encode([_with_report(last | figures, summary)])
 
     def _encode(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
@@ -84,7 +82,7 @@ class NdjsonWriter(SseWriter):
         return body
 
     def _make_writer(self, index: int, envelope: Envelope) -> ChoiceWriter:  # noqa: ARG002 one signature for all writers
-        return encode_response.LineWriter(envelope)
+        return ollama_out.LineWriter(envelope)
 
 
 class OllamaJsonWriter(JsonWriter):
@@ -92,9 +90,9 @@ class OllamaJsonWriter(JsonWriter):
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:  # noqa: ARG002 one signature for all writers
         """Store the response body."""
-        message = encode_response.encode_message(reply.content, reply.reasoning, reply.calls)
-        self._choices[index] = encode_response.mark_done(
-            encode_response.encode_line(envelope, message, logprobs=self._logprobs.get(index)), reply
+        message = ollama_out.encode_message(reply.content, reply.reasoning, reply.calls)
+        self._choices[index] = ollama_out.mark_done(
+            ollama_out.encode_line(envelope, message, logprobs=self._logprobs.get(index)), reply
         )
         self._envelope = self._envelope or envelope
         return b""
@@ -103,7 +101,7 @@ class OllamaJsonWriter(JsonWriter):
         """Return the whole response, with token counts and durations."""
         extra = self._envelope.extra if self._envelope else {}
         choice = self._choices.get(0, {})
-        body = {**choice, **encode_response.encode_usage(summary.usage, extra, summary.seconds, summary.phases)}
+        body = {**choice, **ollama_out.encode_usage(summary.usage, extra, summary.seconds, summary.phases)}
         return encode_json(_with_report(self._shape(body), summary))
 
     def _shape(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -115,14 +113,14 @@ class GenerateNdjsonWriter(NdjsonWriter):
     """Writes the lines of `/api/generate`."""
 
     def _shape(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        return encode_response.encode_generated(body)
+        return ollama_out.encode_generated(body)
 
 
 class GenerateJsonWriter(OllamaJsonWriter):
     """Writes the whole response of `/api/generate`."""
 
     def _shape(self, body: dict[str, Any]) -> dict[str, Any]:
-        return encode_response.encode_generated(body)
+        return ollama_out.encode_generated(body)
 
 
 def _with_report(body: dict[str, Any], summary: Summary) -> dict[str, Any]:
@@ -260,7 +258,7 @@ def requested_model(data: Mapping[str, Any]) -> str:
 def parse_json(body: bytes) -> dict[str, Any]:
     """Parse a JSON object; empty if it is none."""
     try:
-        return as_object(lenient_json.parse_json(body))
+        return as_object(json_body.parse_json(body))
     except (ValueError, RecursionError):
         return {}
 

@@ -40,8 +40,7 @@ from promptools.modes.response_format import AnswerStream, format_error
 from promptools.modes.verdict import HARMONY_CALL, MAX_EMPTY_TOKENS
 from promptools.patterns import lazy_pattern
 from promptools.profiles.profile import Wire
-from promptools.wire.json_types import as_int, as_object
-from promptools.wire.lenient_json import parse_json
+from promptools.wire.json_body import as_int, as_object, parse_json
 from promptools.wire.sse import KEEP_ALIVE
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, Any
 
 from promptools.masking import keys_in
-from promptools.wire.json_types import as_text
+from promptools.wire.json_body import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -25,11 +25,9 @@ from promptools.exchange.runner import run
 from promptools.exchange.state import ExchangeState
 from promptools.wire.chat_decoder import error_of
 from promptools.wire.chat_encoder import error_body
-from promptools.wire.json_types import as_object, as_text
-from promptools.wire.lenient_json import parse_json
-from promptools.wire.responses.output_items import ID_PREFIX, ResponseFrame, encode_output, incomplete_reason
-from promptools.wire.responses.response_events import ResponseEvents
-from promptools.wire.responses.responses_request import ResponsesRequest, decode_responses_request
+from promptools.wire.json_body import as_object, as_text, parse_json
+from promptools.wire.responses_in import ResponsesRequest, decode_responses_request
+from promptools.wire.responses_out import ID_PREFIX, ResponseEvents, ResponseFrame, encode_output, incomplete_reason
 from promptools.wire.sse import encode_comment
 
 if TYPE_CHECKING:

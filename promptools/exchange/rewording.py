@@ -26,7 +26,7 @@ from promptools.modes.history import has_stray_system
 from promptools.modes.mode import constraint_key
 from promptools.modes.response_format import without_tools
 from promptools.wire.chat_decoder import REASONING_FIELDS
-from promptools.wire.json_types import as_count, as_list, as_object
+from promptools.wire.json_body import as_count, as_list, as_object
 from promptools.wire.parameters import thinking_budget
 
 if TYPE_CHECKING:

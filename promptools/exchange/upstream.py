@@ -12,23 +12,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from promptools.exchange.failures import MAX_ERROR, clip_reported_error, quoting_message
 from promptools.exchange.response_writer import encode_json
-from promptools.wire import chat_decoder
+from promptools.wire import chat_decoder, raw_endpoints
+from promptools.wire import ollama_upstream as ollama
 from promptools.wire.chat_decoder import Delta, Envelope, ErrorBody
-from promptools.wire.json_types import as_count
-from promptools.wire.lenient_json import decode_json
-from promptools.wire.ndjson import LineDecoder
-from promptools.wire.ollama import decode_response as ollama
-from promptools.wire.ollama.encode_request import PATH, encode_chat_request
-from promptools.wire.ollama.encode_request import requested_context as own_context
-from promptools.wire.raw import completions_endpoint, generate_endpoint, llamacpp_endpoint
-from promptools.wire.sse import DONE, ServerSentEvent, SseDecoder
+from promptools.wire.json_body import as_count, decode_json
+from promptools.wire.ollama_upstream import PATH, encode_chat_request
+from promptools.wire.ollama_upstream import requested_context as own_context
+from promptools.wire.sse import DONE, LineDecoder, ServerSentEvent, SseDecoder
 
 if TYPE_CHECKING:
     from promptools.exchange.effects import Headers
     from promptools.modes.mode import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
     from promptools.profiles.profile import Api
-    from promptools.wire.raw.raw_request import RawPrompt
+    from promptools.wire.raw_endpoints import RawPrompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +67,15 @@ def _encode_raw_request(body: Mapping[str, Any], prompt: RawPrompt, request: Too
     assert raw is not None, "a prompt is written only where there is a raw endpoint to take it"
     match raw:
         case "completions":
-            written = completions_endpoint.encode_request(body, prompt, ids=request.profile.raw_ids)
-            return UpstreamRequest(written.body, completions_endpoint.PATH, "completions", written.notes)
+            written = raw_endpoints.encode_completions_request(body, prompt, ids=request.profile.raw_ids)
+            return UpstreamRequest(written.body, raw_endpoints.COMPLETIONS_PATH, "completions", written.notes)
         case "llamacpp":
-            written = llamacpp_endpoint.encode_request(body, prompt)
-            return UpstreamRequest(written.body, llamacpp_endpoint.PATH, "llamacpp", written.notes)
+            written = raw_endpoints.encode_llamacpp_request(body, prompt)
+            return UpstreamRequest(written.body, raw_endpoints.LLAMACPP_PATH, "llamacpp", written.notes)
         case "generate":
-            written = generate_endpoint.encode_request(body, prompt, num_ctx=requested_context(request))
+            written = raw_endpoints.encode_generate_request(body, prompt, num_ctx=requested_context(request))
             return UpstreamRequest(
-                written.body, generate_endpoint.PATH, "generate", written.notes, _context_limit(request)
+                written.body, raw_endpoints.GENERATE_PATH, "generate", written.notes, _context_limit(request)
             )
         case _:
             assert_never(raw)
@@ -138,18 +135,18 @@ REPLY_FORMATS: Mapping[Api, _ReplyFormat] = {
         ollama.decode_reply, ollama.decode_reply, ollama.decode_envelope, is_ndjson=True, ends_with_finish=True
     ),
     "completions": _ReplyFormat(
-        completions_endpoint.decode_reply, completions_endpoint.decode_reply, chat_decoder.decode_envelope
+        raw_endpoints.decode_completions_reply, raw_endpoints.decode_completions_reply, chat_decoder.decode_envelope
     ),
     "llamacpp": _ReplyFormat(
-        llamacpp_endpoint.decode_reply,
-        llamacpp_endpoint.decode_reply,
-        llamacpp_endpoint.decode_envelope,
+        raw_endpoints.decode_llamacpp_reply,
+        raw_endpoints.decode_llamacpp_reply,
+        raw_endpoints.decode_llamacpp_envelope,
         ends_with_finish=True,
     ),
     "generate": _ReplyFormat(
-        generate_endpoint.decode_reply,
-        generate_endpoint.decode_reply,
-        generate_endpoint.decode_envelope,
+        raw_endpoints.decode_generate_reply,
+        raw_endpoints.decode_generate_reply,
+        raw_endpoints.decode_generate_envelope,
         is_ndjson=True,
         ends_with_finish=True,
     ),

@@ -22,7 +22,7 @@ from promptools.profiles import Profile, all_control_tokens
 from promptools.profiles.facts import CONTROL_TOKEN_FORMS
 from promptools.schema import Tools
 from promptools.types import Fix
-from promptools.wire.json_types import as_object
+from promptools.wire.json_body import as_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -20,8 +20,8 @@ from promptools.modes.mode import PreparedRequest, answer_tokens, forwarded_body
 from promptools.modes.reply_reader import HARMONY, ReplyReader
 from promptools.modes.tool_names import short_recipient
 from promptools.patterns import lazy_pattern
-from promptools.wire.json_types import as_object, as_text
-from promptools.wire.raw.raw_request import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
+from promptools.wire.json_body import as_object, as_text
+from promptools.wire.raw_endpoints import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
 
 if TYPE_CHECKING:
     from promptools.harmony.renderer import Encode, Message

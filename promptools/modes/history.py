@@ -22,8 +22,7 @@ from promptools.parsing.reply_record import ID_LENGTH
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Result
 from promptools.wire.chat_decoder import REASONING_FIELDS
-from promptools.wire.json_types import as_list, as_object, as_text
-from promptools.wire.message_content import split_content
+from promptools.wire.json_body import as_list, as_object, as_text, split_content
 
 if TYPE_CHECKING:
     from promptools.modes.tool_request import ToolRequest

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from promptools.errors import UsageError, clip
 from promptools.json_values import is_array, is_object
-from promptools.wire.json_types import as_list, as_object, as_text
-from promptools.wire.raw.chat_template import TEMPLATE_KEYS
+from promptools.wire.chat_template import TEMPLATE_KEYS
+from promptools.wire.json_body import as_list, as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from promptools.wire.json_types import as_object, as_text
+from promptools.wire.json_body import as_object, as_text
 from promptools.wire.parameters import thinking_budget
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from promptools.parsing.events import Event
     from promptools.types import Call, ModeName, NewId, Reply, Schema
     from promptools.wire.chat_decoder import Delta
-    from promptools.wire.raw.raw_request import RawPrompt
+    from promptools.wire.raw_endpoints import RawPrompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from promptools.modes.mode import PreparedRequest, forwarded_body
 from promptools.modes.reply_reader import ReplyReader
 from promptools.modes.response_format import describe_answer_format
 from promptools.modes.tool_names import legal_names, rename_tool
-from promptools.wire.json_types import as_list
+from promptools.wire.json_body import as_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -29,8 +29,7 @@ from promptools.modes.tool_names import harmony_names, rename_tools
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 from promptools.schema import Tools
-from promptools.wire.json_types import as_list
-from promptools.wire.message_content import split_content
+from promptools.wire.json_body import as_list, split_content
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -27,10 +27,9 @@ from promptools.modes.tool_request import ToolChoice
 from promptools.patterns import lazy_pattern
 from promptools.profiles import all_control_tokens, family_dialect, load_builtin
 from promptools.types import Call
-from promptools.wire.json_types import as_list, as_object
-from promptools.wire.message_content import split_content
-from promptools.wire.raw.chat_template import TEMPLATE_KEYS, RenderedPrompt
-from promptools.wire.raw.raw_request import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
+from promptools.wire.chat_template import TEMPLATE_KEYS, RenderedPrompt
+from promptools.wire.json_body import as_list, as_object, split_content
+from promptools.wire.raw_endpoints import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -15,7 +15,7 @@ from promptools.profiles import Profile
 from promptools.schema import Tools
 from promptools.schema.recent_cache import RecentCache
 from promptools.schema.tools import CACHED_CHARACTERS, CACHED_LISTS
-from promptools.wire.json_types import as_int, as_list, as_object, as_text
+from promptools.wire.json_body import as_int, as_list, as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from promptools.modes.mode import PreparedRequest
     from promptools.profiles.profile import OnRepeat
     from promptools.types import ModeName, Schema
-    from promptools.wire.raw.chat_template import RenderedPrompt
+    from promptools.wire.chat_template import RenderedPrompt
 
 
 ToolChoiceKind = Literal["auto", "none", "required", "named"]

@@ -31,7 +31,7 @@ from promptools.patterns import lazy_pattern
 from promptools.schema.spelling import format_names
 from promptools.types import Call, Discarded, Reply
 from promptools.wire.chat_encoder import encode_call
-from promptools.wire.json_types import as_count
+from promptools.wire.json_body import as_count
 
 if TYPE_CHECKING:
     from promptools.modes.tool_request import ToolRequest

@@ -11,7 +11,7 @@ from promptools.errors import clip
 from promptools.fallback import FailureKind, classify
 from promptools.types import Attempt, ModeName, Reply
 from promptools.wire.chat_decoder import REASONING_FIELDS, Delta, ToolDelta, decode_chunk, decode_reply, error_of
-from promptools.wire.json_types import as_count, as_list, as_object
+from promptools.wire.json_body import as_count, as_list, as_object
 from promptools.wire.sse import DONE, SseDecoder
 
 CHAT = "/chat/completions"

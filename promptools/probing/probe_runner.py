@@ -18,7 +18,7 @@ from promptools.probing.questions import PLAIN
 from promptools.profiles import Config
 from promptools.transport import CHAT_ENDPOINT, Session, SyncDriver, installed_library, with_error_boundary
 from promptools.types import Attempt, Reply
-from promptools.wire.json_types import as_list, as_object, as_text
+from promptools.wire.json_body import as_list, as_object, as_text
 
 MAX_RESPONSE = 8 * 1024 * 1024
 """Bytes of a response that are read."""

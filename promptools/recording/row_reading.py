@@ -20,7 +20,7 @@ from promptools.profiles import Profile
 from promptools.schema import Tools
 from promptools.types import Call, Fix, Malformed, Reply
 from promptools.wire.chat_decoder import Delta, ToolDelta
-from promptools.wire.raw.raw_request import RawPrompt
+from promptools.wire.raw_endpoints import RawPrompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

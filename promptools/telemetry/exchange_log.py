@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from promptools.log import NAME
 from promptools.telemetry.exchange_follower import ExchangeFollower
-from promptools.wire.json_types import as_list
+from promptools.wire.json_body import as_list
 
 if TYPE_CHECKING:
     from promptools.telemetry.exchange_summary import ExchangeSummary

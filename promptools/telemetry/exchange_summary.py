@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from promptools.errors import without_credentials
 from promptools.exchange import Failed, Opened, Piece
-from promptools.wire.json_types import as_count
+from promptools.wire.json_body import as_count
 
 if TYPE_CHECKING:
     from promptools.exchange import ExchangeEnd, ObservedExchange, SentRequest

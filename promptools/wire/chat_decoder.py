@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from promptools.json_values import is_array, is_object
-from promptools.wire.json_types import as_count, as_int, as_list, as_object, as_text, as_timestamp
-from promptools.wire.lenient_json import is_shallow
+from promptools.wire.json_body import as_count, as_int, as_list, as_object, as_text, as_timestamp, is_shallow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

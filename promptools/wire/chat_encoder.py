@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.json_values import is_object
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text
-from promptools.wire.json_types import as_number
+from promptools.wire.json_body import as_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

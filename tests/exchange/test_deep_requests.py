@@ -13,7 +13,7 @@ from promptools.exchange.messages_api import MESSAGES_API, count_message_tokens,
 from promptools.exchange.ollama_api import OLLAMA_API, serve_ollama_chat
 from promptools.exchange.responses_api import RESPONSES_API, count_input_tokens, serve_response
 from promptools.exchange.runner import run
-from promptools.wire.lenient_json import MAX_LEVELS
+from promptools.wire.json_body import MAX_LEVELS
 
 FRONTS = {
     "chat": (CHAT_API, URL, run),

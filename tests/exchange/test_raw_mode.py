@@ -28,8 +28,8 @@ from promptools.dialects.reply_markers import reply_markers
 from promptools.exchange.ollama_api import OLLAMA_API
 from promptools.modes.mode import TOOL_KEYS
 from promptools.profiles.profile import Raw
+from promptools.wire.chat_template import TEMPLATE_KEYS
 from promptools.wire.parameters import PARAMETERS, rule_for
-from promptools.wire.raw.chat_template import TEMPLATE_KEYS
 
 
 @pytest.fixture(params=FACTS)

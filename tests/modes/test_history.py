@@ -3,7 +3,7 @@ import json
 import pytest
 
 from promptools.modes.history import alnum9_id, parse_history
-from promptools.wire.message_content import split_content
+from promptools.wire.json_body import split_content
 
 
 def assistant(*calls, **keys):

@@ -8,7 +8,7 @@ from promptools.modes.mode import PreparedRequest
 from promptools.modes.raw_mode import beginning_in_examples, beginning_of_call, example_calls
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
-from promptools.wire.raw.chat_template import RenderedPrompt
+from promptools.wire.chat_template import RenderedPrompt
 
 TOOL = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object", "properties": {}}}}
 NAMED = {"type": "function", "function": {"name": "get_time"}}

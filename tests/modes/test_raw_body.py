@@ -13,7 +13,7 @@ from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile, families, family_dialect, load_builtin
 from promptools.types import Call
 from promptools.wire.chat_decoder import Delta
-from promptools.wire.raw.chat_template import RenderedPrompt
+from promptools.wire.chat_template import RenderedPrompt
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "Get it", "parameters": CITY}}

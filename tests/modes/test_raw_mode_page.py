@@ -11,8 +11,8 @@ from promptools.modes.raw_mode import RawMode
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Config, kinds, resolve
 from promptools.profiles.profile import TemplateEndpoint
+from promptools.wire.chat_template import TEMPLATE_KEYS, RenderedPrompt, encode_template_request
 from promptools.wire.parameters import PARAMETERS
-from promptools.wire.raw.chat_template import TEMPLATE_KEYS, RenderedPrompt, encode_template_request
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "raw-mode.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (`.*?) \| (.*) \|$", re.MULTILINE)

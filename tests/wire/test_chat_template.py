@@ -2,7 +2,7 @@
 
 import pytest
 
-from promptools.wire.raw.chat_template import (
+from promptools.wire.chat_template import (
     RenderedPrompt,
     decode_rendered_prompt,
     encode_template_request,

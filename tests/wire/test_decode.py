@@ -6,7 +6,7 @@ import math
 import pytest
 from clock import assert_linear
 
-from promptools.wire.lenient_json import decode_json, is_shallow
+from promptools.wire.json_body import decode_json, is_shallow
 
 
 @pytest.mark.parametrize("value", [{"a": [1, "é", None]}, [], "x", 7, True, None, 1.5])

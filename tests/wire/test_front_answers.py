@@ -8,8 +8,8 @@ import pytest
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Reasoning, Text
 from promptools.types import Call, Reply, Span
 from promptools.wire.chat_decoder import Envelope
-from promptools.wire.ollama.decode_response import decode_envelope, decode_reply
-from promptools.wire.ollama.encode_response import LineWriter, encode_line, encode_message, encode_usage, mark_done
+from promptools.wire.ollama_out import LineWriter, encode_line, encode_message, encode_usage, mark_done
+from promptools.wire.ollama_upstream import decode_envelope, decode_reply
 
 ENVELOPE = Envelope("id", "m", 1795248120, {"system_fingerprint": "fp"})
 PARIS = Call("call_1", "get_weather", {"city": "Zürich"}, '{"city": "Zürich"}')

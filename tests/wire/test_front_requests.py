@@ -8,9 +8,8 @@ from odd_images import EMPTY, IMAGES, NONE, WRONG
 
 from promptools.errors import UsageError
 from promptools.profiles import Profile, resolve
-from promptools.wire.ollama.decode_request import decode_chat_request
-from promptools.wire.ollama.encode_request import encode_chat_request
-from promptools.wire.ollama.generate_request import encode_as_chat
+from promptools.wire.ollama_in import decode_chat_request, encode_as_chat
+from promptools.wire.ollama_upstream import encode_chat_request
 from promptools.wire.parameters import PARAMETERS, UNKNOWN_PARAMETER
 
 CHAT = Profile()

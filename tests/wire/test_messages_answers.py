@@ -10,8 +10,9 @@ from anthropic.types import Message, stop_reason
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Discarded, Reasoning, Text
 from promptools.types import Call, Malformed, Reply, Span
 from promptools.wire.chat_decoder import Envelope
-from promptools.wire.messages.message_body import (
+from promptools.wire.messages_out import (
     SIGNATURE,
+    BlockWriter,
     encode_content,
     encode_error,
     encode_message,
@@ -20,7 +21,6 @@ from promptools.wire.messages.message_body import (
     error_type,
     own_error_type,
 )
-from promptools.wire.messages.message_events import BlockWriter
 
 ENVELOPE = Envelope("chatcmpl-1", "m", 7)
 PARIS = Call("call_1", "get_weather", {"city": "Zürich"}, '{"city": "Zürich"}')

@@ -8,8 +8,8 @@ from anthropic.types import content_block_param, message_create_params
 
 from promptools.errors import UsageError
 from promptools.profiles import Profile
-from promptools.wire.messages import message_request
-from promptools.wire.messages.message_request import decode_messages_request
+from promptools.wire import messages_in
+from promptools.wire.messages_in import decode_messages_request
 from promptools.wire.parameters import PARAMETERS
 
 CHAT = Profile()
@@ -377,6 +377,6 @@ def test_every_key_of_the_sdk_is_handled():
         *typing.get_type_hints(anthropic.types.beta.message_create_params.MessageCreateParamsBase),
     }
     left_out = {"container", "context_management", "fallback_credit_token", "fallbacks"}
-    handled = message_request._KEPT | message_request._CONVERTED | message_request._NEEDLESS
+    handled = messages_in._KEPT | messages_in._CONVERTED | messages_in._NEEDLESS
     assert keys - handled <= left_out
-    assert message_request._KEPT - {"promptools"} <= PARAMETERS.keys()
+    assert messages_in._KEPT - {"promptools"} <= PARAMETERS.keys()

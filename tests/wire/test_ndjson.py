@@ -2,7 +2,7 @@
 
 import pytest
 
-from promptools.wire.ndjson import LineDecoder
+from promptools.wire.sse import LineDecoder
 
 LINES = ['{"a": "Grüße 你好 🙂"}', '{"b": 1}', '{"c": "\\n"}']
 

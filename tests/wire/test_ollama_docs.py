@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from promptools.fallback.overflow import CONTEXT_STEP, DEFAULT_ANSWER_TOKENS
-from promptools.wire.ollama.encode_request import EFFORTS
+from promptools.wire.ollama_upstream import EFFORTS
 from promptools.wire.parameters import PARAMETERS, UNKNOWN_PARAMETER
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "ollama-wire.md").read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 import pytest
 
 from promptools.wire.chat_decoder import Delta, ToolDelta
-from promptools.wire.ollama.decode_response import decode_envelope, decode_reply
+from promptools.wire.ollama_upstream import decode_envelope, decode_reply
 
 
 def line(message=None, **more):

@@ -5,7 +5,7 @@ from typing import get_type_hints
 
 import pytest
 
-from promptools.wire.ollama.encode_request import encode_chat_request, requested_context
+from promptools.wire.ollama_upstream import encode_chat_request, requested_context
 from promptools.wire.parameters import PARAMETERS, UNKNOWN_PARAMETER
 
 USER = {"role": "user", "content": "Hi"}

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from promptools.exchange.response_writer import encode_json
-from promptools.wire.lenient_json import parse_json
+from promptools.wire.json_body import parse_json
 
 SURROGATE = "\ud800"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from promptools.wire import raw_endpoints
 from promptools.wire.chat_decoder import Delta, Envelope
-from promptools.wire.raw import completions_endpoint, generate_endpoint, llamacpp_endpoint
 
 CALL = '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"city": "Paris"}'
 
@@ -24,7 +24,7 @@ def vllm(**choice):
 def test_vllm_says_by_which_token_the_reply_ended():
     usage = {"prompt_tokens": 22, "completion_tokens": 29, "total_tokens": 51}
     body = {**vllm(text=CALL, finish_reason="stop", stop_reason=200012), "usage": usage}
-    delta, spent = completions_endpoint.decode_reply(body)
+    delta, spent = raw_endpoints.decode_completions_reply(body)
     ending = {"stop_reason": 200012}
     assert delta == Delta(content=CALL + "<|call|>", finish_reason="stop", **ending, choice_extra=ending)
     assert spent == Delta(index=None, usage=usage)
@@ -34,13 +34,13 @@ def test_vllm_says_by_which_token_the_reply_ended():
     ("reason", "text"), [(200002, "x<|return|>"), (None, "x"), (7, "x"), ("the end", "x"), (True, "x")]
 )
 def test_other_ends(reason, text):
-    (delta,) = completions_endpoint.decode_reply(vllm(text="x", finish_reason="stop", stop_reason=reason))
+    (delta,) = raw_endpoints.decode_completions_reply(vllm(text="x", finish_reason="stop", stop_reason=reason))
     assert delta.content == text
 
 
 def test_a_piece_of_a_stream():
-    assert completions_endpoint.decode_reply(vllm(text="<|channel|>")) == [Delta(content="<|channel|>")]
-    (last,) = completions_endpoint.decode_reply(vllm(text="", finish_reason="length"))
+    assert raw_endpoints.decode_completions_reply(vllm(text="<|channel|>")) == [Delta(content="<|channel|>")]
+    (last,) = raw_endpoints.decode_completions_reply(vllm(text="", finish_reason="length"))
     assert last == Delta(finish_reason="length")
 
 
@@ -48,13 +48,13 @@ def test_a_piece_of_a_stream():
     ("told", "ids"), [([200005, 35644], (200005, 35644)), ([], ()), (None, None), (["a"], None), ("ab", None)]
 )
 def test_the_ids_of_a_reply(told, ids):
-    (delta,) = completions_endpoint.decode_reply(vllm(text="x", token_ids=told))
+    (delta,) = raw_endpoints.decode_completions_reply(vllm(text="x", token_ids=told))
     assert delta == Delta(content="x", ids=ids)
 
 
 def test_an_error_of_vllm():
     said = {"error": {"message": "Token id 300000 is out of vocabulary", "type": "BadRequestError", "code": 400}}
-    (delta,) = completions_endpoint.decode_reply(said)
+    (delta,) = raw_endpoints.decode_completions_reply(said)
     assert delta.error.message == "Token id 300000 is out of vocabulary"
 
 
@@ -73,7 +73,7 @@ USAGE = {"prompt_tokens": 18, "completion_tokens": 40, "total_tokens": 58}
 
 
 def test_a_piece_of_llamacpps():
-    assert llamacpp_endpoint.decode_reply(llama("<|chan", index=1)) == [Delta(index=1, content="<|chan")]
+    assert raw_endpoints.decode_llamacpp_reply(llama("<|chan", index=1)) == [Delta(index=1, content="<|chan")]
 
 
 @pytest.mark.parametrize(
@@ -87,22 +87,22 @@ def test_a_piece_of_llamacpps():
     ],
 )
 def test_the_end_of_llamacpps(end, text, finish):
-    (delta,) = llamacpp_endpoint.decode_reply(llama(CALL, **{**ENDED, **end}))
+    (delta,) = raw_endpoints.decode_llamacpp_reply(llama(CALL, **{**ENDED, **end}))
     assert delta == Delta(content=text, finish_reason=finish, usage=USAGE)
 
 
 def test_choices_of_llamacpp_come_as_a_list():
-    first, second = llamacpp_endpoint.decode_reply([llama("a", **ENDED), llama("b", index=1, **ENDED)])
+    first, second = raw_endpoints.decode_llamacpp_reply([llama("a", **ENDED), llama("b", index=1, **ENDED)])
     assert (first.index, first.content, second.index, second.content) == (0, "a", 1, "b")
     assert second.usage == USAGE
 
 
 def test_what_stands_around_llamacpps():
-    assert llamacpp_endpoint.decode_envelope(llama("x")) == Envelope()
+    assert raw_endpoints.decode_llamacpp_envelope(llama("x")) == Envelope()
     around = Envelope(model="m", extra={"timings": {"prompt_n": 1}})
-    assert llamacpp_endpoint.decode_envelope(llama("x", **ENDED)) == around
-    assert llamacpp_endpoint.decode_envelope([llama("x", **ENDED)]) == around
-    assert llamacpp_endpoint.decode_envelope([]) == llamacpp_endpoint.decode_envelope("x") == Envelope()
+    assert raw_endpoints.decode_llamacpp_envelope(llama("x", **ENDED)) == around
+    assert raw_endpoints.decode_llamacpp_envelope([llama("x", **ENDED)]) == around
+    assert raw_endpoints.decode_llamacpp_envelope([]) == raw_endpoints.decode_llamacpp_envelope("x") == Envelope()
 
 
 @pytest.mark.parametrize(
@@ -115,17 +115,17 @@ def test_what_stands_around_llamacpps():
     ],
 )
 def test_an_error_of_llamacpp(body):
-    (delta,) = llamacpp_endpoint.decode_reply(body)
+    (delta,) = raw_endpoints.decode_llamacpp_reply(body)
     assert (delta.index, delta.error.message) == (None, "too long")
 
 
 @pytest.mark.parametrize("body", [{}, [], None, 7])
 def test_what_is_no_reply_of_llamacpps(body):
-    assert all(delta == Delta() for delta in llamacpp_endpoint.decode_reply(body))
+    assert all(delta == Delta() for delta in raw_endpoints.decode_llamacpp_reply(body))
 
 
 def test_a_count_that_is_none():
-    (delta,) = llamacpp_endpoint.decode_reply(llama("x", stop=True))
+    (delta,) = raw_endpoints.decode_llamacpp_reply(llama("x", stop=True))
     assert delta.usage == {"prompt_tokens": 0, "completion_tokens": 1, "total_tokens": 1}
 
 
@@ -141,29 +141,29 @@ LAST = {"done": True, "done_reason": "stop", "total_duration": 9, "prompt_eval_c
 
 
 def test_a_line_of_ollamas():
-    assert generate_endpoint.decode_reply(ollama("<|cha")) == [Delta(content="<|cha")]
+    assert raw_endpoints.decode_generate_reply(ollama("<|cha")) == [Delta(content="<|cha")]
 
 
 def test_the_last_line_of_ollamas():
-    delta, spent = generate_endpoint.decode_reply(ollama(CALL, **LAST))
+    delta, spent = raw_endpoints.decode_generate_reply(ollama(CALL, **LAST))
     assert delta == Delta(content=CALL, finish_reason="stop")
     assert spent.usage == USAGE
-    (cut, _) = generate_endpoint.decode_reply(ollama("", **{**LAST, "done_reason": "length"}))
+    (cut, _) = raw_endpoints.decode_generate_reply(ollama("", **{**LAST, "done_reason": "length"}))
     assert cut.finish_reason == "length"
 
 
 def test_what_a_parser_took_out_all_the_same():
     calls = [{"function": {"name": "f", "arguments": {}}}]
-    (delta,) = generate_endpoint.decode_reply(ollama("", thinking="Hm.", tool_calls=calls))
+    (delta,) = raw_endpoints.decode_generate_reply(ollama("", thinking="Hm.", tool_calls=calls))
     assert (delta.reasoning, delta.tool_calls[0].name) == ("Hm.", "f")
 
 
 def test_what_stands_around_ollamas():
-    found = generate_endpoint.decode_envelope(ollama("x", thinking="x", context=[1], **LAST))
+    found = raw_endpoints.decode_generate_envelope(ollama("x", thinking="x", context=[1], **LAST))
     assert (found.model, found.created > 0, found.extra) == ("m", True, {"total_duration": 9})
 
 
 def test_an_error_of_ollama():
-    (delta,) = generate_endpoint.decode_reply({"error": "model 'nope' not found"})
+    (delta,) = raw_endpoints.decode_generate_reply({"error": "model 'nope' not found"})
     assert delta.error.message == "model 'nope' not found"
-    assert generate_endpoint.decode_reply({"done": True, "done_reason": "load"})[0].finish_reason == "stop"
+    assert raw_endpoints.decode_generate_reply({"done": True, "done_reason": "load"})[0].finish_reason == "stop"

@@ -5,9 +5,9 @@ from typing import get_args, get_type_hints
 import pytest
 
 from promptools.profiles.profile import Raw
+from promptools.wire import raw_endpoints
 from promptools.wire.parameters import PARAMETERS, apply_rules, rule_for
-from promptools.wire.raw import completions_endpoint, generate_endpoint, llamacpp_endpoint
-from promptools.wire.raw.raw_request import END_OF_TURN_TOKENS, RawPrompt, stop_strings
+from promptools.wire.raw_endpoints import END_OF_TURN_TOKENS, RawPrompt, stop_strings
 
 STOP = ["<|return|>", "<|call|>"]
 STOP_IDS = (200002, 200012)
@@ -18,26 +18,29 @@ BARE = {"model": "m"}
 
 def vllm(**more):
     prompt = RawPrompt("<|start|>assistant", 999, stop_ids=STOP_IDS)
-    return completions_endpoint.encode_request({**BARE, **more}, prompt, ids=True)
+    return raw_endpoints.encode_completions_request({**BARE, **more}, prompt, ids=True)
 
 
 def test_ids_are_asked_for_with_what_reads_them():
     prompt = RawPrompt((200006, 173781), 999, lambda _: b"a")
     for given in ({}, {"return_token_ids": False}):
-        assert completions_endpoint.encode_request({**BARE, **given}, prompt, ids=True).body["return_token_ids"] is True
+        assert (
+            raw_endpoints.encode_completions_request({**BARE, **given}, prompt, ids=True).body["return_token_ids"]
+            is True
+        )
     assert "return_token_ids" not in vllm(return_token_ids=True).body
 
 
 def lmstudio(**more):
-    return completions_endpoint.encode_request({**BARE, **more}, PROMPT, ids=False)
+    return raw_endpoints.encode_completions_request({**BARE, **more}, PROMPT, ids=False)
 
 
 def llama(**more):
-    return llamacpp_endpoint.encode_request({**BARE, **more}, PROMPT)
+    return raw_endpoints.encode_llamacpp_request({**BARE, **more}, PROMPT)
 
 
 def ollama(num_ctx=None, **more):
-    return generate_endpoint.encode_request({**BARE, **more}, PROMPT, num_ctx=num_ctx)
+    return raw_endpoints.encode_generate_request({**BARE, **more}, PROMPT, num_ctx=num_ctx)
 
 
 WRITE = {"completions": lmstudio, "llamacpp": llama, "generate": ollama}
@@ -73,8 +76,8 @@ def test_a_plain_request():
 
 
 def test_a_prompt_of_ids():
-    assert completions_endpoint.encode_request(BARE, IDS, ids=True).body["prompt"] == [200006, 173781]
-    assert llamacpp_endpoint.encode_request(BARE, IDS).body["prompt"] == [200006, 173781]
+    assert raw_endpoints.encode_completions_request(BARE, IDS, ids=True).body["prompt"] == [200006, 173781]
+    assert raw_endpoints.encode_llamacpp_request(BARE, IDS).body["prompt"] == [200006, 173781]
 
 
 def test_every_parameter_of_openai_has_its_fate():
@@ -171,17 +174,17 @@ def test_the_stop_strings_of_a_request_come_first():
 
 def test_a_prompt_without_stops_of_its_own():
     bare = RawPrompt("Hi", 999)
-    assert "stop" not in completions_endpoint.encode_request(BARE, bare, ids=False).body
-    assert llamacpp_endpoint.encode_request(BARE, bare).body["stop"] == []
-    assert "stop" not in generate_endpoint.encode_request(BARE, bare).body["options"]
+    assert "stop" not in raw_endpoints.encode_completions_request(BARE, bare, ids=False).body
+    assert raw_endpoints.encode_llamacpp_request(BARE, bare).body["stop"] == []
+    assert "stop" not in raw_endpoints.encode_generate_request(BARE, bare).body["options"]
 
 
 def test_the_form_of_an_answer_goes_by_the_endpoints_own_keys():
     prompt = RawPrompt("Hi", 999, constraint={"format": "json"})
     for body in (
-        completions_endpoint.encode_request(BARE, prompt, ids=False).body,
-        llamacpp_endpoint.encode_request(BARE, prompt).body,
-        generate_endpoint.encode_request(BARE, prompt).body,
+        raw_endpoints.encode_completions_request(BARE, prompt, ids=False).body,
+        raw_endpoints.encode_llamacpp_request(BARE, prompt).body,
+        raw_endpoints.encode_generate_request(BARE, prompt).body,
     ):
         assert body["format"] == "json"
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
 from promptools.wire.chat_decoder import REASONING_FIELDS
-from promptools.wire.message_content import split_content
+from promptools.wire.json_body import split_content
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from promptools.exchange.upstream import available_context
-from promptools.wire.json_types import as_count
+from promptools.wire.json_body import as_count
 
 if TYPE_CHECKING:
     from promptools.exchange import ExchangeEnd, ObservedExchange, SentRequest

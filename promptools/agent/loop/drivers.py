@@ -15,7 +15,7 @@ from promptools.agent.loop.reply_collector import AccumulatedReply
 from promptools.errors import Exhausted, ModelError, PromptoolsError, UpstreamError, UsageError
 from promptools.types import Attempt
 from promptools.wire.chat_decoder import decode_chunk, decode_reply
-from promptools.wire.json_types import as_object
+from promptools.wire.json_body import as_object
 
 if TYPE_CHECKING:
     from promptools.agent.functions.toolbox import PreparedCall

@@ -35,7 +35,7 @@ from promptools.dialects.own_dialects import OwnDialects, read_own
 from promptools.engine import parse
 from promptools.errors import Exhausted, ModelError, PromptoolsError, clip
 from promptools.fallback import RetryPolicy, classify, read_overflow
-from promptools.wire.json_types import as_count
+from promptools.wire.json_body import as_count
 
 if TYPE_CHECKING:
     from promptools.agent.compaction.compaction_plan import Compaction

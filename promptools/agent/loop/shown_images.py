@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from promptools.wire.message_content import split_content
+from promptools.wire.json_body import split_content
 
 if TYPE_CHECKING:
     from promptools.types import Result

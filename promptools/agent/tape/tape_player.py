@@ -23,7 +23,7 @@ from promptools.json_values import is_array, is_object
 from promptools.recording.redaction import REDACTED
 from promptools.transport import Session, intercept, library_of
 from promptools.types import Result, ServerInfo
-from promptools.wire.message_content import split_content
+from promptools.wire.json_body import split_content
 
 if TYPE_CHECKING:
     import os

@@ -30,7 +30,7 @@ from promptools.masking import mask_url
 from promptools.profiles import Config
 from promptools.profiles.config_files.config_reach import shown_text
 from promptools.types import ModeName
-from promptools.wire.json_types import as_object, as_text
+from promptools.wire.json_body import as_object, as_text
 
 if TYPE_CHECKING:
     import openai

@@ -11,7 +11,7 @@ from promptools.agent.loop.reply_collector import AccumulatedReply
 from promptools.cli.collected_reply import CollectedReply
 from promptools.errors import clip
 from promptools.lab import weather
-from promptools.wire.json_types import as_object
+from promptools.wire.json_body import as_object
 
 _TURNS = 4
 _TIMEOUT = 300.0

@@ -13,7 +13,7 @@ from promptools.cli.synchronous_exchange import run_exchange
 from promptools.cli.terminal_output import print_json, print_progress
 from promptools.dialects import using_own
 from promptools.errors import UsageError
-from promptools.wire.json_types import as_object, as_text
+from promptools.wire.json_body import as_object, as_text
 
 if TYPE_CHECKING:
     from promptools.exchange import Headers, Route

@@ -14,7 +14,7 @@ from promptools.cli.text_commands import request_rendering
 from promptools.errors import UsageError, clip
 from promptools.json_values import is_array, is_object
 from promptools.modes.prompt_mode import JSON_DIALECT, render
-from promptools.wire.json_types import as_object
+from promptools.wire.json_body import as_object
 
 PART_ARGUMENTS = ("tools", "calls", "results", "single", "required")
 """The arguments that are for rendering parts, not a whole request."""

@@ -26,7 +26,7 @@ from promptools.modes.tool_request import ToolChoice, ToolRequest, parse_request
 from promptools.profiles import resolve
 from promptools.schema import Tools
 from promptools.types import ModeName
-from promptools.wire.json_types import as_text
+from promptools.wire.json_body import as_text
 
 NO_DATE = "none"
 MODES: tuple[ModeName, ...] = ("harmony", "native", "prompt", "raw")

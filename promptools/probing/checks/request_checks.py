@@ -10,7 +10,7 @@ from promptools.probing.checks.native_checks import find_call, find_loss
 from promptools.probing.findings import Finding, Steps, Subject, failure
 from promptools.probing.questions import CALL, CHOICES, FORMAT, SCHEMA, SENTENCE, THINK, WEATHER
 from promptools.profiles.profile import GENERIC
-from promptools.wire.json_types import as_object
+from promptools.wire.json_body import as_object
 
 
 def check_format(subject: Subject) -> Steps:

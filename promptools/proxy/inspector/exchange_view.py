@@ -16,7 +16,7 @@ from promptools.proxy.inspector.exchange_store import DISCONNECTED, MAX_BODY
 from promptools.proxy.inspector.prompt_view import last_question, view_prompt
 from promptools.proxy.inspector.reply_view import HARMONY, decode_reply, explain_choice, view_choice, view_reply
 from promptools.proxy.inspector.streamed_secrets import mask_body
-from promptools.wire.lenient_json import is_shallow
+from promptools.wire.json_body import is_shallow
 
 if TYPE_CHECKING:
     from promptools.exchange import Headers

@@ -24,8 +24,7 @@ from promptools.proxy.inspector.copied_text import as_case
 from promptools.proxy.inspector.exchange_store import MAX_BYTES, MAX_EXCHANGES, ExchangeStore
 from promptools.proxy.inspector.exchange_view import view_exchange, view_summary
 from promptools.proxy.inspector.reply_view import view_explanation
-from promptools.wire.json_types import as_text
-from promptools.wire.lenient_json import is_shallow
+from promptools.wire.json_body import as_text, is_shallow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.harmony.parser import Detokenizer
 from promptools.harmony.tokens import raw_text
-from promptools.wire.json_types import as_list, as_object, as_text
-from promptools.wire.lenient_json import is_shallow
-from promptools.wire.message_content import split_content
+from promptools.wire.json_body import as_list, as_object, as_text, is_shallow, split_content
 
 if TYPE_CHECKING:
     from promptools.proxy.inspector.exchange_store import KeptSend
-    from promptools.wire.raw.chat_template import RenderedPrompt
-    from promptools.wire.raw.raw_request import RawPrompt
+    from promptools.wire.chat_template import RenderedPrompt
+    from promptools.wire.raw_endpoints import RawPrompt
 
 
 def view_prompt(send: KeptSend) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from promptools.modes.structured_calls import ToolCallAssembler
 from promptools.modes.tool_names import rename_tools
 from promptools.schema import Tools
 from promptools.types import Call, Fix, Malformed, Reply
-from promptools.wire.json_types import as_object
+from promptools.wire.json_body import as_object
 
 if TYPE_CHECKING:
     from promptools.modes.mode import PreparedRequest

@@ -26,8 +26,8 @@ from promptools.log import log
 from promptools.profiles.facts import family_of
 from promptools.proxy.asgi import send_response
 from promptools.transport.session import CREDENTIAL_FIELDS
-from promptools.wire.json_types import as_list, as_object, as_text
-from promptools.wire.ollama.encode_models import ListedModel
+from promptools.wire.json_body import as_list, as_object, as_text
+from promptools.wire.ollama_out import ListedModel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -13,8 +13,7 @@ from promptools.proxy.asgi import RefusedError
 from promptools.proxy.routing.failover import Failover
 from promptools.proxy.routing.route_table import Destination, RouteTable
 from promptools.transport import CHAT_ENDPOINT
-from promptools.wire.json_types import as_object, as_text
-from promptools.wire.lenient_json import parse_json
+from promptools.wire.json_body import as_object, as_text, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

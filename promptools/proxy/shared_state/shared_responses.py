@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from promptools.exchange.response_store import MAX_BYTES
 from promptools.exchange.responses_api import STORED_ROUTE
-from promptools.wire.json_types import as_object, as_text
+from promptools.wire.json_body import as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from promptools.json_values import is_array
-from promptools.wire.json_types import as_int, as_list, as_object, as_text
-from promptools.wire.ollama.encode_request import PATH as OLLAMA_PATH
-from promptools.wire.ollama.encode_request import encode_chat_request
+from promptools.wire.json_body import as_int, as_list, as_object, as_text
+from promptools.wire.ollama_upstream import PATH as OLLAMA_PATH
+from promptools.wire.ollama_upstream import encode_chat_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from promptools.profiles.profile import TemplateEndpoint
+
 
 TEMPLATE_KEYS = (
     "model",

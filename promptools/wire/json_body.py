@@ -1,16 +1,70 @@
-"""Decode JSON off the wire: strictly where possible, otherwise with the repairs that leave no doubt."""
+"""JSON off the wire: decoded, and narrowed to the types that are wanted, since a body may hold anything.
+
+It is decoded strictly where possible, otherwise with the repairs that leave no doubt.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from json import JSONDecoder
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
-from promptools.json_values import is_object
+from promptools.json_values import is_array, is_object
 from promptools.jsontext.read import Unreadable, read_value
-from promptools.wire.json_types import as_list
+
+# Values narrowed to the wanted type, or to an empty one.
+
+
+MAX_SAFE_INTEGER = 2**53 - 1
+"""The largest integer that every JSON parser reads exactly."""
+MAX_TIMESTAMP = 253_402_300_799
+"""The last second of the year 9999, since 1970."""
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """Return `value` if it is an object, else an empty one."""
+    return value if is_object(value) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return `value` if it is an array, else an empty one."""
+    return value if is_array(value) else []
+
+
+def as_text(value: Any) -> str:
+    """Return `value` if it is a string, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def as_int(value: Any) -> int | None:
+    """Return `value` if it is an integer; True and False are not."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def as_number(value: Any) -> int | float | None:
+    """Return `value` if it is a finite number within `MAX_SAFE_INTEGER`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER and not math.isnan(value) else None
+
+
+def as_count(value: Any) -> int | None:
+    """Return a count of tokens or nanoseconds, an integer from 0 on; some servers write 9.0 for 9."""
+    number = as_number(value)
+    return int(number) if number is not None and number >= 0 and number == int(number) else None
+
+
+def as_timestamp(value: Any) -> int:
+    """Return seconds since 1970; 0 for anything that is not a time before the year 10000."""
+    number = as_number(value)
+    return int(number) if number is not None and 0 <= number <= MAX_TIMESTAMP else 0
+
+
+# Decoding.
+
 
 MAX_DIGITS = 4_000
 """Integers with more digits become null; Python refuses more than 4,300."""
@@ -114,3 +168,27 @@ def is_shallow(value: Any, levels: int = MAX_DEPTH) -> bool:
         if not level:
             return True
     return False
+
+
+# A message's `content`: a string, a list of parts, null, or whatever a client put there.
+
+
+def split_content(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
+    """Return the text of `content`, a string or parts, and the parts that are not text (images, sound, files)."""
+    if isinstance(content, str):
+        return content, ()
+    if content is None:
+        return "", ()
+    if not is_array(content):
+        return json.dumps(content, ensure_ascii=False), ()
+    texts: list[str] = []
+    others: list[dict[str, Any]] = []
+    for part in content:
+        data = as_object(part)
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(data.get("text"), str):
+            texts.append(data["text"])
+        elif data:
+            others.append(data)
+    return "\n".join(texts), tuple(others)

@@ -1,1 +1,0 @@
-"""Anthropic's Messages API, `/v1/messages`: a client's requests decoded, responses, events and errors encoded."""

@@ -1,1 +1,0 @@
-"""OpenAI's Responses API, which clients speak to us: requests decoded to Chat Completions, responses encoded."""
