@@ -141,7 +141,7 @@ PATIENT = (
     ("promptools.proxy.operations.health", "PROBE_TIMEOUT"),
     ("promptools.proxy.routing.model_directory", "LEARN_TIMEOUT"),
     ("promptools.proxy.routing.model_directory", "LIST_TIMEOUT"),
-    ("promptools.transport.driver.exchange_driver", "STALE_CONNECTION_SECONDS"),
+    ("promptools.transport.driver", "STALE_CONNECTION_SECONDS"),
 )
 """Where a server is given up, or a connection taken for lost, after a second or two: a busy machine takes longer."""
 

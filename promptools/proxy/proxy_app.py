@@ -35,7 +35,7 @@ from promptools.proxy.upstream.upstream_client import UpstreamClient
 from promptools.proxy.upstream.upstream_url import read_request_target, route_path
 from promptools.transport import Session, Settings
 from promptools.transport.endpoints import PROXY_ENDPOINTS, find_endpoint
-from promptools.transport.observers import as_observers
+from promptools.transport.session import as_observers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

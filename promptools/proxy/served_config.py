@@ -16,7 +16,7 @@ from promptools.proxy.admission.limits import Limits, config_limits, key_limits
 from promptools.proxy.routing.build_table import build_table
 from promptools.proxy.routing.model_directory import ModelDirectory
 from promptools.proxy.upstream.upstream_url import UpstreamAddress, parse_base_url
-from promptools.transport.credentials import split_credentials
+from promptools.transport.http_library import split_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

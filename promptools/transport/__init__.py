@@ -1,12 +1,17 @@
-"""Run exchanges over HTTP: httpx or httpx2, sync or async, with one set of rules for all four."""
+"""Run exchanges over HTTP: httpx or httpx2, sync or async, with one set of rules for all four.
 
-from promptools.transport.driver.async_driver import AsyncDriver
-from promptools.transport.driver.http_library import HttpLibrary, installed_library, is_http_client, library_of
-from promptools.transport.driver.sync_driver import SyncDriver
+interceptor                  the transports that a client gets, and what of its requests they hand to an exchange
+session                      what is kept between requests, and how an exchange begins; `endpoints`, `found_config`
+driver                       what performs the effects of an exchange: `sync_driver`, `async_driver`
+http_library                 the two libraries; `response_content` reads what they receive
+"""
+
+from promptools.transport.async_driver import AsyncDriver
 from promptools.transport.endpoints import CHAT_ENDPOINT, OLLAMA_CHAT_ENDPOINT, OLLAMA_ENDPOINTS, Endpoint
-from promptools.transport.error_boundary import with_error_boundary
-from promptools.transport.interceptor import InterceptingTransport, StartExchange, intercept
+from promptools.transport.http_library import HttpLibrary, installed_library, is_http_client, library_of
+from promptools.transport.interceptor import InterceptingTransport, StartExchange, intercept, with_error_boundary
 from promptools.transport.session import Session, Settings
+from promptools.transport.sync_driver import SyncDriver
 
 __all__ = [
     "CHAT_ENDPOINT",

@@ -14,15 +14,56 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from promptools.exchange import Exchange, Request
-from promptools.transport.driver.async_driver import AsyncDriver
-from promptools.transport.driver.http_library import HttpLibrary, decode_headers, library_of
-from promptools.transport.driver.sync_driver import SyncDriver
+from promptools.exchange import EffectResult, Emit, Exchange, Failed, Head, Request
+from promptools.exchange.client_api import CHAT_API, ClientApi
+from promptools.log import log
+from promptools.transport.async_driver import AsyncDriver
 from promptools.transport.endpoints import MESSAGES_ENDPOINTS, OPENAI_ENDPOINTS, Endpoint, find_endpoint
-from promptools.transport.error_boundary import with_error_boundary
+from promptools.transport.http_library import HttpLibrary, decode_headers, library_of
+from promptools.transport.sync_driver import SyncDriver
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from promptools.types import Reply
+
+
+# The error boundary around an exchange: a bug becomes an HTTP 500, because the SDKs retry and hide exceptions.
+
+
+def with_error_boundary(
+    exchange: Exchange, api: ClientApi = CHAT_API, *, may_decline: bool = False, request_id: str = ""
+) -> Exchange:
+    """Run `exchange`; respond with a 500 if it raises before its head. Errors of the HTTP library pass through.
+
+    A `may_decline` exchange may end without a response; any other that does is a bug, too.
+    """
+    outcome: EffectResult | None = None
+    started = False
+    try:
+        effect = next(exchange)
+        while True:
+            outcome = yield effect
+            started = started or isinstance(effect, Emit)
+            effect = exchange.send(outcome)
+    except StopIteration as stop:
+        reply: Reply | None = stop.value
+        if started or may_decline:
+            return reply
+        failure: Exception = RuntimeError("no answer was given")
+    except Exception as error:  # a bug can be of any class
+        if started or (isinstance(outcome, Failed) and outcome.error is error):
+            raise
+        log.exception("the exchange broke; the client gets a 500")
+        failure = error
+    finally:
+        exchange.close()
+    message = f"promptools failed on this request ({type(failure).__name__}: {failure}); the log holds the traceback"
+    body = api.encode_error(message, kind="InternalError", code="promptools_bug", request_id=request_id)
+    yield Emit(Head(500, (("content-type", "application/json"), ("x-should-retry", "false"))))
+    yield Emit(body)
+    return None
+
 
 StartExchange = Callable[[Request, Endpoint], Exchange]
 """Starts the exchange of one client request."""

@@ -11,12 +11,23 @@ from datetime import datetime
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from promptools import dialects
+from promptools.dialects import using_own
 from promptools.dialects.own_dialects import OwnDialects, read_own
 from promptools.errors import UsageError, clip, suggest
-from promptools.exchange import Caller, ClientRequest, Context, DetectionCache, Exchange, Request, Route
+from promptools.exchange import (
+    Caller,
+    ClientRequest,
+    Compute,
+    Context,
+    DetectionCache,
+    EffectResult,
+    Exchange,
+    Request,
+    Route,
+)
 from promptools.exchange.detection import probe_server
 from promptools.exchange.response_store import ResponseStore
 from promptools.exchange.state import api_base
@@ -29,18 +40,17 @@ from promptools.modes.options import OPTIONS, Options
 from promptools.parsing.reply_record import ID_LENGTH
 from promptools.profiles import Config, Target, api_key, load_config, resolve
 from promptools.profiles.facts import kind_of
-from promptools.transport.credentials import split_credentials
-from promptools.transport.dialect_scope import with_own_dialects
 from promptools.transport.endpoints import CHAT_ENDPOINT, Endpoint
 from promptools.transport.found_config import find_here, read_found
-from promptools.transport.observers import as_observers, guard_observers
+from promptools.transport.http_library import split_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from promptools.dialects.own_dialects import GivenDialect
-    from promptools.exchange import Headers, Observer
+    from promptools.exchange import ExchangeEnd, Headers, ObservedExchange, Observer, SentRequest
     from promptools.exchange.context import Router
+    from promptools.exchange.observer import Received
     from promptools.exchange.state import Steps
     from promptools.fallback import Stop, WaitFor
     from promptools.harmony.bpe_vocabulary import TokenCodec
@@ -48,6 +58,86 @@ if TYPE_CHECKING:
     from promptools.modes.options import ArgumentStreaming, Hold, OnMalformed, Prefill, Undeclared
     from promptools.profiles.profile import OnRepeat
     from promptools.types import ModeName, Reply, ServerInfo, Strictness
+
+
+# Observers of the settings: checked once, and guarded, so that an error in one of them changes no response.
+
+
+class GuardedObservers:
+    """Observers, called in order; what one of them raises is logged."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+
+    def began(self, exchange: ObservedExchange) -> None:
+        """Pass the beginning on."""
+        self._call("began", exchange)
+
+    def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
+        """Pass a request to the server on."""
+        self._call("sent", exchange, sent)
+
+    def received(self, exchange: ObservedExchange, received: Received) -> None:
+        """Pass what arrived on."""
+        self._call("received", exchange, received)
+
+    def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
+        """Pass the end on."""
+        self._call("ended", exchange, end)
+
+    def _call(self, method: str, *values: Any) -> None:
+        for observer in self._observers:
+            try:
+                getattr(observer, method)(*values)
+            except Exception:
+                log.exception("the observer's %s raised; the answer goes on without it", method)
+
+
+def guard_observers(observers: Sequence[Observer]) -> Observer | None:
+    """Return one observer that calls all of them; None if there are none, `UsageError` for what is no observer."""
+    for observer in observers:
+        for name in ("began", "sent", "received", "ended"):
+            method = getattr(observer, name, None)
+            if not callable(method) or inspect.iscoroutinefunction(method):
+                raise UsageError(
+                    f"observer.{name} must be a plain function; an observer has began, sent, received and ended"
+                )
+    return GuardedObservers(observers) if observers else None
+
+
+def as_observers(observer: Observer | Sequence[Observer] | None) -> Sequence[Observer]:
+    """Return the observers of a setting, which may be one, several or none."""
+    if observer is None:
+        return ()
+    return (
+        cast("Sequence[Observer]", observer) if isinstance(observer, (list, tuple)) else (cast("Observer", observer),)
+    )
+
+
+# Exchanges of a session with dialects of its own: those are known while the exchange runs, and nowhere else.
+
+
+def with_own_dialects(exchange: Exchange, own: OwnDialects) -> Exchange:
+    """Run `exchange`, and the work that it asks for, with dialects that others do not know."""
+    outcome: EffectResult | None = None
+    try:
+        while True:
+            with using_own(own):
+                try:
+                    effect = next(exchange) if outcome is None else exchange.send(outcome)
+                except StopIteration as stop:
+                    reply: Reply | None = stop.value
+                    return reply
+            outcome = yield Compute(partial(_work_with, own, effect.work)) if isinstance(effect, Compute) else effect
+    finally:
+        with using_own(own):  # the observers are told of the end
+            exchange.close()
+
+
+def _work_with(own: OwnDialects, work: Callable[[], Any]) -> Any:
+    with using_own(own):
+        return work()
+
 
 ID_ALPHABET = string.ascii_letters + string.digits
 CREDENTIAL_FIELDS = KEY_FIELDS | {"cookie", "openai-organization", "openai-project"}

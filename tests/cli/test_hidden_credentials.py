@@ -10,7 +10,7 @@ from promptools.errors import UsageError
 from promptools.profiles import Config, Provider, resolve
 from promptools.profiles.resolution import api_key
 from promptools.transport import installed_library
-from promptools.transport.credentials import split_credentials
+from promptools.transport.http_library import split_credentials
 
 CONFIG = '[providers.a]\nbase_url = "http://us3r:p4ss@127.0.0.1:1/v1"\nkind = "vllm"\n'
 

@@ -21,8 +21,7 @@ from promptools.proxy.upstream import http1_connection
 from promptools.proxy.upstream.direct_client import DirectClient, DirectRequest
 from promptools.proxy.upstream.http1_connection import DirectResponse, Http1Connection
 from promptools.proxy.upstream.upstream_client import UpstreamClient
-from promptools.transport import installed_library
-from promptools.transport.driver import exchange_driver
+from promptools.transport import driver, installed_library
 
 MODULE = installed_library().module
 CHAT = "/v1/chat/completions"
@@ -592,7 +591,7 @@ def test_timeouts_and_servers_that_are_not_there():
 
 def test_a_server_that_closes_each_connection_unannounced_loses_no_request(monkeypatch):
     """As llama.cpp does after a stream: the request on the connection that was kept alive is sent again."""
-    monkeypatch.setattr(exchange_driver, "STALE_CONNECTION_SECONDS", 60.0)  # a busy machine may pause for a second
+    monkeypatch.setattr(driver, "STALE_CONNECTION_SECONDS", 60.0)  # a busy machine may pause for a second
     body = json.dumps(completion("hi")).encode()
     answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 

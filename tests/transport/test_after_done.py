@@ -12,7 +12,7 @@ from upstream import chunk, few_certificates
 
 from promptools.profiles import Config
 from promptools.transport import Session, intercept
-from promptools.transport.driver.http_library import import_library
+from promptools.transport.http_library import import_library
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 WORDS = b"data: %b\n\n" % json.dumps(chunk({"content": "hello"})).encode()

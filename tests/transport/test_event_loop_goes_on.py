@@ -15,8 +15,8 @@ from promptools.exchange.attempt import AttemptRunner
 from promptools.proxy.upstream import key_masking
 from promptools.proxy.upstream.key_masking import mask_error
 from promptools.transport import installed_library
-from promptools.transport.driver.async_driver import MAX_READ
-from promptools.transport.driver.response_content import MAX_PIECE, aiter_content
+from promptools.transport.async_driver import MAX_READ
+from promptools.transport.response_content import MAX_PIECE, aiter_content
 
 PATIENCE = 120
 """Seconds after which a test that hangs has failed."""

@@ -19,8 +19,8 @@ from promptools.exchange.failures import SHOWN_ERROR
 from promptools.profiles import Config
 from promptools.proxy import Proxy
 from promptools.transport import Session, intercept
-from promptools.transport.driver.http_library import import_library
-from promptools.transport.driver.response_content import MAX_PIECE, Decompressor, supported_encodings
+from promptools.transport.http_library import import_library
+from promptools.transport.response_content import MAX_PIECE, Decompressor, supported_encodings
 
 MB = 1 << 20
 LIMIT = MB // 4

@@ -14,8 +14,8 @@ from waiting import LIMITS, LONG, until
 
 from promptools.exchange import Emit, Head, Probe, Probed, Request
 from promptools.transport import intercept
-from promptools.transport.driver.http_library import import_library
-from promptools.transport.driver.probe import MAX_RESPONSE
+from promptools.transport.driver import MAX_RESPONSE
+from promptools.transport.http_library import import_library
 
 pytestmark = pytest.mark.exhaustive
 

@@ -11,7 +11,7 @@ from upstream import completion, running
 from promptools import AsyncOpenAI
 from promptools.exchange import Compute, Computed, Emit, Head
 from promptools.transport import intercept
-from promptools.transport.driver.http_library import import_library
+from promptools.transport.http_library import import_library
 
 FAMILIES = [name for name in ("httpx", "httpx2") if find_spec(name)]
 PATIENCE = 300

@@ -27,9 +27,8 @@ from promptools.exchange import (
     Send,
     Wait,
 )
-from promptools.transport import InterceptingTransport, SyncDriver, installed_library, intercept, library_of
-from promptools.transport.driver import exchange_driver
-from promptools.transport.driver.http_library import import_library
+from promptools.transport import InterceptingTransport, SyncDriver, driver, installed_library, intercept, library_of
+from promptools.transport.http_library import import_library
 from promptools.types import Reply
 
 FAMILIES = [name for name in ("httpx", "httpx2") if find_spec(name)]
@@ -157,7 +156,7 @@ def test_a_server_that_dies_on_a_request_is_not_asked_again(family, colour, monk
     with closing(0) as (url, seen):
         assert several(family, colour, url, 1, content=b"{}") == []
         assert seen == [0]
-    monkeypatch.setattr(exchange_driver, "STALE_CONNECTION_SECONDS", 0.0)  # whatever time it took, it was longer
+    monkeypatch.setattr(driver, "STALE_CONNECTION_SECONDS", 0.0)  # whatever time it took, it was longer
     with closing(1) as (url, seen):
         assert several(family, colour, url, 2, content=b"{}") == [b"ok"]
         assert seen == [0, 1]

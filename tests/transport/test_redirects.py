@@ -8,13 +8,8 @@ from upstream import Answer, completion, running
 
 from promptools.profiles import Config, Provider
 from promptools.transport import Session, installed_library, intercept
-from promptools.transport.driver.http_library import import_library
-from promptools.transport.driver.redirects import (
-    build_redirect,
-    cross_origin_message,
-    is_same_origin_redirect,
-    redirect_location,
-)
+from promptools.transport.driver import build_redirect, cross_origin_message, is_same_origin_redirect, redirect_location
+from promptools.transport.http_library import import_library
 
 SECRETS = {"Authorization": "Bearer s1", "X-Api-Key": "s2", "Api-Key": "s3", "Cookie": "c=s4", "X-Mine": "s5"}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "my prompt"}]}

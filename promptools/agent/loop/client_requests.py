@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from promptools.errors import UsageError
 from promptools.json_values import is_object
 from promptools.transport import Session, intercept
-from promptools.transport.observers import as_observers
+from promptools.transport.session import as_observers
 
 if TYPE_CHECKING:
     from promptools.exchange import Observer

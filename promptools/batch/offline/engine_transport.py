@@ -10,7 +10,7 @@ from inspect import signature
 from typing import Any
 
 from promptools.json_values import is_object
-from promptools.transport.driver.http_library import HttpLibrary
+from promptools.transport.http_library import HttpLibrary
 
 WITHOUT_EFFECT = frozenset({
     "metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "store", "user",

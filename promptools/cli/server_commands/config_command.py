@@ -16,8 +16,8 @@ from promptools.masking import mask_url
 from promptools.profiles import Config, UntrustedConfig, load_config, reach_of
 from promptools.profiles.config_files.config_reach import shown_text
 from promptools.transport import Session
-from promptools.transport.credentials import split_credentials
 from promptools.transport.found_config import drop_trust, find_all_here, find_here, keep_trust
+from promptools.transport.http_library import split_credentials
 from promptools.transport.session import environment_address
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from promptools.cli.synchronous_exchange import run_exchange
 from promptools.cli.terminal_output import print_json, print_styled, print_table
 from promptools.profiles import Config, Target, load_builtin
 from promptools.profiles.profile import GENERIC
-from promptools.transport.credentials import split_credentials
+from promptools.transport.http_library import split_credentials
 
 if TYPE_CHECKING:
     from promptools.exchange import DetectionCache

@@ -26,8 +26,8 @@ from promptools.probing.findings import PROBLEMS, Finding, Subject
 from promptools.probing.provider_table import write_provider
 from promptools.probing.recommendation import Recommendation, recommend
 from promptools.profiles import parse_config, reach_of
-from promptools.transport.credentials import split_credentials
 from promptools.transport.found_config import keep_trust
+from promptools.transport.http_library import split_credentials
 
 if TYPE_CHECKING:
     from promptools.probing.probe_runner import Cost

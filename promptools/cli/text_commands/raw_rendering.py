@@ -102,7 +102,7 @@ def _find_server(arguments: argparse.Namespace, session: Session, model: str) ->
 
     Raises UsageError if none is named, and none is needed.
     """
-    from promptools.transport.credentials import split_credentials
+    from promptools.transport.http_library import split_credentials
 
     named = arguments.base_url or session.environment_address()
     target = session.resolve_target(model or None, base_url=named, provider=session.provider)

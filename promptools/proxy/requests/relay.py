@@ -8,7 +8,7 @@ import anyio
 
 from promptools.exchange import Head
 from promptools.proxy.asgi import end_to_end_fields, send_head
-from promptools.transport.driver.http_library import encode_headers
+from promptools.transport.http_library import encode_headers
 
 if TYPE_CHECKING:
     from promptools.proxy.asgi import Send

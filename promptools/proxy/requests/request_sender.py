@@ -32,8 +32,8 @@ from promptools.proxy.upstream.forwarded_fields import (
     replace_fields,
 )
 from promptools.transport import with_error_boundary
-from promptools.transport.driver.http_library import error_text
 from promptools.transport.endpoints import ROOT_ENDPOINTS
+from promptools.transport.http_library import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from promptools.errors import without_credentials
 from promptools.log import log
-from promptools.transport.driver.http_library import error_text
+from promptools.transport.http_library import error_text
 
 if TYPE_CHECKING:
     from promptools.exchange import Headers

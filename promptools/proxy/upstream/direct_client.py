@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.proxy.upstream.header_fields import Fields
 from promptools.proxy.upstream.loop_time import within
-from promptools.transport.driver.http_library import HttpLibrary, encode_headers, library_of
+from promptools.transport.http_library import HttpLibrary, encode_headers, library_of
 
 if TYPE_CHECKING:
     from promptools.exchange import Headers

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from promptools.proxy.admission.access import KEY_FIELDS
 from promptools.proxy.asgi import end_to_end_fields
-from promptools.transport.driver.response_content import supported_encodings
+from promptools.transport.response_content import supported_encodings
 
 if TYPE_CHECKING:
     from promptools.exchange import Headers

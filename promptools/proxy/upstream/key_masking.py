@@ -18,12 +18,12 @@ from anyio.lowlevel import checkpoint
 
 from promptools.masking import MIN_KEY_LENGTH, PartialSecret, SecretMask, secrets_in
 from promptools.proxy.upstream.reported_errors import JsonPlace
-from promptools.transport.driver.response_content import Decompressor, decompressor_for
+from promptools.transport.response_content import Decompressor, decompressor_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
 
-    from promptools.transport.driver.http_library import HttpLibrary
+    from promptools.transport.http_library import HttpLibrary
 
 MAX_DECOMPRESSED = 1 << 24
 """Bytes of a compressed error; of one that has more, such as a gzip bomb, the rest is not sent."""

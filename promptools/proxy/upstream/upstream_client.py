@@ -15,12 +15,12 @@ from promptools.proxy.upstream.direct_client import (
 )
 from promptools.proxy.upstream.key_masking import mask_error
 from promptools.transport import AsyncDriver, installed_library, library_of
-from promptools.transport.driver.exchange_driver import capped_timeouts
+from promptools.transport.driver import capped_timeouts
 
 if TYPE_CHECKING:
     from promptools.exchange import Exchange
     from promptools.proxy.upstream.http1_connection import StreamedBody
-    from promptools.transport.driver.http_library import HttpLibrary
+    from promptools.transport.http_library import HttpLibrary
 
 READ_TIMEOUT = 600.0
 """Maximum number of seconds between two pieces of a response, as in the OpenAI SDK: a long prompt takes long."""

@@ -15,8 +15,8 @@ from urllib.parse import quote, quote_from_bytes, unquote
 
 from promptools.errors import UsageError, clip, without_credentials
 from promptools.proxy.asgi import RefusedError
-from promptools.transport.credentials import split_credentials
 from promptools.transport.endpoints import CHAT_ENDPOINT
+from promptools.transport.http_library import split_credentials
 
 if TYPE_CHECKING:
     from promptools.proxy.asgi import Scope

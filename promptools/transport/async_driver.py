@@ -1,12 +1,13 @@
-"""Drives an exchange on an event loop."""
+"""Drives an exchange on an event loop, with long computations off it."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 import anyio
-from anyio.lowlevel import checkpoint
+import anyio.to_thread
+from anyio.lowlevel import RunVar, checkpoint
 
 from promptools.exchange import (
     Abandon,
@@ -22,15 +23,34 @@ from promptools.exchange import (
     Send,
     Wait,
 )
-from promptools.transport.driver.exchange_driver import ExchangeDriver
-from promptools.transport.driver.probe import probe_async
-from promptools.transport.driver.response_content import content_iterator, end_received, is_released
-from promptools.transport.driver.worker_threads import in_thread
+from promptools.transport.driver import ExchangeDriver, probe_async
+from promptools.transport.response_content import content_iterator, end_received, is_released
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
-    from promptools.transport.driver.http_library import HttpLibrary
+    from promptools.transport.http_library import HttpLibrary
+
+
+# Long computations off the event loop, in a few threads: they share one interpreter with it.
+
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+MAX_THREADS = 2
+"""Maximum number of threads of one event loop: more would not be faster, and leave the loop less time."""
+_LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("promptools_limiter")
+
+
+async def in_thread(work: Callable[[A], T], argument: A) -> T:
+    """Call a function in a thread; a cancelled task ends only after the function has returned."""
+    limiter = _LIMITER.get(None)
+    if limiter is None:
+        limiter = anyio.CapacityLimiter(MAX_THREADS)
+        _LIMITER.set(limiter)
+    return await anyio.to_thread.run_sync(work, argument, limiter=limiter)
+
 
 MAX_READ = 1 << 14
 """Bytes of a piece that the exchange gets at a time: other tasks run in between. Some 80 chunks of a stream, 3 ms."""

@@ -23,8 +23,12 @@ Invariants:
 
 from __future__ import annotations
 
+import threading
 import time
+from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from promptools.exchange import (
     Abandon,
@@ -40,31 +44,83 @@ from promptools.exchange import (
     Opened,
     Piece,
     Probe,
+    Probed,
     Read,
     ReadBody,
     Send,
     Tick,
     Wait,
 )
-from promptools.transport.driver.http_library import decode_headers, error_text
-from promptools.transport.driver.redirects import (
-    MAX_REDIRECTS,
-    build_redirect,
-    cross_origin_message,
-    is_same_origin_redirect,
-    redirect_location,
-)
-from promptools.transport.driver.response_content import (
-    is_readable,
-    supported_encodings,
-)
+from promptools.profiles.server_detection import ProbeResponse
+from promptools.transport.http_library import decode_headers, error_text
+from promptools.transport.response_content import aiter_content, is_readable, iter_content, supported_encodings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from promptools.exchange.effects import Request, TransportFailureKind
-    from promptools.transport.driver.http_library import HttpLibrary
+    from promptools.exchange import Request
+    from promptools.exchange.effects import TransportFailureKind
+    from promptools.transport.async_driver import AsyncDriver
+    from promptools.transport.http_library import HttpLibrary
+    from promptools.transport.sync_driver import SyncDriver
     from promptools.types import Reply
+
+
+# Redirects: followed within an origin only, so that no key and no prompt reach a server that was not named.
+#
+# httpx drops `authorization` on a redirect to another origin, and sends the body and every other field: `x-api-key`,
+# `api-key`, what the caller set. An upgrade from http to https on the default ports is the one exception, as in
+# httpx.
+
+
+MAX_REDIRECTS = 20
+"""Maximum number of redirects that are followed in a row, as in httpx."""
+_PORTS = {"http": 80, "https": 443}
+_BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding", b"content-type", b"content-encoding"})
+
+
+def redirect_location(library: HttpLibrary, request: Any, response: Any) -> Any:
+    """Return the URL that a response redirects to; None if it is no redirect."""
+    if not response.has_redirect_location:
+        return None
+    try:
+        return request.url.join(response.headers["location"]).copy_with(userinfo=b"")
+    except library.module.InvalidURL:
+        return library.module.URL("")  # it has no origin, so it is never followed
+
+
+def is_same_origin_redirect(url: Any, location: Any) -> bool:
+    """Whether a location has the same origin as a URL, or is its https upgrade on the default ports."""
+    if _origin(url) == _origin(location):
+        return True
+    return url.host == location.host and (_origin(url)[::2], _origin(location)[::2]) == (("http", 80), ("https", 443))
+
+
+def _origin(url: Any) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port or _PORTS.get(url.scheme)
+
+
+def build_redirect(library: HttpLibrary, request: Any, status: int, location: Any) -> Any:
+    """Build the request for a redirect; as in httpx, 303 makes it a GET, and so do 301 and 302 after a POST."""
+    if request.method != "HEAD" and (status == 303 or (status in {301, 302} and request.method == "POST")):
+        fields = [pair for pair in request.headers.raw if pair[0].lower() not in _BODY_FIELDS]
+        return library.module.Request("GET", location, headers=fields, extensions=request.extensions)
+    fields = [pair for pair in request.headers.raw if pair[0].lower() not in {b"content-length", b"transfer-encoding"}]
+    content = request.content
+    return library.module.Request(
+        request.method, location, headers=fields, content=content, extensions=request.extensions
+    )
+
+
+def cross_origin_message(location: Any) -> str:
+    """Return the error message for a redirect to another origin; it shows neither credentials nor the query."""
+    target = (
+        f"{location.scheme}://{location.netloc.decode('ascii')}{location.path}"
+        if location.host
+        else "something that is not a URL"
+    )
+    return f"redirected to {target}: another origin gets neither the prompt nor a key; if it is right, make it base_url"
+
 
 HOP_BY_HOP = frozenset(
     {"transfer-encoding", "connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade"}
@@ -276,3 +332,80 @@ def capped_timeouts(configured: Mapping[str, float | None], bound: float) -> dic
     """Return the timeouts of each phase of a request in seconds, none longer than `bound`."""
     own = ((phase, configured.get(phase)) for phase in TIMEOUT_PHASES)
     return {phase: bound if seconds is None else min(seconds, bound) for phase, seconds in own}
+
+
+# Probes over HTTP: a few small concurrent requests, bounded in time and size. A failed one yields None.
+
+
+MAX_RESPONSE = 1_000_000
+"""Maximum number of bytes that are read of a response; the rest is ignored."""
+
+
+def probe(driver: SyncDriver, effect: Probe) -> Probed:
+    """Probe in threads; those still running at the deadline are abandoned, and their responses ignored."""
+    until = driver.clock() + effect.timeout
+    answers: list[ProbeResponse | None] = [None] * len(effect.requests)
+
+    def ask(number: int, request: Request) -> None:
+        answers[number] = _send_probe(driver, request, until)
+
+    asking = [
+        threading.Thread(target=ask, args=args, name="promptools-probe", daemon=True)
+        for args in enumerate(effect.requests)
+    ]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join(max(0.0, until - driver.clock()))
+    return Probed(tuple(answers), driver.clock())
+
+
+def _send_probe(driver: SyncDriver, request: Request, deadline: float) -> ProbeResponse | None:
+    try:
+        built = driver.build_request(request, max(0.0, deadline - driver.clock()))
+        with closing(driver.send(built)) as response:
+            response.request = built
+            body = bytearray()
+            for piece in iter_content(response, driver.library):
+                body += piece
+                if len(body) >= MAX_RESPONSE:
+                    break
+                if driver.clock() > deadline:
+                    return None
+            return ProbeResponse(response.status_code, bytes(body[:MAX_RESPONSE]))
+    except Exception:  # noqa: BLE001 - a probe never fails the request; it has no response
+        return None
+
+
+async def probe_async(driver: AsyncDriver, effect: Probe) -> Probed:
+    """Probe in tasks, which are cancelled at the deadline."""
+    answers: list[ProbeResponse | None] = [None] * len(effect.requests)
+
+    async def ask(number: int, request: Request) -> None:
+        answers[number] = await _send_probe_async(driver, request, effect.timeout)
+
+    with anyio.move_on_after(effect.timeout):
+        async with anyio.create_task_group() as tasks:
+            for number, request in enumerate(effect.requests):
+                tasks.start_soon(ask, number, request)
+    return Probed(tuple(answers), driver.clock())
+
+
+async def _send_probe_async(driver: AsyncDriver, request: Request, timeout: float) -> ProbeResponse | None:
+    try:
+        built = driver.build_request(request, timeout)
+        response: Any = await driver.send(built)
+        try:
+            response.request = built
+            body = bytearray()
+            async with aclosing(aiter_content(response, driver.library)) as read:
+                async for piece in read:
+                    body += piece
+                    if len(body) >= MAX_RESPONSE:
+                        break
+            return ProbeResponse(response.status_code, bytes(body[:MAX_RESPONSE]))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+    except Exception:  # noqa: BLE001 - a probe never fails the request; it has no response
+        return None

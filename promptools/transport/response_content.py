@@ -16,7 +16,8 @@ from anyio.lowlevel import checkpoint
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
-    from promptools.transport.driver.http_library import HttpLibrary
+    from promptools.transport.http_library import HttpLibrary
+
 
 MAX_PIECE = 1 << 16
 """Maximum size of one piece after decompression, in bytes."""

@@ -7,17 +7,20 @@ either by name; the library is found from the class of the client that will use 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes
 
 from promptools.errors import UsageError
 from promptools.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from promptools.exchange import Head, Headers
+
 
 LIBRARY_NAMES = ("httpx2", "httpx")
 _QUOTED_BYTES = lazy_pattern(r":? (?:bytearray\()?b['\"].*", re.DOTALL)
@@ -86,3 +89,19 @@ def installed_library() -> HttpLibrary:
         if find_spec(name) is not None:
             return import_library(name)
     raise UsageError("neither httpx2 nor httpx is installed; install openai, which brings one of them")
+
+
+# A user name and password in a base URL: removed from the URL, and sent as httpx sends them.
+
+
+def split_credentials(base_url: str) -> tuple[str, str | None]:
+    """Return a base URL without its user name and password, and the `Authorization` value made of them, if any."""
+    scheme, mark, remainder = base_url.partition("://")
+    authority, slash, path = remainder.partition("/")
+    userinfo, _, host = authority.rpartition("@")
+    url = f"{scheme}{mark}{host}{slash}{path}"
+    if not userinfo.strip(":"):
+        return url, None
+    name, _, password = userinfo.partition(":")
+    pair = unquote_to_bytes(name) + b":" + unquote_to_bytes(password)
+    return url, f"Basic {b64encode(pair).decode('ascii')}"

@@ -20,14 +20,13 @@ from promptools.exchange import (
     Send,
     Wait,
 )
-from promptools.transport.driver.exchange_driver import ExchangeDriver
-from promptools.transport.driver.probe import probe
-from promptools.transport.driver.response_content import end_received, iter_content
+from promptools.transport.driver import ExchangeDriver, probe
+from promptools.transport.response_content import end_received, iter_content
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from promptools.transport.driver.http_library import HttpLibrary
+    from promptools.transport.http_library import HttpLibrary
 
 
 class SyncDriver(ExchangeDriver):
