@@ -12,7 +12,7 @@ from promptools.errors import clip
 from promptools.exchange.effects import Head
 from promptools.exchange.response_writer import DIGEST_FIELDS
 from promptools.fallback import FailureKind, Overflow, classify, read_overflow
-from promptools.fallback.salvage import introduces_model_text
+from promptools.fallback.rules import introduces_model_text
 from promptools.json_values import is_array, is_object
 from promptools.patterns import lazy_pattern
 from promptools.wire.chat_decoder import ErrorBody, error_of

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from promptools.fallback import REMEDIES, Adaptation, Rewording, fitting_context
 from promptools.fallback.overflow import MIN_ANSWER_TOKENS
-from promptools.fallback.refused_parameters import (
+from promptools.fallback.rules import (
     BUDGET_PARAMETERS,
     LIMIT_PARAMETERS,
     MESSAGE_PARAMETERS,
     refused_parameters,
+    searched_parts,
 )
-from promptools.fallback.rules import searched_parts
 from promptools.json_values import is_array
 from promptools.modes.history import has_stray_system
 from promptools.modes.mode import constraint_key

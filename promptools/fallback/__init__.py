@@ -1,8 +1,7 @@
 """What the retry loop decides by: the table of failures and remedies, the circuit breaker, and the retry policy."""
 
 from promptools.fallback.breaker import Breaker, BreakerKey, BreakerState
-from promptools.fallback.context_sizes import ContextSizes
-from promptools.fallback.overflow import Overflow, fitting_context, read_overflow
+from promptools.fallback.overflow import ContextSizes, Overflow, fitting_context, read_overflow
 from promptools.fallback.refusals import Refusals, Rewording
 from promptools.fallback.retry_policy import RetryPolicy, RetryState, Stop, WaitFor
 from promptools.fallback.rules import (
@@ -15,10 +14,11 @@ from promptools.fallback.rules import (
     FailureKind,
     Remedy,
     Rule,
+    Salvage,
     classify,
     match_rule,
+    salvage,
 )
-from promptools.fallback.salvage import Salvage, salvage
 
 __all__ = [
     "COUNTED_KINDS",

@@ -11,15 +11,73 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from promptools.fallback.refused_parameters import (
-    HARMLESS_PARAMETERS,
-    LIMIT_PARAMETERS,
-    REASONING_PARAMETERS,
-    refusal_of,
-)
 from promptools.patterns import lazy_pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+# Which parameters an error text says that the server does not take, and which of them may be left out.
+#
+# Left out is only what changes no answer, or what is enforced here instead (`strict`, `parallel_tool_calls`). What
+# the answer depends on is not in the list: `response_format`, `stop`, `tools`, sampling. The limit of the answer has
+# two names, and a server that knows one of them gets that one.
+
+
+REASONING_PARAMETERS = ("reasoning_effort", "reasoning", "include_reasoning", "enable_thinking", "chat_template_kwargs")
+BUDGET_PARAMETERS = ("thinking_token_budget", "thinking_budget_tokens")
+"""A budget of thinking tokens, in vLLM's and in llama.cpp's name."""
+MESSAGE_PARAMETERS = ("reasoning_content", "refusal", "annotations")
+"""Keys of an assistant's message that come back from a reply: servers that do not know them refuse the history."""
+HARMLESS_PARAMETERS = (
+    "strict",
+    "store",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "service_tier",
+    *BUDGET_PARAMETERS,
+    *MESSAGE_PARAMETERS,
+)
+LIMIT_PARAMETERS = ("max_completion_tokens", "max_tokens")
+"""Two names for one thing."""
+COMPANION_PARAMETERS = ("parallel_tool_calls", "stream_options", *REASONING_PARAMETERS)
+"""Parameters that have rules of their own, for texts that name nothing else."""
+
+# pydantic and FastAPI: `extra_forbidden` (vLLM before 0.6, Mistral, Fireworks); OpenAI: `Unknown parameter`,
+# `Unrecognized request argument`; Go and Rust: `unknown field`; Google: `Unknown name`; Groq: `property ... is
+# unsupported`; Python: `unexpected keyword argument`; vLLM 0.32: `thinking_token_budget is set but ...`
+_NOT_TAKEN = (
+    r"(?:extra_forbidden|extra inputs are not permitted|additional properties are not allowed"
+    r"|unexpected keyword argument"
+    r"|(?:unknown|unrecognized|unsupported) (?:request )?(?:field|name|param(?:eter)?|argument|key|property)s?"
+    r"|(?:is|are|was) (?:not (?:supported|permitted|allowed|recognized)|unsupported|unexpected|only allowed)"
+    r"|does not support|cannot find field|is set but)"
+)
+_NEAR = r"[\s\S]{0,80}?"
+"""How far a name may be from the words that refuse it."""
+
+
+def refusal_of(names: Iterable[str]) -> str:
+    """Return the pattern of a text which says that one of these parameters is not taken."""
+    named = rf"\b(?:{'|'.join(names)})\b"
+    return f"{_NOT_TAKEN}{_NEAR}{named}|{named}{_NEAR}{_NOT_TAKEN}"
+
+
+_COMPILED_REFUSALS = tuple(
+    (name, lazy_pattern(refusal_of((name,)), re.IGNORECASE))
+    for name in (*HARMLESS_PARAMETERS, *LIMIT_PARAMETERS, *COMPANION_PARAMETERS)
+)
+
+
+def refused_parameters(parts: Iterable[str]) -> tuple[str, ...]:
+    """Return the parameters, of those that may be left out or renamed, that an error text refuses."""
+    texts = tuple(parts)
+    return tuple(name for name, pattern in _COMPILED_REFUSALS if any(pattern.search(text) for text in texts))
+
 
 FailureKind = Literal[
     # reported by the server
@@ -315,3 +373,42 @@ def searched_parts(text: str) -> tuple[str, ...]:
     """Return what is searched of an error text, however long it is: its start, and of a longer one its end."""
     head, end = text[:SEARCHED_HEAD].strip(), text[max(SEARCHED_HEAD, len(text) - SEARCHED_TAIL) :].strip()
     return (head, f"...{end}") if end else (head,)  # with the dots before it, no `\A` matches
+
+
+# Extract the model's own text from a server's error text: it is already generated, so it is used before a retry.
+
+
+# Ollama 0.11 to 0.32 (ollama#12064, #17638): error parsing tool call: raw='<arguments>', err=<Go error>
+_OLLAMA_PREFIX = lazy_pattern(r"error parsing tool call: raw='", re.IGNORECASE)
+_OLLAMA_SUFFIX = "', err="
+# llama.cpp (llama.cpp#23838): Failed to parse input at pos <n>: <the reply from there on, or all of it>
+_LLAMACPP_PREFIX = lazy_pattern(r"failed to parse input at pos \d+: ?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """Model text found in an error: a call's `arguments` without its name, or `reply` text."""
+
+    kind: Literal["arguments", "reply"]
+    text: str
+
+
+def introduces_model_text(text: str) -> bool:
+    """Whether the start of an error text says that the model's text follows."""
+    return any(prefix.search(text, 0, SEARCHED_HEAD) for prefix in (_OLLAMA_PREFIX, _LLAMACPP_PREFIX))
+
+
+def salvage(text: str) -> Salvage | None:
+    """Return the model's text inside an error text; None if there is none.
+
+    What introduces it is looked for where the failure rules look first, so a long text is searched for its end only.
+    """
+    if match := _OLLAMA_PREFIX.search(text, 0, SEARCHED_HEAD):
+        start = match.end()
+        end = text.rfind(_OLLAMA_SUFFIX)
+        # without the suffix the error text itself was cut, so the arguments may lack their end
+        return Salvage("arguments", text[start:end]) if end >= start else None
+    if match := _LLAMACPP_PREFIX.search(text, 0, SEARCHED_HEAD):
+        raw = text[match.end() :]
+        return Salvage("reply", raw) if raw.strip() else None
+    return None

@@ -21,10 +21,16 @@ from promptools.fallback import (
     rules,
     salvage,
 )
-from promptools.fallback.refused_parameters import refused_parameters
-from promptools.fallback.rules import SEARCHED_HEAD, SEARCHED_TAIL, Adaptation, FailureKind, RetryAction
+from promptools.fallback.rules import (
+    SEARCHED_HEAD,
+    SEARCHED_TAIL,
+    Adaptation,
+    FailureKind,
+    RetryAction,
+    refused_parameters,
+)
 
-salvaging = importlib.import_module("promptools.fallback.salvage")  # the function has the module's name
+salvaging = importlib.import_module("promptools.fallback.rules")  # the function has the module's name
 
 OVERFLOWS = tomllib.loads((Path(__file__).parent / "overflow.toml").read_text(encoding="utf-8"))["said"]
 SEEN = [
