@@ -20,7 +20,7 @@ from promptools.client import AsyncOpenAI, OpenAI
 from promptools.errors import UsageError
 from promptools.ollama.ollama_clients import AsyncClient, Client
 from promptools.profiles import Config, UntrustedConfig, load_config, reach_of
-from promptools.profiles.config_files.config import SYSTEM_FOLDER
+from promptools.profiles.config import SYSTEM_FOLDER
 from promptools.proxy import Proxy
 from promptools.transport import found_config
 from promptools.transport.found_config import find_here, keep_trust, read_found
@@ -414,7 +414,7 @@ def test_the_users_own_folder_is_trusted(place, tmp_path):
 
 
 def test_the_systems_folder_is_trusted(tmp_path, monkeypatch):
-    monkeypatch.setattr("promptools.profiles.config_files.config.SYSTEM_FOLDER", tmp_path / "etc")
+    monkeypatch.setattr("promptools.profiles.config.SYSTEM_FOLDER", tmp_path / "etc")
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "promptools.toml").write_text(ATTACKS["a server"])
     with OpenAI() as client:

@@ -100,7 +100,7 @@ def test_imports_go_down(row):
         ("promptools.errors", "from promptools import parse"),
         ("promptools.exchange.runner", "import time"),
         ("promptools.exchange.runner", "def f():\n    from openai import OpenAI"),
-        ("promptools.profiles.config_files.config", "import os\nkey = os.environ['KEY']"),
+        ("promptools.profiles.config", "import os\nkey = os.environ['KEY']"),
         ("promptools.fallback", "from os import environ"),
     ],
 )

@@ -14,7 +14,7 @@ import openai
 import promptools
 from benchmarks.models.question import Question
 from benchmarks.models.score import CallMade, Outcome, judge
-from promptools.profiles.config_files.config import Config
+from promptools.profiles.config import Config
 
 MOST_TOKENS = 200
 """Maximum number of tokens of an answer; longer ones are loops."""

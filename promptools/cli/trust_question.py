@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from promptools.profiles.config_files.config_reach import shown_text
+from promptools.profiles.config_reach import shown_text
 from promptools.transport.found_config import keep_trust
 
 if TYPE_CHECKING:

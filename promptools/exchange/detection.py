@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from promptools.exchange.context import ClientRequest, Context, Route
     from promptools.exchange.effects import Headers
     from promptools.exchange.state import Steps
-    from promptools.profiles.model_descriptions import ModelDescription
+    from promptools.profiles.model_family import ModelDescription
     from promptools.profiles.server_detection import ProbeRequest, ProbeResponse
 
 

@@ -27,7 +27,7 @@ from promptools.exchange.state import ExchangeState, Heartbeat, api_base
 from promptools.modes.options import Options
 from promptools.modes.registry import get_mode, modes_for
 from promptools.modes.tool_request import ToolRequest, involves_tools, parse_request
-from promptools.profiles.openai_hosts import is_openai_url
+from promptools.profiles.profile import is_openai_url
 from promptools.types import Reply
 from promptools.wire.json_body import TOO_DEEP, as_list, as_object, as_text, parse_body
 from promptools.wire.parameters import thinking_budget

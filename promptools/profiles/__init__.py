@@ -1,6 +1,6 @@
 """What endpoints and models can do: packaged facts, the user's config, and the overlay of both."""
 
-from promptools.profiles.config_files.config import (
+from promptools.profiles.config import (
     Config,
     ConfigFile,
     KeyOptions,
@@ -10,8 +10,8 @@ from promptools.profiles.config_files.config import (
     find_config,
     find_configs,
 )
-from promptools.profiles.config_files.config_reach import ConfigReach, UntrustedConfig, reach_of, require_trust
-from promptools.profiles.config_files.promptools_toml import load_config, parse_config, read_dialects
+from promptools.profiles.config_files import load_config, parse_config, read_dialects
+from promptools.profiles.config_reach import ConfigReach, UntrustedConfig, reach_of, require_trust
 from promptools.profiles.facts import Builtin, Fact, all_control_tokens, families, family_dialect, kinds, load_builtin
 from promptools.profiles.profile import Profile
 from promptools.profiles.resolution import Target, api_key, resolve

@@ -1,7 +1,10 @@
 """What an endpoint and a model can do: one flat record of facts, each with its default."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import urlsplit
 
 from promptools.types import ModeName
 
@@ -141,3 +144,24 @@ class Profile:
     cuts_streams: bool = False
     """Whether the server cuts a streamed reply at tags of calls that are only quoted in it: arguments inside a string,
     and text for good. The arguments of its calls are then passed on only once they are one whole JSON value."""
+
+
+# Which hosts are OpenAI's own, or serve its models for Azure: their API does more than Chat Completions can express.
+#
+# What they enforce, such as the form of an answer, holds, so there is nothing to heal.
+
+
+_ENDS = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
+
+
+def is_openai_host(host: str) -> bool:
+    """Whether a host is one of OpenAI's or Azure's."""
+    return host.endswith(_ENDS)
+
+
+def is_openai_url(url: str) -> bool:
+    """Whether a URL leads to one of them; false for one that cannot be read."""
+    try:
+        return is_openai_host((urlsplit(url).hostname or "").lower())
+    except ValueError:
+        return False

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from promptools import dialects
 from promptools.dialects.own_dialects import read_own
 from promptools.errors import UsageError, did_you_mean, safe_repr, suggest, without_credentials
-from promptools.profiles.config_files.config import DEFAULT, NO_FILE, Config, Model, Provider, ToolModePolicy
-from promptools.profiles.config_files.config_reach import is_loopback_url, require_trust, same_url
+from promptools.profiles.config import DEFAULT, NO_FILE, Config, Model, Provider, ToolModePolicy
+from promptools.profiles.config_reach import is_loopback_url, require_trust, same_url
 from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin
 from promptools.profiles.profile import GENERIC, Profile
 from promptools.profiles.server_detection import PATHS_BY_KIND, detected_facts

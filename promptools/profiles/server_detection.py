@@ -24,18 +24,20 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from promptools.patterns import lazy_pattern
-from promptools.profiles.model_descriptions import (
+from promptools.profiles.model_family import (
     PARSER_FIELD,
     SGLANG_PATHS,
+    FamilyFinding,
     ModelDescription,
     describe_models,
     describe_ollama_model,
+    family_by_name,
     find_description,
+    find_family,
     nonempty_string,
     objects_under,
     token_count,
 )
-from promptools.profiles.model_family import FamilyFinding, family_by_name, find_family
 from promptools.profiles.tables import is_array, is_table
 from promptools.types import ServerInfo
 

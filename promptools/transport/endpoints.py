@@ -18,7 +18,7 @@ from promptools.exchange.responses_api import (
     serve_response,
     serve_stored_response,
 )
-from promptools.profiles.openai_hosts import is_openai_host
+from promptools.profiles.profile import is_openai_host
 
 BeginExchange: TypeAlias = Callable[[ClientRequest, Context], Exchange]
 """Begins the exchange of a client's request."""

@@ -28,7 +28,7 @@ from promptools.profiles import (
     reach_of,
     read_dialects,
 )
-from promptools.profiles.config_files.config_reach import shown_text
+from promptools.profiles.config_reach import shown_text
 from promptools.profiles.tables import Location
 
 

@@ -13,7 +13,7 @@ from promptools.fallback import ContextSizes
 from promptools.harmony.bpe_vocabulary import TokenCodec
 from promptools.harmony.tokens import TOKEN_IDS
 from promptools.profiles import Config, Provider, resolve
-from promptools.profiles.config_files.config import ToolModePolicy
+from promptools.profiles.config import ToolModePolicy
 
 LINES = (("content-type", "application/x-ndjson"),)
 THOUGHT = "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant"

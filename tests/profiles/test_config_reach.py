@@ -5,7 +5,7 @@ import time
 import pytest
 
 from promptools.profiles import parse_config, reach_of
-from promptools.profiles.config_files.config_reach import is_loopback_host, is_loopback_url
+from promptools.profiles.config_reach import is_loopback_host, is_loopback_url
 
 LOCAL = (
     "http://127.0.0.1:8000/v1", "http://127.0.0.1", "https://127.255.255.254/", "http://localhost:11434/v1",

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from promptools.errors import UsageError
-from promptools.profiles import find_config, find_configs, load_config, resolve
-from promptools.profiles.config_files import config
+from promptools.profiles import config, find_config, find_configs, load_config, resolve
 
 WHOLE = """
 default_provider = "local"

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from promptools.profiles import Profile, kinds, load_config, resolve
-from promptools.profiles.config_files import ppxai_json
-from promptools.profiles.config_files import promptools_toml as loading
+from promptools.profiles import Profile, config_files, kinds, load_config, resolve
+from promptools.profiles import config_files as loading
 from promptools.profiles.facts import check_facts, fact_types
 from promptools.profiles.tables import Location
 
@@ -59,6 +58,6 @@ def test_every_kind_is_named():
 
 def test_every_key_of_ppxai_that_is_used_has_its_row():
     table = PAGE.partition("## A ppxai-config.json")[2]
-    for key in ("native_tool_calling", *ppxai_json.ToolCalling.model_fields):
+    for key in ("native_tool_calling", *config_files.ToolCalling.model_fields):
         used = key not in ("strip_json_from_text", "api_path")
         assert (f"{key}`" in table) == used, key

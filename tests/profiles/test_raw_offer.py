@@ -4,7 +4,7 @@ import pytest
 
 from promptools import dialects
 from promptools.profiles import Config, Model, Provider, family_dialect, resolve
-from promptools.profiles.config_files.config import ToolModePolicy
+from promptools.profiles.config import ToolModePolicy
 from promptools.profiles.facts import families, load_builtin
 from promptools.types import ServerInfo
 

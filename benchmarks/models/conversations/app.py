@@ -17,7 +17,7 @@ from benchmarks.models.conversations.conversation import Conversation, Turn
 from benchmarks.models.conversations.kept_answers import KeptAnswers
 from benchmarks.models.conversations.simulated import SimulatedTools
 from benchmarks.models.conversations.transcript import Said, Transcript, TurnHeld
-from promptools.profiles.config_files.config import Config
+from promptools.profiles.config import Config
 
 ADDRESS = "http://127.0.0.1:8080/v1"
 """What clients are told: the transport knows where the server is."""

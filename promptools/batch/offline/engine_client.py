@@ -14,8 +14,7 @@ from promptools.batch.offline.vllm_app import VllmApp, open_vllm
 from promptools.batch.request_answering import BatchAnswer, RequestAnswerer, TemporaryFailureError
 from promptools.errors import UpstreamError, UsageError, clip
 from promptools.profiles.facts import families_of_template
-from promptools.profiles.model_descriptions import ModelDescription
-from promptools.profiles.model_family import find_family
+from promptools.profiles.model_family import ModelDescription, find_family
 from promptools.profiles.server_detection import VLLM, server_root, with_family
 from promptools.transport import installed_library
 from promptools.transport.session import PLACEHOLDER_KEY

@@ -28,7 +28,7 @@ from promptools.errors import UpstreamError, UsageError, clip, without_credentia
 from promptools.json_values import is_array
 from promptools.masking import mask_url
 from promptools.profiles import Config
-from promptools.profiles.config_files.config_reach import shown_text
+from promptools.profiles.config_reach import shown_text
 from promptools.types import ModeName
 from promptools.wire.json_body import as_object, as_text
 

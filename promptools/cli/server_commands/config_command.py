@@ -14,7 +14,7 @@ from promptools.cli.trust_question import print_reach
 from promptools.errors import UsageError
 from promptools.masking import mask_url
 from promptools.profiles import Config, UntrustedConfig, load_config, reach_of
-from promptools.profiles.config_files.config_reach import shown_text
+from promptools.profiles.config_reach import shown_text
 from promptools.transport import Session
 from promptools.transport.found_config import drop_trust, find_all_here, find_here, keep_trust
 from promptools.transport.http_library import split_credentials

@@ -12,7 +12,7 @@ from promptools.cli.terminal_output import print_json, print_progress, print_sty
 from promptools.json_values import is_array
 from promptools.masking import mask_url
 from promptools.profiles import Config, Provider, Target, families, kinds, load_builtin, resolve
-from promptools.profiles.config_files.config_reach import shown_text
+from promptools.profiles.config_reach import shown_text
 
 
 def add(parser: argparse.ArgumentParser) -> None:

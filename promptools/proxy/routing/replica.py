@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from promptools.exchange import Headers
-    from promptools.profiles.config_files.config import Provider
+    from promptools.profiles.config import Provider
     from promptools.proxy.upstream.upstream_url import UpstreamAddress
 
 COOL_DOWN = 10.0

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from promptools.profiles.config_files.config import split_provider
+from promptools.profiles.config import split_provider
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

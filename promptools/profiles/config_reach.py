@@ -20,7 +20,7 @@ from typing import Any
 from promptools.errors import UsageError, clip
 from promptools.masking import mask_url
 from promptools.patterns import lazy_pattern
-from promptools.profiles.config_files.config import Config, Model, Provider, ProxyOptions
+from promptools.profiles.config import Config, Model, Provider, ProxyOptions
 from promptools.profiles.facts import kind_of, load_builtin
 from promptools.profiles.tables import is_array, is_table
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from promptools.dialects.table_file import DialectTable
     from promptools.types import ModeName
 
+
 SYSTEM_FOLDER = Path("/etc/promptools")
 """The folder of the config of all users of a machine, or of a container."""
 

@@ -1,1 +1,0 @@
-"""Config files: promptools.toml, and the JSON of ppxai."""
