@@ -1,7 +1,7 @@
 """Raw replies kept in files, with what is needed to parse them again, and the comparison with what was read of them.
 
-A row is one attempt: `row_writing` makes it of what an observer sees, `row_reading` reads it with the readers of the
-modes, `recorder` writes rows while exchanges run, and `replay` compares.
+A row is one attempt: `recorder` makes it of what an observer sees, and writes it while exchanges run; `replay` reads it
+with the readers of the modes, and compares.
 """
 
 from promptools.recording.recorder import Recorder

@@ -7,14 +7,174 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import promptools
 from promptools.errors import UsageError, clip
+from promptools.exchange.attempt import final_finish_reason
 from promptools.json_values import is_array, is_object
-from promptools.recording.row_reading import read_row
+from promptools.modes.foreign_text import Unescaper
+from promptools.modes.mode import PreparedRequest
+from promptools.modes.options import Options
+from promptools.modes.reply_reader import ReplyReader
+from promptools.modes.tool_request import ToolChoice, ToolRequest
+from promptools.modes.verdict import judge_reply
+from promptools.parsing.escape import markup_escaper
+from promptools.profiles import Profile
+from promptools.schema import Tools
+from promptools.types import Call, Fix, Malformed, Reply
+from promptools.wire.chat_decoder import Delta, ToolDelta
+from promptools.wire.raw_endpoints import RawPrompt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+# Read a recorded row: its request and reply go through the reader and the judge of every mode, as a reply does.
+
+
+FORMAT = 1
+"""The version of the form of a row."""
+
+
+def read_row(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what is read of each reply of a row. Raises `UsageError` for a row that cannot be read."""
+    if row.get("format") != FORMAT:
+        raise UsageError(f"the form of the row is {row.get('format')!r}; this version reads form {FORMAT}")
+    try:
+        request, prepared = decode_request(row), decode_prepared(row)
+        return [read_reply(request, prepared, row, reply) for reply in row["replies"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"the row is not complete: {type(error).__name__}: {error}") from None
+
+
+def read_reply(
+    request: ToolRequest, prepared: PreparedRequest, row: Mapping[str, Any], reply: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what is read of one reply: the verdict, and all that is not empty."""
+    return describe_reply(*parse_reply(request, prepared, row, reply))
+
+
+def parse_reply(
+    request: ToolRequest, prepared: PreparedRequest, row: Mapping[str, Any], reply: Mapping[str, Any]
+) -> tuple[Reply, str]:
+    """Return one reply as its reader read it, and the kind of the verdict on it."""
+    numbers = count()
+    reader = ReplyReader(request, prepared, lambda: f"call{next(numbers)}")
+    for delta in decode_pieces(reply):
+        reader.feed(delta)
+    reader.close(final_finish_reason(reply.get("finish_reason"), reader, request, ended=row["ended"]))
+    verdict = judge_reply(
+        request,
+        reader.reply,
+        raw=reader.raw,
+        stop_reason=reply.get("stop_reason"),
+        usage=row.get("usage"),
+        harmony=row["mode"] == "harmony",
+        names=prepared.client_names,
+    )
+    return reader.reply, row.get("failed") or verdict.kind
+
+
+def describe_reply(reply: Reply, verdict: str | None = None) -> dict[str, Any]:
+    """Return what was read, without ids and places in the text, which are no part of what is compared."""
+    read = {
+        "calls": [_describe_call(call) for call in reply.calls],
+        "malformed": [_describe_malformed(malformed) for malformed in reply.malformed],
+        "content": reply.content,
+        "reasoning": reply.reasoning,
+        "fixes": _describe_fixes(reply.fixes),
+    }
+    verdicts = {"verdict": verdict} if verdict else {}
+    return {**verdicts, **{key: value for key, value in read.items() if value}}
+
+
+def _describe_call(call: Call) -> dict[str, Any]:
+    fixes = {"fixes": _describe_fixes(call.fixes)} if call.fixes else {}
+    return {"name": call.name, "arguments": call.arguments, "dialect": call.dialect, **fixes}
+
+
+def _describe_malformed(malformed: Malformed) -> dict[str, Any]:
+    return {"name": malformed.name, "reason": malformed.reason, "dialect": malformed.dialect}
+
+
+def _describe_fixes(fixes: Iterable[Fix]) -> list[str]:
+    return [f"{fix.kind}: {fix.detail}{f' at {fix.path}' if fix.path else ''}" for fix in fixes]
+
+
+# --- the parts of a row ----------------------------------------------------------------------------------------------
+
+
+def decode_request(row: Mapping[str, Any]) -> ToolRequest:
+    """Return the request of a row; of the conversation, what was recorded of it."""
+    data: dict[str, Any] = row["request"]
+    tools = Tools(data.get("tools", [])).with_marks(data.get("marks", {}))
+    names = data.get("offered")
+    kept = [tool for tool in tools.to_openai() if names is None or tool["function"]["name"] in names]
+    quotes = [{"role": "user", "content": quote} for quote in data.get("quotes", [])]
+    body = {
+        "model": row["model"],
+        "messages": data.get("messages", quotes),
+        "max_tokens": data.get("max_tokens"),
+        "response_format": data.get("response_format"),
+    }
+    return ToolRequest(
+        body=body,
+        tools=tools,
+        offered=tools if names is None else Tools(kept).with_marks(data.get("marks", {})),
+        other_tools=tuple(data.get("other_tools", ())),
+        choice=ToolChoice(*data.get("tool_choice", ("auto", None))),
+        parallel_calls=data.get("parallel_tool_calls", True),
+        stream=data["stream"],
+        profile=replace(Profile(), **_tuples(row.get("profile", {}))),
+        options=Options().override(row.get("options"), "options"),
+        json_answer=data.get("json_answer", False),
+        legacy=data.get("legacy", False),
+    )
+
+
+def decode_prepared(row: Mapping[str, Any]) -> PreparedRequest:
+    """Return what the mode made of the request, as far as its reply is read by it."""
+    data: dict[str, Any] = row.get("prepared", {})
+    forms = frozenset[str](data.get("escaped", ()))
+    tokens = frozenset(form[0] + form[1:].lstrip("\\") for form in forms)
+    vocabulary = {int(token): bytes.fromhex(text) for token, text in row.get("tokens", {}).items()}
+    return PreparedRequest(
+        body={},
+        client_names=data.get("names", {}),
+        dialect=data.get("dialect"),
+        prompt=RawPrompt("", 0, decode=vocabulary.__getitem__) if vocabulary else None,
+        prefill=data.get("prefill", ""),
+        restore=Unescaper(markup_escaper(tokens), forms) if forms else None,
+        in_reasoning=data.get("in_reasoning"),
+        turn_ends=tuple(data.get("turn_ends", ())),
+        examples=tuple(Call("", example["name"], example["arguments"], "") for example in data.get("examples", ())),
+    )
+
+
+def decode_pieces(reply: Mapping[str, Any]) -> list[Delta]:
+    """Return the pieces of a reply as deltas."""
+    deltas: list[Delta] = []
+    for piece in reply["pieces"]:
+        call = ToolDelta(**piece["call"]) if "call" in piece else None
+        deltas.append(
+            Delta(
+                content=piece.get("content", ""),
+                ids=tuple(piece["ids"]) if "ids" in piece else None,
+                reasoning=piece.get("reasoning", ""),
+                tool_calls=(call,) if call else (),
+                stop_reason=reply.get("stop_reason"),
+            )
+        )
+    return deltas
+
+
+def _tuples(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts with tuples in place of JSON's lists."""
+    return {key: tuple(value) if is_array(value) else value for key, value in facts.items()}
 
 
 @dataclass(frozen=True, slots=True)

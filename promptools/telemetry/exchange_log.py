@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from promptools.log import NAME
-from promptools.telemetry.exchange_follower import ExchangeFollower
+from promptools.telemetry.exchange_summary import ExchangeFollower
 from promptools.wire.json_body import as_list
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from promptools.modes.history import RepeatAction
     from promptools.types import Attempt, Call, Fix, Malformed
 
+
 HEAD_BYTES = 1024
 TAIL_BYTES = 2048
 """Bytes of a response that are kept: the first, where the model is, and the last, where the usage is."""
@@ -204,3 +205,33 @@ class ExchangeSummary:
         """The fixes of calls and replies that the client got, with the dialect of the call; empty for a reply's own."""
         of_calls = [(call.dialect, fix) for call in self.calls for fix in call.fixes]
         return [*of_calls, *(("", fix) for reply in self.end.replies for fix in reply.fixes)]
+
+
+# The observer that all of the package's reports are made with.
+
+
+class ExchangeFollower:
+    """An observer that summarizes each exchange, and calls `report` at its end."""
+
+    def __init__(self) -> None:
+        self._open: dict[ObservedExchange, list[SendSummary]] = {}
+
+    def began(self, exchange: ObservedExchange) -> None:
+        """Begin the account of an exchange."""
+        self._open[exchange] = []
+
+    def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
+        """Add a request to the server."""
+        self._open[exchange].append(SendSummary(sent, sent.at))
+
+    def received(self, exchange: ObservedExchange, received: Received) -> None:
+        """Add what has arrived to the last request."""
+        self._open[exchange][-1].add(received)
+
+    def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
+        """Report the exchange."""
+        self.report(ExchangeSummary(exchange, end, self._open.pop(exchange)))
+
+    def report(self, summary: ExchangeSummary) -> None:
+        """Report an exchange that has ended."""
+        raise NotImplementedError

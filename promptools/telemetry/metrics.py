@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
-from promptools.telemetry.exchange_follower import ExchangeFollower
+from promptools.telemetry.exchange_summary import ExchangeFollower
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from promptools.errors import UsageError
-from promptools.telemetry.exchange_follower import ExchangeFollower
-from promptools.telemetry.exchange_summary import ANSWERED
+from promptools.telemetry.exchange_summary import ANSWERED, ExchangeFollower
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
