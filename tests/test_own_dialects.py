@@ -26,8 +26,8 @@ from promptools.dialects.own_dialects import read_own
 from promptools.dialects.table import make_dialect
 from promptools.dialects.table_file import MAX_TABLE, read_table
 from promptools.ollama.ollama_clients import Client
-from promptools.probing.answers import Answer
-from promptools.probing.checks.native_checks import find_call
+from promptools.probing.checks import find_call
+from promptools.probing.findings import Answer
 from promptools.profiles import Config, load_config
 from promptools.proxy import Proxy
 from promptools.proxy.inspector import Inspector

@@ -1,13 +1,210 @@
-"""What a check found out, and what checks know of the server that they ask."""
+"""What a check asks, what a server answered, whole or streamed, and what the check found out of it."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from promptools.probing.answers import Answer, TrialRequest
+from promptools.errors import clip
+from promptools.fallback import FailureKind, classify
 from promptools.profiles import Profile
+from promptools.types import Attempt, ModeName, Reply
+from promptools.wire.chat_decoder import REASONING_FIELDS, Delta, ToolDelta, decode_chunk, decode_reply, error_of
+from promptools.wire.json_body import as_count, as_list, as_object
+from promptools.wire.sse import DONE, SseDecoder
+
+# Requests and answers, in one form.
+
+
+CHAT = "/chat/completions"
+MAX_EVIDENCE = 160
+"""Characters of a server's text that a finding quotes."""
+BUSY = frozenset({408, 429, 502, 503, 504})
+"""Statuses that say nothing about the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRequest:
+    """One request of a check. `path` is below the base URL; with `mode`, promptools sends it in that mode."""
+
+    body: dict[str, Any]
+    path: str = CHAT
+    mode: ModeName | None = None
+
+
+@dataclass(slots=True)
+class AnsweredCall:
+    """One structured call of an answer, and in how many pieces its arguments came."""
+
+    name: str = ""
+    arguments: str = ""
+    pieces: int = 0
+
+    def parsed(self) -> dict[str, Any] | None:
+        """Return the arguments; None if they are no JSON object."""
+        try:
+            value = json.loads(self.arguments)
+        except (ValueError, RecursionError):
+            return None
+        return as_object(value) if isinstance(value, dict) else None
+
+    def __str__(self) -> str:
+        return clip(f"{self.name}({self.arguments})", MAX_EVIDENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer. `status` is None if there was none; `error` is the server's text, from any place."""
+
+    status: int | None = 200
+    content: str = ""
+    reasoning: str = ""
+    reasoning_field: str | None = None
+    calls: tuple[AnsweredCall, ...] = ()
+    choices: int = 0
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    error: str | None = None
+    reply: Reply | None = None
+    """What promptools made of it, for a request in a mode."""
+    attempts: tuple[Attempt, ...] = ()
+    """What promptools tried for it, for a request in a mode."""
+    raw: str = ""
+    """The text that a raw endpoint generated, as it came, for a request in a mode."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is an error, or no answer at all."""
+        return self.status is None or self.status >= 400 or self.error is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether the failure says nothing about the request."""
+        return self.status in BUSY
+
+    @property
+    def kind(self) -> FailureKind:
+        """The kind of failure, by the error's text."""
+        return "timeout" if self.status is None else classify(self.error or "")
+
+    @property
+    def cut(self) -> bool:
+        """Whether it was cut by the limit of tokens."""
+        return self.finish_reason == "length"
+
+    @property
+    def completion_tokens(self) -> int:
+        """The tokens that were generated, as the server counts them."""
+        return as_count((self.usage or {}).get("completion_tokens")) or 0
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The tokens of the prompt, as the server counts them."""
+        return as_count((self.usage or {}).get("prompt_tokens")) or 0
+
+    def describe_error(self) -> str:
+        """Return the status and the error's text, clipped."""
+        status = "no answer" if self.status is None else f"HTTP {self.status}"
+        text = clip(" ".join((self.error or "").split()), MAX_EVIDENCE)
+        return f"{status}: {text}" if text else status
+
+    def describe_text(self) -> str:
+        """Return the content as evidence: clipped, and on one line."""
+        return repr(clip(self.content or self.reasoning, MAX_EVIDENCE))
+
+
+def read_answer(status: int, body: bytes, *, streamed: bool = False) -> Answer:
+    """Read the body of a response of any status."""
+    text = body.decode("utf-8", "replace")
+    if streamed and status == 200 and not text.lstrip().startswith("{"):
+        return _collect(status, list(_chunks(body)), decode_chunk)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return Answer(status, error=text.strip() or "an empty body")
+    answer = _collect(status, [value], decode_reply)
+    if answer.error is None and (status >= 400 or not answer.choices):
+        return replace(answer, error=clip(text, 2_000))
+    return answer
+
+
+def _chunks(body: bytes) -> Iterator[Any]:
+    decoder = SseDecoder()
+    for event in (*decoder.feed(body), *decoder.close()):
+        if not event.data or event.data.strip() == DONE:
+            continue
+        try:
+            yield json.loads(event.data)
+        except (ValueError, RecursionError):
+            yield {"error": {"message": f"a chunk is not valid JSON: {clip(event.data)}"}}
+
+
+@dataclass(slots=True)
+class _Collected:
+    """An answer being put together; only the first choice is read."""
+
+    content: str = ""
+    reasoning: str = ""
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    error: str | None = None
+    choices: set[int] = field(default_factory=set[int])
+    calls: dict[int, AnsweredCall] = field(default_factory=dict[int, AnsweredCall])
+
+    def add(self, delta: Delta) -> None:
+        self.usage = delta.usage or self.usage
+        if delta.error is not None:
+            self.error = delta.error.message
+        if delta.index is not None:
+            self.choices.add(delta.index)
+        if delta.index != 0:
+            return
+        self.content += delta.content
+        self.reasoning += delta.reasoning
+        self.finish_reason = delta.finish_reason or self.finish_reason
+        for call in delta.tool_calls:
+            self._add_call(call)
+
+    def _add_call(self, call: ToolDelta) -> None:
+        index = call.index
+        if index is None:  # a call without an index begins with its name
+            index = len(self.calls) if call.name or not self.calls else max(self.calls)
+        known = self.calls.setdefault(index, AnsweredCall())
+        known.name = known.name or call.name or ""
+        known.arguments += call.arguments
+        known.pieces += bool(call.arguments)
+
+
+def _collect(status: int, bodies: list[Any], decode: Any) -> Answer:
+    collected = _Collected()
+    for body in bodies:
+        for delta in decode(body):
+            collected.add(delta)
+    problem = error_of(bodies[0]) if bodies and status >= 400 else None
+    return Answer(
+        status,
+        collected.content,
+        collected.reasoning,
+        next((name for body in bodies for name in _reasoning_fields(body)), None),
+        tuple(call for _, call in sorted(collected.calls.items())),
+        len(collected.choices),
+        collected.finish_reason,
+        collected.usage,
+        collected.error or (problem.message if problem else None),
+    )
+
+
+def _reasoning_fields(body: Any) -> Iterator[str]:
+    for choice in as_list(as_object(body).get("choices")):
+        data = as_object(choice)
+        message = as_object(data.get("message") or data.get("delta"))
+        yield from (name for name in REASONING_FIELDS if message.get(name))
+
+
+# Findings, and what checks know of the server that they ask.
+
 
 Verdict = Literal[
     "works",  # done as asked

@@ -11,10 +11,8 @@ from typing import Any
 from promptools.errors import UpstreamError, UsageError
 from promptools.exchange import DetectionCache, ExchangeEnd, ObservedExchange, Piece, Request, SentRequest
 from promptools.exchange.observer import Received
-from promptools.probing.answers import CHAT, Answer, TrialRequest, read_answer
-from promptools.probing.checks import CHECKS
-from promptools.probing.findings import Finding, Steps, Subject
-from promptools.probing.questions import PLAIN
+from promptools.probing.checks import CHECKS, PLAIN
+from promptools.probing.findings import CHAT, Answer, Finding, Steps, Subject, TrialRequest, read_answer
 from promptools.profiles import Config
 from promptools.transport import CHAT_ENDPOINT, Session, SyncDriver, installed_library, with_error_boundary
 from promptools.types import Attempt, Reply

@@ -11,7 +11,7 @@ from terminals import Terminal
 from upstream import completion, running, unary
 
 from promptools.cli import main
-from promptools.probing.provider_table import write_provider
+from promptools.probing.recommendation import write_provider
 
 REMOTE = """
 default_provider = "gpu"

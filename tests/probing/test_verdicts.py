@@ -4,27 +4,29 @@ import json
 
 import pytest
 
-from promptools.probing import questions
-from promptools.probing.answers import Answer, AnsweredCall, read_answer
-from promptools.probing.checks import CHECKS
-from promptools.probing.checks.choice_checks import check_named, check_none, check_required
-from promptools.probing.checks.history_checks import (
+from promptools.probing import checks
+from promptools.probing.checks import (
+    CHECKS,
     check_context,
-    check_names,
-    check_results,
-    check_system,
-    check_turns,
-)
-from promptools.probing.checks.mode_checks import check_modes, check_raw_endpoint
-from promptools.probing.checks.native_checks import check_native, check_parallel, check_streamed
-from promptools.probing.checks.request_checks import (
     check_format,
     check_format_beside_tools,
+    check_modes,
     check_n,
+    check_named,
+    check_names,
+    check_native,
+    check_none,
+    check_parallel,
+    check_raw_endpoint,
     check_reasoning,
+    check_required,
+    check_results,
+    check_streamed,
+    check_system,
+    check_turns,
     check_usage,
 )
-from promptools.probing.findings import Finding, Subject
+from promptools.probing.findings import Answer, AnsweredCall, Finding, Subject, read_answer
 from promptools.probing.recommendation import recommend
 from promptools.profiles import Profile
 from promptools.types import Attempt, Call, Reply, Trace
@@ -111,7 +113,7 @@ def test_native(answers, verdict, reason):
 def test_the_call_is_asked_for_more_clearly_each_time():
     _, asked = run(check_native, subject(), PROSE, PROSE, PROSE)
     said = [(request.body["messages"][0]["content"], request.body.get("tool_choice")) for request in asked]
-    assert said == [(questions.CALL, None), (questions.INSIST, None), (questions.INSIST, "required")]
+    assert said == [(checks.CALL, None), (checks.INSIST, None), (checks.INSIST, "required")]
 
 
 def test_an_empty_answer_of_no_tokens_swallows_nothing():
@@ -475,6 +477,6 @@ def test_errors_of_any_form_are_errors(status, body, streamed, text):
 
 def test_no_question_is_inside_another():
     """A scripted model would take one for the other."""
-    texts = [value for name, value in vars(questions).items() if name.isupper() and isinstance(value, str)]
+    texts = [value for name, value in vars(checks).items() if name.isupper() and isinstance(value, str)]
     assert [(one, other) for one in texts for other in texts if one != other and one in other] == []
     assert set(CHECKS) == {"native", "tool_choice", "history", "request", "raw", "modes", "context"}

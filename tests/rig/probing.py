@@ -13,7 +13,7 @@ from typing import Any, Literal
 from promptools.client import OpenAI
 from promptools.lab.script import ScriptedReply
 from promptools.lab.weather import prompt_mode_phrase
-from promptools.probing import questions
+from promptools.probing import checks
 from promptools.profiles import load_config
 from promptools.types import Reply
 
@@ -22,20 +22,20 @@ Family = Literal["hermes", "harmony", "coder", "think"]
 
 FENCED = '```json\n{"tool": "get_weather", "arguments": {"city": "Paris"}}\n```'
 WORDS = {
-    questions.PLAIN: "Hello.",
-    questions.NO_CALL: "You are welcome.",
-    questions.SENTENCE: "Paris is a large city on the Seine.",
-    questions.SECOND_TURN: "Seven.",
-    questions.ASK_CODE: "heron",
-    questions.RESULT: "It is foggy in Paris, at 18 degrees.",
-    questions.THINK: "Five.",
-    questions.CHOICES: "Blue.",
+    checks.PLAIN: "Hello.",
+    checks.NO_CALL: "You are welcome.",
+    checks.SENTENCE: "Paris is a large city on the Seine.",
+    checks.SECOND_TURN: "Seven.",
+    checks.ASK_CODE: "heron",
+    checks.RESULT: "It is foggy in Paris, at 18 degrees.",
+    checks.THINK: "Five.",
+    checks.CHOICES: "Blue.",
 }
 
 FORCED_FORMAT = {
-    questions.SENTENCE: f'{{"probed_city": "Paris", "probed_size": "large"}}\n{WORDS[questions.SENTENCE]}',
+    checks.SENTENCE: f'{{"probed_city": "Paris", "probed_size": "large"}}\n{WORDS[checks.SENTENCE]}',
 }
-FORCED_CALL = {questions.NO_CALL: f'{WORDS[questions.NO_CALL]}\n{{"city": "Paris"}}'}
+FORCED_CALL = {checks.NO_CALL: f'{WORDS[checks.NO_CALL]}\n{{"city": "Paris"}}'}
 """What a scripted model of vLLM says where a grammar chooses: it leaves out what the grammar does not allow."""
 
 
@@ -49,12 +49,12 @@ def probe_lines(
     prompted_call = _call("hermes") if dialect == "hermes" else FENCED
     for cue, text in {**WORDS, **forced}.items():
         yield ScriptedReply(cue, _text(family, text))
-    for cue in (questions.CALL, questions.INSIST):
+    for cue in (checks.CALL, checks.INSIST):
         yield ScriptedReply(cue, _call(family))
-    yield ScriptedReply(questions.CALL, _text(family, prompted_call), setting=prompt_mode_phrase(dialect))
-    yield ScriptedReply(questions.TWO_CALLS, _two_calls(family))
-    yield ScriptedReply(questions.DOTTED_CALL, _call(family, "weather.now"))
-    yield ScriptedReply(questions.CONTINUED, " four, five" if raw else _text(family, "four, five"))
+    yield ScriptedReply(checks.CALL, _text(family, prompted_call), setting=prompt_mode_phrase(dialect))
+    yield ScriptedReply(checks.TWO_CALLS, _two_calls(family))
+    yield ScriptedReply(checks.DOTTED_CALL, _call(family, "weather.now"))
+    yield ScriptedReply(checks.CONTINUED, " four, five" if raw else _text(family, "four, five"))
 
 
 def hermes() -> list[ScriptedReply]:
@@ -100,7 +100,7 @@ def check_written(path: Path, provider: str, model: str, mode: str) -> None:
     """Ask for a call by a config that the probe wrote, whole and streamed: `mode` must answer at once."""
     replies: list[Reply] = []
     keys: dict[str, Any] = {"api_key": "none", "max_retries": 0, "timeout": 60, "on_reply": replies.append}
-    asked: dict[str, Any] = {"messages": [{"role": "user", "content": questions.CALL}], "tools": [questions.WEATHER]}
+    asked: dict[str, Any] = {"messages": [{"role": "user", "content": checks.CALL}], "tools": [checks.WEATHER]}
     with OpenAI(config=load_config(path), provider=provider, **keys) as client:
         client.chat.completions.create(model=model, **asked)
         list(client.chat.completions.create(model=model, stream=True, **asked))

@@ -23,8 +23,7 @@ from promptools.cli.terminal_output import print_json, print_progress, print_sty
 from promptools.errors import UsageError, without_credentials
 from promptools.probing.checks import GROUPS
 from promptools.probing.findings import PROBLEMS, Finding, Subject
-from promptools.probing.provider_table import write_provider
-from promptools.probing.recommendation import Recommendation, recommend
+from promptools.probing.recommendation import Recommendation, recommend, write_provider
 from promptools.profiles import parse_config, reach_of
 from promptools.transport.found_config import keep_trust
 from promptools.transport.http_library import split_credentials
