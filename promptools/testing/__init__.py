@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from promptools.testing.call_assertions import assert_calls
     from promptools.testing.corpus import assert_same_reading, recorded
-    from promptools.testing.scripted_replies import HttpAnswer, ModelReply, calls_as_text, http_error
-    from promptools.testing.scripted_server import ScriptedServer
+    from promptools.testing.scripted_server import HttpAnswer, ModelReply, ScriptedServer, calls_as_text, http_error
 
 __all__ = [
     "HttpAnswer",

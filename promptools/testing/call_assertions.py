@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from promptools.errors import UsageError, clip
 from promptools.json_values import is_array, is_object
-from promptools.testing.scripted_replies import CallLike, name_and_text
+from promptools.testing.scripted_server import CallLike, name_and_text
 from promptools.types import Call, Reply
 
 _Named = tuple[str, Any]

@@ -15,7 +15,7 @@ from upstream import running
 
 from promptools.batch import request_pool
 from promptools.cli import main
-from promptools.testing.scripted_replies import HttpAnswer, calls_as_text, completion, http_error, json_answer
+from promptools.testing.scripted_server import HttpAnswer, calls_as_text, completion, http_error, json_answer
 
 TOOL = {
     "type": "function",

@@ -15,7 +15,7 @@ from upstream import running
 
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
-from promptools.testing.scripted_replies import HttpAnswer, completion
+from promptools.testing.scripted_server import HttpAnswer, completion
 
 CONCURRENCY = 8
 TOOL = {"type": "function", "function": {"name": "count", "parameters": {"type": "object", "properties": {}}}}

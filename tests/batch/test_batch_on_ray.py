@@ -15,7 +15,7 @@ import pytest
 from recipes.recipe import CannotMakeError
 
 from promptools.cli import main
-from promptools.testing.scripted_replies import completion
+from promptools.testing.scripted_server import completion
 
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
 

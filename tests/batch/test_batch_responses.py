@@ -10,7 +10,7 @@ from promptools.batch.request_answering import BatchAnswer
 from promptools.cli import main
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
-from promptools.testing.scripted_replies import HttpAnswer, calls_as_text, completion, http_error, json_answer
+from promptools.testing.scripted_server import HttpAnswer, calls_as_text, completion, http_error, json_answer
 
 TOOL = {
     "type": "function",

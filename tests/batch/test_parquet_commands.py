@@ -13,7 +13,7 @@ from upstream import running
 
 from promptools.batch.columns.result_schemas import batch_schema, reparsed_file_schema
 from promptools.cli import main
-from promptools.testing.scripted_replies import HttpAnswer, calls_as_text, completion, http_error
+from promptools.testing.scripted_server import HttpAnswer, calls_as_text, completion, http_error
 
 TOOL = {
     "type": "function",

@@ -13,7 +13,7 @@ from promptools.batch.request_pool import RequestPool
 from promptools.batch.request_servers import RequestServers
 from promptools.client import AsyncOpenAI
 from promptools.profiles import load_config
-from promptools.testing.scripted_replies import http_error
+from promptools.testing.scripted_server import http_error
 
 
 @pytest.fixture

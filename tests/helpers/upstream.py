@@ -12,11 +12,10 @@ from pathlib import Path
 import certifi
 import pytest
 
-from promptools.testing.scripted_replies import HttpAnswer as Answer
-from promptools.testing.scripted_replies import chunk, completion
-from promptools.testing.scripted_replies import json_answer as unary
-from promptools.testing.scripted_replies import sse_answer as sse
-from promptools.testing.scripted_server import ScriptedServer
+from promptools.testing.scripted_server import HttpAnswer as Answer
+from promptools.testing.scripted_server import ScriptedServer, chunk, completion
+from promptools.testing.scripted_server import json_answer as unary
+from promptools.testing.scripted_server import sse_answer as sse
 
 __all__ = ["Answer", "Upstream", "chunk", "completion", "few_certificates", "running", "sse", "unary"]
 

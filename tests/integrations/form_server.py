@@ -3,8 +3,14 @@
 import json
 from itertools import count
 
-from promptools.testing.scripted_replies import HttpAnswer, ModelReply, json_answer
-from promptools.testing.scripted_server import PROBE_USER_AGENT, ScriptedServer, SeenRequest
+from promptools.testing.scripted_server import (
+    PROBE_USER_AGENT,
+    HttpAnswer,
+    ModelReply,
+    ScriptedServer,
+    SeenRequest,
+    json_answer,
+)
 
 WANTED = {"city": "Paris", "degrees": 18}
 PLAIN = json.dumps(WANTED)

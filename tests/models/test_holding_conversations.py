@@ -18,7 +18,7 @@ from benchmarks.models.conversations.transcript import Said, Transcript, TurnHel
 from benchmarks.models.conversations.words import words_of
 from benchmarks.models.rows import transcripts
 from promptools import dialects
-from promptools.testing.scripted_replies import ModelReply
+from promptools.testing.scripted_server import ModelReply
 
 BY_NAME = {each.name: each for each in conversations()}
 CODER = "Qwen2.5-Coder-0.5B-Instruct.Q4_K_M"
