@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "HttpAnswer": "scripted_replies",
-    "ModelReply": "scripted_replies",
+    "HttpAnswer": "scripted_server",
+    "ModelReply": "scripted_server",
     "ScriptedServer": "scripted_server",
     "assert_calls": "call_assertions",
     "assert_same_reading": "corpus",
-    "calls_as_text": "scripted_replies",
-    "http_error": "scripted_replies",
+    "calls_as_text": "scripted_server",
+    "http_error": "scripted_server",
     "recorded": "corpus",
 }
 
