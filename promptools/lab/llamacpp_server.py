@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from promptools.errors import UsageError
-from promptools.lab.gguf_model import CONTEXT, write_model
 from promptools.lab.script import ScriptedReply, SpecialTokens
+from promptools.lab.scripted_model import CONTEXT, write_model
 from promptools.lab.server_process import Server, cache_folder, start_server
 
 LlamacppTemplate = Literal["hermes", "harmony", "plain"]

@@ -12,9 +12,9 @@ from scenes import WEATHER, hermes
 from promptools.cli import main
 from promptools.cli.server_commands.demo_conversation import Scenario, run_scenario
 from promptools.lab import weather
-from promptools.lab.gguf_model import write_model
 from promptools.lab.llamacpp_server import TEMPLATES, serve
 from promptools.lab.script import ScriptedReply
+from promptools.lab.scripted_model import write_model
 
 pytestmark = pytest.mark.exhaustive
 

@@ -4,7 +4,7 @@ import httpx
 from openai import OpenAI
 
 from promptools.lab import llamacpp_server, weather
-from promptools.lab.gguf_model import write_model
+from promptools.lab.scripted_model import write_model
 
 
 def test_a_file_is_served_with_its_own_template_under_its_name(tmp_path):

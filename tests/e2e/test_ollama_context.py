@@ -17,8 +17,8 @@ from rig_ollama import WAYS, post, program
 from scenes import ANSWER, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
 
 from promptools.client import OpenAI
-from promptools.lab.gguf_model import CONTEXT
 from promptools.lab.script import ScriptedReply
+from promptools.lab.scripted_model import CONTEXT
 from promptools.lab.server_process import Server
 from promptools.profiles import Config
 

@@ -2,10 +2,8 @@ import numpy as np
 import pytest
 
 from promptools.errors import UsageError
-from promptools.lab.gguf_model import write_model
-from promptools.lab.model_vocabulary import make_vocabulary
-from promptools.lab.model_weights import make_weights
 from promptools.lab.script import ScriptedReply, read_script
+from promptools.lab.scripted_model import make_vocabulary, make_weights, write_model
 
 pytestmark = pytest.mark.exhaustive
 

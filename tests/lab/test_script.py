@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptools.errors import UsageError
-from promptools.lab.model_vocabulary import make_vocabulary
 from promptools.lab.script import ScriptedReply, SpecialTokens, cues, cut_pieces, read_script, settings
+from promptools.lab.scripted_model import make_vocabulary
 
 
 @given(st.binary(min_size=2, max_size=2000) | st.text("ab", min_size=2).map(str.encode))

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Literal
 
 from promptools.errors import UpstreamError, UsageError
-from promptools.lab.gguf_model import CONTEXT, write_model
 from promptools.lab.llamacpp_server import TEMPLATES
 from promptools.lab.script import ScriptedReply
+from promptools.lab.scripted_model import CONTEXT, write_model
 from promptools.lab.server_process import Server, cache_folder, start_server
 from rig import guard
 

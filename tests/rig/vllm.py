@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Literal
 
 from promptools.errors import UpstreamError, UsageError
-from promptools.lab.gguf_model import CONTEXT
 from promptools.lab.llamacpp_server import TEMPLATES
 from promptools.lab.script import ScriptedReply
+from promptools.lab.scripted_model import CONTEXT
 from promptools.lab.server_process import Server, cache_folder, start_server
 from rig import guard
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import tenacity
 
-from promptools.lab.gguf_model import CONTEXT
 from promptools.lab.llamacpp_server import TEMPLATES
 from promptools.lab.script import ScriptedReply
+from promptools.lab.scripted_model import CONTEXT
 from rig.vllm import VllmInstallation, VllmTemplate, isolated_environment, make_model, write_script
 
 RAY = ("ray", "ray-*.dist-info", "dateutil", "msgpack", "pandas", "pyarrow")
