@@ -14,10 +14,9 @@ from upstream import completion, running, unary
 
 import promptools
 from promptools.errors import UsageError
-from promptools.frameworks import FRAMEWORKS_PAGE, USAGE_LINES
 from promptools.profiles import Config
 from promptools.transport import InterceptingTransport
-from promptools.wrapping import async_http_client, http_client, wrap
+from promptools.wrapping import FRAMEWORKS_PAGE, USAGE_LINES, async_http_client, http_client, wrap
 
 ROOT = Path(promptools.__file__).parents[1]
 FAMILIES = [name for name in ("httpx", "httpx2") if find_spec(name)]

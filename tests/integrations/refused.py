@@ -4,7 +4,7 @@ import os
 import sys
 
 import promptools
-from promptools.frameworks import USAGE_LINES
+from promptools.wrapping import USAGE_LINES
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 SERVER = {"base_url": "http://localhost:8000/v1", "api_key": "none"}
