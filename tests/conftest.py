@@ -138,9 +138,9 @@ INSTALLED = {"ollama", "vllm", "chromium", "redis", "bubblewrap", "swebench", "r
 """Marks of tests that may have something installed while they run."""
 PATIENT = (
     ("promptools.exchange.detection", "PROBE_TIMEOUT"),
-    ("promptools.proxy.operations.health", "PROBE_TIMEOUT"),
-    ("promptools.proxy.routing.model_directory", "LEARN_TIMEOUT"),
-    ("promptools.proxy.routing.model_directory", "LIST_TIMEOUT"),
+    ("promptools.proxy.operations", "PROBE_TIMEOUT"),
+    ("promptools.proxy.model_directory", "LEARN_TIMEOUT"),
+    ("promptools.proxy.model_directory", "LIST_TIMEOUT"),
     ("promptools.transport.driver", "STALE_CONNECTION_SECONDS"),
 )
 """Where a server is given up, or a connection taken for lost, after a second or two: a busy machine takes longer."""

@@ -30,7 +30,7 @@ from benchmarks.scale.rig import (
 )
 from benchmarks.table import Row, Table
 from benchmarks.timing import seconds
-from promptools.proxy.shared_state.shared_limits import _RENEW as RENEW_SCRIPT
+from promptools.proxy.shared_state import _RENEW as RENEW_SCRIPT
 
 ROUNDS = 5
 STREAMS = 64

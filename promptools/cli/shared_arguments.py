@@ -117,7 +117,7 @@ def named_url(arguments: argparse.Namespace) -> str:
 
 def base_url(text: str) -> str:
     """Check a base URL; append /v1 if it has no path, not even a slash."""
-    from promptools.proxy.upstream.upstream_url import parse_base_url
+    from promptools.proxy.upstream_url import parse_base_url
     from promptools.transport import installed_library
 
     try:

@@ -9,22 +9,20 @@ from urllib.parse import urlsplit
 from promptools.errors import UsageError
 from promptools.profiles import Config, ProxyOptions, UntrustedConfig, reach_of, require_trust
 from promptools.profiles.server_detection import server_root
-from promptools.proxy.admission.access import AccessControl
-from promptools.proxy.admission.api_keys import collect_keys
-from promptools.proxy.admission.cors import check_origins
-from promptools.proxy.admission.limits import Limits, config_limits, key_limits
-from promptools.proxy.routing.build_table import build_table
-from promptools.proxy.routing.model_directory import ModelDirectory
-from promptools.proxy.upstream.upstream_url import UpstreamAddress, parse_base_url
+from promptools.proxy.access import AccessControl, check_origins, collect_keys
+from promptools.proxy.admission import Limits, config_limits, key_limits
+from promptools.proxy.model_directory import ModelDirectory
+from promptools.proxy.routing import build_table
+from promptools.proxy.upstream_url import UpstreamAddress, parse_base_url
 from promptools.transport.http_library import split_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from promptools.profiles import Target
-    from promptools.proxy.admission.api_keys import ApiKey
-    from promptools.proxy.routing.model_directory import RunExchange
-    from promptools.proxy.routing.route_table import RouteTable
+    from promptools.proxy.access import ApiKey
+    from promptools.proxy.model_directory import RunExchange
+    from promptools.proxy.routing import RouteTable
     from promptools.transport import Session
 
 

@@ -19,9 +19,9 @@ import yaml
 from promptools.cli.server_commands import serve_command
 from promptools.cli.serving.report_options import METRICS_KEY_VARIABLE
 from promptools.profiles import load_config
-from promptools.proxy.admission.api_keys import API_KEY_VARIABLE
+from promptools.proxy.access import API_KEY_VARIABLE
 from promptools.proxy.operations import Health, MetricsPage
-from promptools.proxy.shared_state.redis_connection import PASSWORD_VARIABLE
+from promptools.proxy.shared_state import PASSWORD_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

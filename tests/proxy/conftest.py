@@ -8,6 +8,6 @@ import pytest
 @pytest.fixture
 def still(monkeypatch):
     """Let no time pass for rates: a busy machine may take the half minute in which one more request is allowed."""
-    from promptools.proxy.admission import admission
+    from promptools.proxy import admission
 
     monkeypatch.setattr(admission, "time", SimpleNamespace(monotonic=lambda: 1000.0))

@@ -14,8 +14,7 @@ from waiting import LIMITS, until
 from promptools.errors import UsageError
 from promptools.profiles import Config, Provider, ProxyOptions, load_config
 from promptools.proxy import Proxy
-from promptools.proxy.admission.limits import MAX_HEADER_FIELDS, Limits
-from promptools.proxy.admission.token_bucket import TokenBucket
+from promptools.proxy.admission import MAX_HEADER_FIELDS, Limits, TokenBucket
 
 CHAT = "/v1/chat/completions"
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}

@@ -11,7 +11,7 @@ from upstream import Answer, completion, running
 from promptools.errors import UsageError, without_credentials
 from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
-from promptools.proxy.admission.api_keys import ApiKey
+from promptools.proxy.access import ApiKey
 from promptools.proxy.asgi import RefusedError
 from promptools.transport import installed_library
 
@@ -114,7 +114,7 @@ def test_a_single_string_is_one_key_and_one_host():
 
 
 def test_every_key_is_compared_whichever_is_right(monkeypatch, server):
-    from promptools.proxy.admission import access
+    from promptools.proxy import access
 
     compared = []
     monkeypatch.setattr(access.hmac, "compare_digest", lambda one, two: compared.append((one, two)) or one == two)

@@ -16,11 +16,9 @@ from serving import raw, request, serving
 from upstream import completion, few_certificates
 
 from promptools.profiles import Config
-from promptools.proxy import Proxy
-from promptools.proxy.upstream import http1_connection
-from promptools.proxy.upstream.direct_client import DirectClient, DirectRequest
-from promptools.proxy.upstream.http1_connection import DirectResponse, Http1Connection
-from promptools.proxy.upstream.upstream_client import UpstreamClient
+from promptools.proxy import Proxy, http1_connection
+from promptools.proxy.http1_connection import DirectResponse, Http1Connection
+from promptools.proxy.upstream_client import DirectClient, DirectRequest, UpstreamClient
 from promptools.transport import driver, installed_library
 
 MODULE = installed_library().module
@@ -721,7 +719,7 @@ def test_no_error_quotes_what_a_server_sent(library, answer, caplog):
 @pytest.mark.parametrize("length", [5, None])
 def test_without_httptools_httpx_sends_the_requests(monkeypatch, length):
     monkeypatch.setitem(sys.modules, "httptools", None)
-    monkeypatch.delitem(sys.modules, "promptools.proxy.upstream.http1_connection", raising=False)
+    monkeypatch.delitem(sys.modules, "promptools.proxy.http1_connection", raising=False)
     seen = []
 
     async def talk(reader, writer):

@@ -17,8 +17,7 @@ from upstream import Upstream, chunk, few_certificates, sse, unary
 
 from promptools.client import OpenAI
 from promptools.profiles import Config
-from promptools.proxy import Proxy
-from promptools.proxy.requests import relay
+from promptools.proxy import Proxy, request_sender
 from promptools.transport import installed_library
 
 PARIS = {"messages": [{"role": "user", "content": "Weather in Paris?"}], "model": "m"}
@@ -62,7 +61,7 @@ def server():
 
 @pytest.fixture
 def proxy(server, monkeypatch):
-    monkeypatch.setattr(relay, "TICK_SECONDS", 0.005)
+    monkeypatch.setattr(request_sender, "TICK_SECONDS", 0.005)
     with serving(Proxy(base_url=server.url, config=Config(), detect=False, heartbeat=0.01)) as port:
         yield f"http://127.0.0.1:{port}/v1"
 

@@ -13,8 +13,8 @@ from promptools.masking import SecretMask
 from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
 from promptools.proxy.inspector import Inspector
-from promptools.proxy.inspector.streamed_secrets import mask_body
-from promptools.proxy.operations.recording import RecordingExtension
+from promptools.proxy.inspector.exchange_view import mask_body
+from promptools.proxy.operations import RecordingExtension
 from promptools.recording import Recorder
 
 CLIENT = "ck-of/client+1="

@@ -5,8 +5,7 @@ import time
 
 import pytest
 
-from promptools.proxy.upstream.loop_time import within
-from promptools.proxy.upstream.upstream_client import UpstreamClient
+from promptools.proxy.upstream_client import UpstreamClient, within
 
 LIMIT = 0.2
 

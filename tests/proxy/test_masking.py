@@ -18,7 +18,7 @@ from promptools.exchange.context import Route
 from promptools.masking import MAX_SECRETS, PartialSecret, SecretMask, secrets_in
 from promptools.profiles import Config, Provider, resolve
 from promptools.proxy import Proxy
-from promptools.proxy.upstream.key_masking import KeyMask
+from promptools.proxy.key_masking import KeyMask
 from promptools.transport import installed_library
 
 KEY = "sk-operators-4242"

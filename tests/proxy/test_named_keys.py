@@ -10,7 +10,7 @@ from upstream import Answer, completion, running
 from promptools.errors import UsageError
 from promptools.profiles import Config, KeyOptions, Provider, ProxyOptions, load_config
 from promptools.proxy import Proxy
-from promptools.proxy.admission.api_keys import ApiKey, read_key_file
+from promptools.proxy.access import ApiKey, read_key_file
 
 CHAT = "/v1/chat/completions"
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -55,7 +55,7 @@ def test_each_name_has_its_own_rate(server, still):
 def test_a_key_at_its_limit_keeps_no_other_waiting(server):
     free, began = threading.Event(), threading.Event()
     server.play(Answer(pieces=(b"{}",), first=lambda: began.set() or free.wait(300)), completion())
-    from promptools.proxy.admission.limits import Limits
+    from promptools.proxy.admission import Limits
 
     keys = {"ci": KeyOptions(concurrency=1), "web": KeyOptions()}
     with serving(proxy(server, keys, limits=Limits(concurrency=2, queue=0))) as port:

@@ -6,7 +6,7 @@ from upstream import completion, running
 
 from promptools.profiles import Config
 from promptools.proxy import Proxy
-from promptools.proxy.operations.recording import RecordingExtension
+from promptools.proxy.operations import RecordingExtension
 from promptools.recording import Recorder, read_rows
 
 TOOL = {"type": "function", "function": {"name": "ping", "parameters": {"type": "object"}}}

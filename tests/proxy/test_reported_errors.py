@@ -12,9 +12,8 @@ from serving import serving
 from upstream import Answer, chunk, completion, running
 
 from promptools.profiles import Config, Provider
-from promptools.proxy import Proxy
-from promptools.proxy.upstream import key_masking
-from promptools.proxy.upstream.key_masking import AnswerFinder, KeyMask
+from promptools.proxy import Proxy, key_masking
+from promptools.proxy.key_masking import AnswerFinder, KeyMask
 
 KEY = "sk-oper/ators+4242="
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]

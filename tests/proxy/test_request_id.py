@@ -14,7 +14,7 @@ from upstream import Answer, chunk, completion, running, sse, unary
 from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
 from promptools.proxy.inspector import Inspector
-from promptools.proxy.operations.reports import LoggedExchanges
+from promptools.proxy.operations import LoggedExchanges
 from promptools.telemetry.exchange_log import LOGGER
 
 KEY = "key-of-the-proxy"

@@ -15,9 +15,9 @@ from upstream import Answer, completion, running
 
 from promptools.profiles import Config
 from promptools.proxy import Extension, Proxy
-from promptools.proxy.admission.limits import Limits
+from promptools.proxy.admission import Limits
+from promptools.proxy.extension import OTHER, route_kind
 from promptools.proxy.operations import LoggedExchanges, MetricsPage
-from promptools.proxy.requests.request_report import OTHER, route_kind
 
 pytest.importorskip("starlette")
 prometheus = pytest.importorskip("prometheus_client.parser")

@@ -11,9 +11,9 @@ from upstream import completion, running
 from promptools.errors import UsageError
 from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
-from promptools.proxy.admission.access import is_loopback
+from promptools.proxy.access import is_loopback
 from promptools.proxy.asgi import RefusedError
-from promptools.proxy.upstream.upstream_url import parse_base_url, read_request_target
+from promptools.proxy.upstream_url import parse_base_url, read_request_target
 from promptools.transport import installed_library
 
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()

@@ -13,7 +13,7 @@ from upstream import Answer, chunk, completion, running, sse
 import promptools
 from promptools.profiles import Config
 from promptools.proxy import Proxy
-from promptools.proxy.admission.api_keys import ApiKey
+from promptools.proxy.access import ApiKey
 from promptools.transport import installed_library
 from promptools.transport.endpoints import OPENAI_ENDPOINTS, find_endpoint
 

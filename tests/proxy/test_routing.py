@@ -16,10 +16,8 @@ from promptools.errors import UsageError
 from promptools.exchange import Head
 from promptools.fallback.breaker import BreakerKey
 from promptools.profiles import Config, Model, Provider, ProxyOptions
-from promptools.proxy import Proxy
-from promptools.proxy.requests import relay
-from promptools.proxy.routing import model_directory
-from promptools.proxy.routing.failover import Failover
+from promptools.proxy import Proxy, model_directory, request_sender
+from promptools.proxy.routing import Failover
 from promptools.transport import installed_library
 from promptools.types import ServerInfo
 
@@ -359,7 +357,7 @@ def test_a_heartbeats_head_is_a_head(gpu, laptop, http):
 
 
 def test_once_a_heartbeat_is_sent_there_is_no_other_server(gpu, laptop, monkeypatch):
-    monkeypatch.setattr(relay, "TICK_SECONDS", 0)
+    monkeypatch.setattr(request_sender, "TICK_SECONDS", 0)
     failover = Failover()
     failover.choose(Proxy(config=config(gpu, laptop, failover=("laptop",))).served.table.find("m"))
     sent = []
@@ -375,7 +373,7 @@ def test_once_a_heartbeat_is_sent_there_is_no_other_server(gpu, laptop, monkeypa
         if len(sent) == 2:
             raise ConnectionError  # which ends the clock
 
-    asyncio.run(relay.ExchangeRelay(Driver(), send, failover).tick())
+    asyncio.run(request_sender.ExchangeRelay(Driver(), send, failover).tick())
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert not failover.rejects(503, ())
     assert not failover.recovers(ConnectionError(), unreachable=True)

@@ -21,8 +21,8 @@ from promptools.errors import UsageError
 from promptools.fallback.breaker import BreakerKey
 from promptools.profiles import Config, KeyOptions, Provider, ProxyOptions
 from promptools.proxy import Proxy
-from promptools.proxy.admission.api_keys import ApiKey
-from promptools.proxy.admission.limits import Limits
+from promptools.proxy.access import ApiKey
+from promptools.proxy.admission import Limits
 
 pytest.importorskip("redis")
 

@@ -12,8 +12,8 @@ from upstream import Answer, running
 from promptools import AsyncOpenAI
 from promptools.exchange import attempt, passthrough, retry
 from promptools.exchange.attempt import AttemptRunner
-from promptools.proxy.upstream import key_masking
-from promptools.proxy.upstream.key_masking import mask_error
+from promptools.proxy import key_masking
+from promptools.proxy.key_masking import mask_error
 from promptools.transport import installed_library
 from promptools.transport.async_driver import MAX_READ
 from promptools.transport.response_content import MAX_PIECE, aiter_content

@@ -34,7 +34,7 @@ from promptools.types import ModeName, Strictness
 
 if TYPE_CHECKING:
     from promptools.proxy import Proxy
-    from promptools.proxy.admission.api_keys import ApiKey
+    from promptools.proxy.access import ApiKey
 
 
 _BACKLOG = 2048
@@ -251,7 +251,7 @@ def build_proxy(arguments: argparse.Namespace) -> Proxy:
 
 
 def _keys(arguments: argparse.Namespace) -> list[str | ApiKey]:
-    from promptools.proxy.admission.api_keys import read_key_file, read_keys
+    from promptools.proxy.access import read_key_file, read_keys
 
     name = arguments.api_key_file
     keys = read_key_file(read_text(name), name) if name is not None else []
@@ -271,7 +271,7 @@ def _serve(proxy: Proxy, listener: socket.socket, arguments: argparse.Namespace)
 
 def _listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
     """Listen on a host's first address; raise `UsageError` if that is a remote one, unless `allow_remote`."""
-    from promptools.proxy.admission.access import is_loopback
+    from promptools.proxy.access import is_loopback
 
     family, address = _resolve_host(host, port)
     if not (allow_remote or is_loopback(address[0])):

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
-from promptools.proxy.admission.limits import MAX_HEADER_BYTES
+from promptools.proxy.admission import MAX_HEADER_BYTES
 
 try:
     import uvicorn

@@ -85,7 +85,7 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
 
 def settings(arguments: argparse.Namespace, config: Config) -> dict[str, Any]:
     """Return the arguments of `Proxy` that the flags set."""
-    from promptools.proxy.admission.limits import config_limits
+    from promptools.proxy.admission import config_limits
 
     given = {name: value for name in _LIMITS if (value := getattr(arguments, name)) is not None}
     changed: dict[str, Any] = {"cors_origins": arguments.cors_origin}

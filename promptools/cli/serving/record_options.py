@@ -43,7 +43,7 @@ def extensions(arguments: argparse.Namespace, config: Config) -> list[Extension]
         if arguments.record_messages or arguments.record_limit or arguments.redact:
             raise UsageError("--record-messages, --record-limit and --redact belong to a recording: add --record DIR")
         return []
-    from promptools.proxy.operations.recording import RecordingExtension
+    from promptools.proxy.operations import RecordingExtension
 
     limit = arguments.record_limit or DEFAULT_LIMIT
     patterns = (*config.proxy.redact, *arguments.redact)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from promptools.profiles import Target
     from promptools.proxy import Proxy
-    from promptools.proxy.routing.replica import Replica, RoutedProvider
-    from promptools.proxy.routing.route_table import RouteTable
+    from promptools.proxy.routing import Replica, RoutedProvider, RouteTable
     from promptools.types import ServerInfo
 
 

@@ -1,31 +1,244 @@
 """An exchange as the page shows it: a row of the list, and all that is known of it.
 
 Views are made when they are asked for, and never while an exchange runs: bodies are decoded, and replies parsed, here.
+Of a request its prompt is shown, and what can be copied is made: a curl command, and a test case. Secrets are masked in
+whatever is shown, also where a stream has them in pieces.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from promptools.engine import parse
 from promptools.errors import UsageError, clip, without_credentials
-from promptools.masking import SecretMask
-from promptools.proxy.inspector.copied_text import as_case, as_curl
+from promptools.harmony.parser import Detokenizer
+from promptools.harmony.tokens import raw_text
+from promptools.json_values import is_array, is_object
+from promptools.masking import SecretMask, is_secret
 from promptools.proxy.inspector.exchange_store import DISCONNECTED, MAX_BODY
-from promptools.proxy.inspector.prompt_view import last_question, view_prompt
 from promptools.proxy.inspector.reply_view import HARMONY, decode_reply, explain_choice, view_choice, view_reply
-from promptools.proxy.inspector.streamed_secrets import mask_body
-from promptools.wire.json_body import is_shallow
+from promptools.wire.json_body import as_list, as_object, as_text, is_shallow, split_content
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from promptools.exchange import Headers
     from promptools.exchange.observer import Purpose
     from promptools.profiles.profile import Api
+    from promptools.proxy.app import Proxy
     from promptools.proxy.inspector.exchange_store import KeptBody, KeptExchange, KeptSend
-    from promptools.proxy.proxy_app import Proxy
     from promptools.transport import Session
     from promptools.types import Attempt, Trace
+    from promptools.wire.chat_template import RenderedPrompt
+    from promptools.wire.raw_endpoints import RawPrompt
+
+
+# The prompt of a request to the server as the page shows it: the text of a raw endpoint, or messages and tools.
+
+
+def view_prompt(send: KeptSend) -> dict[str, Any]:
+    """Return the JSON of a prompt: `text` if it is rendered, else `messages` and `tools`, which the server renders."""
+    sent = send.sent
+    rendered = sent.tool_request.rendered if sent.tool_request is not None else None
+    prompt = sent.prepared.prompt if sent.prepared is not None else None
+    if prompt is not None:
+        return {"text": _prompt_text(prompt, rendered)}
+    body = _parse_object(send.body.data)
+    return {
+        "messages": [_view_message(as_object(message)) for message in as_list(body.get("messages"))],
+        "tools": [
+            {"name": _tool_name(as_object(tool)), "text": _as_json(tool, indent=2)}
+            for tool in as_list(body.get("tools"))
+        ],
+    }
+
+
+def _prompt_text(prompt: RawPrompt, rendered: RenderedPrompt | None) -> str:
+    """Return the text of a prompt, which may have been sent as token ids."""
+    if isinstance(prompt.content, str):
+        return prompt.content
+    if rendered is not None and rendered.text is not None:
+        return rendered.text
+    if prompt.decode is None:
+        return " ".join(map(str, prompt.content))
+    detokenizer = Detokenizer(prompt.decode)
+    return "".join(map(raw_text, [*detokenizer.feed(prompt.content), *detokenizer.close()]))
+
+
+def last_question(data: bytes) -> str:
+    """Return the last text of a user in a client's request, of any API; empty if there is none."""
+    body = _parse_object(data)
+    messages = as_list(body.get("messages")) or as_list(body.get("input"))
+    for message in map(as_object, reversed(messages)):
+        text = split_content(message.get("content"))[0] if message.get("role") == "user" else ""
+        if text.strip():
+            return " ".join(text.split())
+    return " ".join(as_text(body.get("input")).split())
+
+
+def _view_message(message: dict[str, Any]) -> dict[str, Any]:
+    text, others = split_content(message.get("content"))
+    calls = [as_object(as_object(call).get("function")) for call in as_list(message.get("tool_calls"))]
+    return {
+        "role": as_text(message.get("role")),
+        "text": text,
+        "others": [as_text(part.get("type")) or "part" for part in others],
+        "calls": [{"name": as_text(call.get("name")), "arguments": _as_json(call.get("arguments"))} for call in calls],
+    }
+
+
+def _tool_name(tool: dict[str, Any]) -> str:
+    return as_text(as_object(tool.get("function")).get("name")) or as_text(tool.get("name"))
+
+
+def _as_json(value: Any, indent: int | None = None) -> str:
+    if isinstance(value, str):
+        return value
+    return (
+        json.dumps(value, ensure_ascii=False, indent=indent) if is_shallow(value) else "nested too deeply to be shown"
+    )
+
+
+def _parse_object(data: bytes) -> dict[str, Any]:
+    try:
+        return as_object(json.loads(data))
+    except (ValueError, RecursionError):
+        return {}
+
+
+# What the page copies: a request as a curl command, and a reply as a test case.
+
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONNECTION_FIELDS = frozenset({"host", "content-length", "accept-encoding", "connection", "user-agent", "accept"})
+_SDK_FIELDS = ("x-stainless-",)
+_KEY_FIELDS = {"authorization": "Bearer ", "x-api-key": "", "api-key": "", "x-goog-api-key": ""}
+
+
+def as_curl(method: str, url: str, headers: Headers, body: KeptBody, *, needs_key: bool = False) -> str:
+    """Return a shell command that sends a request again, with $KEY in place of its key; empty if its body was cut.
+
+    With `needs_key` it sends one even if the kept request has none: the proxy removes the keys of its own clients.
+    """
+    if body.left_out:
+        return ""
+    words = ["curl", "-sS", "-X", shlex.quote(method), shlex.quote(url)]
+    if needs_key and not any(name.lower() in _KEY_FIELDS for name, _ in headers):
+        headers = (*headers, ("authorization", ""))
+    for name, value in headers:
+        lower = name.lower()
+        if lower in _CONNECTION_FIELDS or lower.startswith(_SDK_FIELDS) or not _TOKEN.fullmatch(name):
+            continue
+        if lower in _KEY_FIELDS:
+            words += ["-H", f'"{lower}: {_KEY_FIELDS[lower]}$KEY"']
+        elif not is_secret(name):
+            words += ["-H", shlex.quote(f"{name}: {value}")]
+    if body.size:
+        words += ["--data-binary", shlex.quote(body.data.decode("utf-8", "replace"))]
+    return " ".join(words)
+
+
+def as_case(name: str, text: str, tools: list[Any] | None, options: Mapping[str, Any]) -> str:
+    """Return a line of JSON with a reply, the arguments of `parse`, and what `parse` makes of it."""
+    reply = parse(text, tools, **options)
+    row = {
+        "name": name,
+        "text": text,
+        "tools": tools,
+        "options": dict(options),
+        "calls": [[call.name, call.arguments] for call in reply.calls],
+        "content": reply.content,
+        "reasoning": reply.reasoning,
+        "malformed": [piece.reason for piece in reply.malformed],
+    }
+    return json.dumps(row, ensure_ascii=False)
+
+
+# Secrets that a body holds in pieces: a stream has a few characters of a text in each event.
+#
+# A string of one event continues that of an earlier one at the same place in the JSON. So all strings of a place are
+# read as one text, and what is masked in it is masked in the strings that it is spread over; everything else stays as
+# it is.
+
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_DATA = re.compile(r"\s*(?:data:)?\s*")
+
+
+def mask_body(text: str, mask: SecretMask) -> str:
+    """Return a body, whole or a stream, without the secrets that its strings hold together."""
+    if mask.pattern is None:
+        return text
+    places: dict[str, list[tuple[int, int, str]]] = {}
+    for start, document in _documents(text):
+        for place, begins, ends, string in _strings(document):
+            places.setdefault(place, []).append((start + begins, start + ends, string))
+    changes: list[tuple[int, int, str]] = []
+    for strings in places.values():
+        masked = mask.pieces([string for _, _, string in strings])
+        changes += [
+            (start, end, json.dumps(shown, ensure_ascii=False))
+            for (start, end, string), shown in zip(strings, masked, strict=True)
+            if shown != string
+        ]
+    parts, at = list[str](), 0
+    for start, end, shown in sorted(changes):
+        parts += [text[at:start], shown]
+        at = end
+    return "".join((*parts, text[at:]))
+
+
+def _documents(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the JSON of a whole body, or of each line of a stream, with where it begins."""
+    if _parse(text) is not None:
+        yield 0, text
+        return
+    start = 0
+    for line in text.splitlines(keepends=True):
+        found = _DATA.match(line)
+        begins = found.end() if found else 0
+        yield start + begins, line[begins:]
+        start += len(line)
+
+
+def _strings(document: str) -> Iterator[tuple[str, int, int, str]]:
+    """Yield the values of a document that are strings: their place, where they are in it, and what they say."""
+    value = _parse(document)
+    if value is None:
+        return
+    tokens = list(_STRING.finditer(document))
+    known = list(_walk(value, ""))
+    if len(known) != len(tokens):  # a name occurs twice in an object
+        known = [(f"string {number}", "") for number in range(len(tokens))]
+    for (place, _), token in zip(known, tokens, strict=True):
+        if place is not None:
+            yield place, token.start(), token.end(), json.loads(token[0], strict=False)
+
+
+def _walk(value: Any, place: str) -> Iterator[tuple[str | None, str]]:
+    """Yield the place of each string, None for names, in the order of the text."""
+    if isinstance(value, str):
+        yield place, value
+    elif is_object(value):
+        for name, entry in value.items():
+            yield None, name
+            yield from _walk(entry, f"{place}/{name}")
+    elif is_array(value):
+        for entry in value:  # the choices and calls of a stream say themselves which one they continue
+            index = entry.get("index", "") if is_object(entry) else ""
+            yield from _walk(entry, f"{place}/{index}")
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return None
+
 
 MAX_PREVIEW = 120
 MODE_REASONS = ("modes", "raw mode", "raw_last", "dialect =")

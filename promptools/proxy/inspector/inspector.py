@@ -20,9 +20,8 @@ from promptools.engine.parser import ExplainingParser, explain
 from promptools.errors import UsageError
 from promptools.json_values import is_array, is_object
 from promptools.proxy.extension import Extension
-from promptools.proxy.inspector.copied_text import as_case
 from promptools.proxy.inspector.exchange_store import MAX_BYTES, MAX_EXCHANGES, ExchangeStore
-from promptools.proxy.inspector.exchange_view import view_exchange, view_summary
+from promptools.proxy.inspector.exchange_view import as_case, view_exchange, view_summary
 from promptools.proxy.inspector.reply_view import view_explanation
 from promptools.wire.json_body import as_text, is_shallow
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
-    from promptools.proxy.proxy_app import Proxy
+    from promptools.proxy.app import Proxy
 
 PATH = "/inspect"
 STATIC = Path(__file__).with_name("static")

@@ -117,7 +117,7 @@ def _ask(process: BfclProcess, folder: Path, base_url: str, key: str, *, overflo
 def _check(arguments: argparse.Namespace) -> None:
     from promptools.evaluation.bfcl.bfcl_run_log import check_folder
     from promptools.evaluation.intervals import require_numpy
-    from promptools.proxy.admission.api_keys import API_KEY_VARIABLE
+    from promptools.proxy.access import API_KEY_VARIABLE
 
     require_numpy()
     check_folder(Path(arguments.output))

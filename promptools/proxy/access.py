@@ -1,14 +1,22 @@
-"""Access control of the proxy: the API keys that it requires or, without any, the host names that it accepts."""
+"""Who may use the proxy: the API keys and host names that it accepts, and the web pages that may read its responses.
+
+`AccessControl` checks each request before its body is read: its key or, where the proxy requires none, its `Host`
+field. `collect_keys` reads the keys from the arguments, the config and the environment. `with_cors` lets the pages of
+some origins read the responses. How much a client may request is decided in `admission`.
+"""
 
 from __future__ import annotations
 
 import hmac
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
 from promptools.exchange.response_store import owner_of, owner_of_keys
@@ -17,8 +25,14 @@ from promptools.masking import key_in
 from promptools.proxy.asgi import RefusedError
 
 if TYPE_CHECKING:
-    from promptools.proxy.admission.api_keys import ApiKey
-    from promptools.proxy.asgi import Scope
+    from collections.abc import Awaitable, Callable
+
+    from promptools.profiles import ProxyOptions
+    from promptools.proxy.asgi import Message, Receive, Scope, Send
+
+
+# Access control: the API keys that the proxy requires or, without any, the host names that it accepts.
+
 
 KEY_FIELDS = frozenset(name.encode("ascii") for name in _KEY_FIELDS)
 """Header fields that carry an API key, of the proxy or of the server."""
@@ -174,3 +188,148 @@ def _check_key(key: str) -> str:
     if not _KEY.fullmatch(key):
         raise UsageError("an API key of the proxy is empty, or holds blanks or what is not ASCII; it is not shown here")
     return key
+
+
+# The API keys that the proxy accepts, from the environment, a file and the config; some have a name, and own limits.
+#
+# A name may have several keys, so that a key can be replaced while clients still use the old one.
+
+
+API_KEY_VARIABLE = "PROMPTOOLS_API_KEY"
+"""Environment variable with the API keys that the proxy accepts, separated by blanks or commas."""
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NAMED_LINE = re.compile(r"(\S+)\s+=\s+(\"?)(\S+)\2")
+"""`NAME = KEY`, with blanks around the `=`, which may occur in a key; quotes make the file valid TOML."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """One API key; `name` is empty if it has none."""
+
+    key: str = field(repr=False)
+    name: str = ""
+
+
+def read_key_file(text: str, source: str) -> list[ApiKey]:
+    """Read the keys of a file: on each line `NAME = KEY`, or keys without a name; `#` begins a comment."""
+    keys: list[ApiKey] = []
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped.startswith("#"):
+            continue
+        named = _NAMED_LINE.fullmatch(stripped)
+        keys += [ApiKey(named[3], named[1])] if named else [ApiKey(word) for word in stripped.split()]
+    if not keys:
+        raise UsageError(f"{source!r} holds no API key; write one a line, or NAME = KEY")
+    return keys
+
+
+def read_keys(variable: str) -> list[str]:
+    """Return the keys in an environment variable; raise `UsageError` if it holds none."""
+    keys = _split(os.environ.get(variable, ""))
+    if not keys:
+        raise UsageError(f"the environment variable {variable!r} is not set; set it to the API keys")
+    return keys
+
+
+def collect_keys(given: Iterable[str | ApiKey] | str, options: ProxyOptions) -> list[ApiKey]:
+    """Return the keys of the arguments, the config and the environment; raise `UsageError` if one is missing."""
+    values = [given] if isinstance(given, str) else given
+    keys = [ApiKey(value) if isinstance(value, str) else value for value in values]
+    if options.key_file is not None:
+        keys += _read_config_file(options.key_file)
+    if options.api_key_env is not None:
+        keys += [ApiKey(key) for key in _variable(options.api_key_env, "api_key_env")]
+    for name, key_options in options.keys.items():
+        if key_options.env is not None:
+            keys += [ApiKey(key, name) for key in _variable(key_options.env, f"keys.{name}.env")]
+    keys += [ApiKey(key) for key in _split(os.environ.get(API_KEY_VARIABLE, ""))]
+    _check_names(keys, options.keys)
+    return keys
+
+
+def _read_config_file(path: str) -> list[ApiKey]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"[proxy] key_file: cannot read {path!r}: {error}") from None
+    return read_key_file(text, path)
+
+
+def _variable(variable: str, option: str) -> list[str]:
+    keys = _split(os.environ.get(variable, ""))
+    if not keys:
+        raise UsageError(f"[proxy] {option}: the environment variable {variable!r} is not set; set it to the API keys")
+    return keys
+
+
+def _split(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def _check_names(keys: list[ApiKey], named: Mapping[str, object]) -> None:
+    """Raise `UsageError` for an invalid name, a name without a key, and a key with two names."""
+    names: dict[str, str] = {}
+    for key in keys:
+        if key.name and not _NAME.fullmatch(key.name):
+            raise UsageError(f"{clip(key.name)!r} cannot be the name of an API key: use letters, digits and `._-`")
+        if key.name and names.setdefault(key.key, key.name) != key.name:
+            raise UsageError(f"{names[key.key]!r} and {key.name!r} have the same API key; each needs its own")
+    missing = [name for name in named if name not in names.values()]
+    if missing:
+        raise UsageError(
+            f"[proxy] keys.{missing[0]}: it has no key; name the variable that holds it with `env`,"
+            f" or write `{missing[0]} = KEY` into the file of keys"
+        )
+
+
+# Cross-origin requests: which web pages may read the proxy's responses. Without origins no page may.
+#
+# Starlette's middleware answers preflights, which browsers send without a key, and marks the responses. What the
+# server says about origins is dropped: it speaks of itself, not of the proxy.
+
+
+ANY_ORIGIN = "*"
+EXPOSED_FIELDS = (
+    *("retry-after", "x-request-id"),
+    *("x-promptools-mode", "x-promptools-attempts", "x-promptools-notes", "x-promptools-unfit"),
+)
+"""Fields of a response that pages may read."""
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", re.IGNORECASE)
+_CORS_PREFIX = b"access-control-"
+
+
+def check_origins(origins: Iterable[str] | str, *, requires_key: bool) -> list[str]:
+    """Return the origins; raise `UsageError` for one that is none, and for "*" without API keys."""
+    checked = [origins] if isinstance(origins, str) else list(origins)
+    for origin in checked:
+        if origin != ANY_ORIGIN and not _ORIGIN.fullmatch(origin):
+            raise UsageError(f"{clip(origin)!r} is not a valid origin; write https://HOST, without a path")
+    if ANY_ORIGIN in checked and not requires_key:
+        raise UsageError("the origin '*' needs an API key: any web page that a user opens could use the proxy")
+    return checked
+
+
+def with_cors(app: Callable[[Scope, Receive, Send], Awaitable[None]], origins: list[str]) -> Any:
+    """Return an ASGI application that lets the pages of these origins use `app`."""
+    try:
+        from starlette.middleware.cors import CORSMiddleware
+    except ImportError as error:
+        raise UsageError("CORS needs Starlette: pip install 'promptools-compat[server]'") from error
+
+    async def without_servers_fields(scope: Scope, receive: Receive, send: Send) -> None:
+        async def filtered(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = [pair for pair in message["headers"] if not pair[0].lower().startswith(_CORS_PREFIX)]
+                message = {**message, "headers": kept}
+            await send(message)
+
+        await app(scope, receive, filtered)
+
+    return CORSMiddleware(
+        without_servers_fields,
+        allow_origins=origins,
+        allow_methods=["*"],
+        allow_headers=["*"],
+        expose_headers=EXPOSED_FIELDS,
+    )

@@ -1,11 +1,14 @@
-"""The header fields of a client's request that go on to a server, and whose key is among them."""
+"""Header fields of requests to a server and of its responses: which of the client's go on, and whose key is in them.
+
+`Fields` are those that `upstream_client` sends and `http1_connection` receives.
+"""
 
 from __future__ import annotations
 
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from promptools.proxy.admission.access import KEY_FIELDS
+from promptools.proxy.access import KEY_FIELDS
 from promptools.proxy.asgi import end_to_end_fields
 from promptools.transport.response_content import supported_encodings
 
@@ -13,6 +16,34 @@ if TYPE_CHECKING:
     from promptools.exchange import Headers
     from promptools.proxy.asgi import Scope
     from promptools.proxy.served_config import ServedConfig
+
+
+class Fields:
+    """Header fields as they are on the wire; names are compared case-insensitively."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
+        self.raw = raw
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """Return the values of a field, joined with commas."""
+        key = name.encode("latin-1").lower()
+        values = [value for field, value in self.raw if field.lower() == key]
+        return b", ".join(values).decode("latin-1") if values else default
+
+    def __getitem__(self, name: str) -> str:
+        value = self.get(name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
+
+
+# The header fields of a client's request that go on to a server, and whose key is among them.
+
 
 LIBRARY_FIELDS = frozenset({b"host", b"content-length", b"expect"})
 """Fields that the HTTP client sets itself for the server."""

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from promptools.exchange import Exchange, Headers
     from promptools.profiles.server_detection import ProbeResponse
     from promptools.proxy.asgi import Send
-    from promptools.proxy.routing.replica import Replica, RoutedProvider
-    from promptools.proxy.routing.route_table import RouteTable
+    from promptools.proxy.routing import Replica, RoutedProvider, RouteTable
+
 
 REFRESH_SECONDS = 60.0
 LEARN_TIMEOUT = 2.0

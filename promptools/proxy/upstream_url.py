@@ -21,6 +21,7 @@ from promptools.transport.http_library import split_credentials
 if TYPE_CHECKING:
     from promptools.proxy.asgi import Scope
 
+
 VERSION_PREFIX = "/v1"
 CHAT_PATH = CHAT_ENDPOINT.path
 CHAT_PATHS = frozenset({CHAT_PATH, VERSION_PREFIX + CHAT_PATH})

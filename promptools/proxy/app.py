@@ -7,20 +7,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from promptools.exchange.client_api import CHAT_API
-from promptools.proxy.admission.admission import Admission
-from promptools.proxy.admission.api_keys import ApiKey
-from promptools.proxy.admission.cors import with_cors
-from promptools.proxy.admission.limits import Limits, check_header
+from promptools.proxy.access import ApiKey, with_cors
+from promptools.proxy.admission import Admission, Limits, check_header
 from promptools.proxy.asgi import DisconnectedError, RefusedError, send_refusal
-from promptools.proxy.extension import Extension, ExtensionRoutes, run_lifespan
-from promptools.proxy.requests.in_flight import RequestInFlight, RequestsInFlight
-from promptools.proxy.requests.incoming_request import IncomingRequest
-from promptools.proxy.requests.request_body import RequestBody, check_framing
-from promptools.proxy.requests.request_report import RequestReports
-from promptools.proxy.requests.request_sender import RequestSender
-from promptools.proxy.requests.request_tasks import RequestTasks, request_tasks
-from promptools.proxy.routing.model_directory import is_model_list
-from promptools.proxy.routing.request_router import open_router
+from promptools.proxy.extension import Extension, ExtensionRoutes, RequestReports, run_lifespan
+from promptools.proxy.header_fields import decode_fields, forwarded_fields
+from promptools.proxy.in_flight import RequestInFlight, RequestsInFlight
+from promptools.proxy.incoming_request import IncomingRequest, RequestBody, check_framing
+from promptools.proxy.model_directory import is_model_list
+from promptools.proxy.request_sender import RequestSender
+from promptools.proxy.request_tasks import RequestTasks, request_tasks
+from promptools.proxy.routing import open_router
 from promptools.proxy.served_config import (
     ProxyArguments,
     ServedConfig,
@@ -29,10 +26,9 @@ from promptools.proxy.served_config import (
     forget_changed,
     serve_config,
 )
-from promptools.proxy.shared_state.shared_state import SharedState
-from promptools.proxy.upstream.forwarded_fields import decode_fields, forwarded_fields
-from promptools.proxy.upstream.upstream_client import UpstreamClient
-from promptools.proxy.upstream.upstream_url import read_request_target, route_path
+from promptools.proxy.shared_state import SharedState
+from promptools.proxy.upstream_client import UpstreamClient
+from promptools.proxy.upstream_url import read_request_target, route_path
 from promptools.transport import Session, Settings
 from promptools.transport.endpoints import PROXY_ENDPOINTS, find_endpoint
 from promptools.transport.session import as_observers
@@ -43,6 +39,7 @@ if TYPE_CHECKING:
     from promptools.exchange import Observer
     from promptools.profiles import Config
     from promptools.proxy.asgi import Message, Receive, Scope, Send
+
 
 MAX_TOOLS = 4096
 """Maximum number of tools in one request, unless `max_tools` is set."""

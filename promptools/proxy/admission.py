@@ -4,6 +4,9 @@ A request is checked against the rates before its body is read, and takes its sl
 no slot is free it waits in line, up to a number of requests and of seconds; what is too much is refused: with 429 what
 is too much of one key or too many per minute, with 503 what is too much for the proxy at the moment. A key's slot is
 taken before the proxy's, so that a key at its limit keeps nobody else waiting.
+
+`Limits` come from the config; `check_header` bounds the header of a request. `Admission` applies them, with a token
+bucket for each rate and `Slots` for the requests in progress.
 """
 
 from __future__ import annotations
@@ -11,17 +14,99 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
-from promptools.proxy.admission.token_bucket import TokenBucket
+from promptools.errors import UsageError
 from promptools.proxy.asgi import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from promptools.proxy.admission.limits import Limits
+    from promptools.profiles import KeyOptions, ProxyOptions
+    from promptools.proxy.asgi import Scope
+
+
+# The limits of the proxy, and of each named key; the bounds of a request's header.
+
+
+QUEUE = 100
+QUEUE_TIMEOUT = 30.0
+MAX_HEADER_FIELDS = 200
+MAX_HEADER_BYTES = 1 << 16
+"""Maximum size of the header fields of a request, as in most HTTP servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much may be requested by all clients together, or with one named key; None: no limit."""
+
+    requests_per_minute: int | None = None
+    concurrency: int | None = None
+    """How many requests may be in progress; others wait."""
+    queue: int = QUEUE
+    """How many requests may wait."""
+    queue_timeout: float = QUEUE_TIMEOUT
+    """Seconds that a request may wait."""
+
+    def __post_init__(self) -> None:
+        """Check the limits."""
+        for name, least in (("requests_per_minute", 1), ("concurrency", 1), ("queue", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UsageError(f"{name} must be {least} or more, not {value}")
+        if not 0 < self.queue_timeout < float("inf"):
+            raise UsageError(f"queue_timeout must be a number of seconds above 0, not {self.queue_timeout}")
+
+
+def config_limits(options: ProxyOptions) -> Limits:
+    """Return the limits of a config."""
+    return Limits(
+        options.requests_per_minute,
+        options.concurrency,
+        QUEUE if options.queue is None else options.queue,
+        options.queue_timeout or QUEUE_TIMEOUT,
+    )
+
+
+def key_limits(key: KeyOptions, limits: Limits) -> Limits:
+    """Return the limits of a named key; its queue is as long as the proxy's."""
+    return Limits(key.requests_per_minute, key.concurrency, limits.queue, limits.queue_timeout)
+
+
+def check_header(scope: Scope) -> None:
+    """Refuse a request whose header has too many fields or bytes."""
+    fields = scope["headers"]
+    if len(fields) > MAX_HEADER_FIELDS or sum(map(len, chain.from_iterable(fields))) > MAX_HEADER_BYTES:
+        message = f"a request's header may have {MAX_HEADER_FIELDS} fields and {MAX_HEADER_BYTES} bytes"
+        raise RefusedError(431, message, kind="invalid_request_error", code="header_too_large")
+
+
+# A token bucket: it holds the requests of one minute at most, and is refilled steadily.
+
+
+class TokenBucket:
+    """Allows `per_minute` requests at once, and as many in each minute after that."""
+
+    def __init__(self, per_minute: int, at: float) -> None:
+        self._capacity = float(per_minute)
+        self._rate = per_minute / 60
+        self._tokens = self._capacity
+        self._at = at
+
+    def wait(self, at: float) -> float:
+        """Return the seconds until there is a token; 0 if there is one."""
+        self._tokens = min(self._capacity, self._tokens + max(0.0, at - self._at) * self._rate)
+        self._at = max(at, self._at)
+        return 0.0 if self._tokens >= 1 else (1 - self._tokens) / self._rate
+
+    def take(self) -> None:
+        """Take a token."""
+        self._tokens -= 1
+
 
 RETRY_SECONDS = 1.0
 """When a client may retry that found no slot: one may become free at any time."""

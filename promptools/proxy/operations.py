@@ -1,32 +1,124 @@
-"""Extensions that report on exchanges: the page with metrics, spans that are exported, and the log."""
+"""Extensions for those who run the proxy: health, metrics, spans, the log and recordings.
+
+The observers behind them are in `telemetry` and `recording`.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
+from anyio import to_thread
 
 from promptools.errors import UsageError
-from promptools.proxy.admission.access import AccessControl
-from promptools.proxy.admission.api_keys import ApiKey
+from promptools.exchange import Observer
+from promptools.proxy.access import AccessControl, ApiKey
 from promptools.proxy.extension import Extension
 from promptools.telemetry import ExchangeLog, Metrics, Spans
 from promptools.telemetry.exchange_log import LOGGER, now
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from opentelemetry.trace import TracerProvider
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
-    from promptools.exchange import Observer
-    from promptools.proxy.proxy_app import Proxy
-    from promptools.proxy.requests.request_report import RequestReport
+    from promptools.proxy.app import Proxy
+    from promptools.proxy.extension import RequestReport
+    from promptools.proxy.upstream_url import UpstreamAddress
     from promptools.telemetry.exchange_log import LogFormat
+
+
+# Health of the proxy: `/healthz`, whether the process works, and `/readyz`, whether a request could be answered.
+#
+# Both are public, for the probes of schedulers and load balancers. So they name no server, and however often they are
+# requested, the servers are asked once in `READY_SECONDS`.
+
+
+READY_SECONDS = 3.0
+"""For how long an answer of the servers counts."""
+PROBE_TIMEOUT = 2.0
+_MODELS_PATH = "/v1/models"
+
+
+class Health(Extension):
+    """Serves `/healthz` and `/readyz`."""
+
+    paths = ("/healthz", "/readyz")
+    public_paths = paths
+
+    def __init__(self) -> None:
+        self._proxy: Proxy | None = None
+        self._asking = anyio.Lock()
+        self._reachable = False
+        self._asked_at = float("-inf")
+
+    def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:
+        """Return the routes."""
+        from starlette.routing import Route
+
+        self._proxy = proxy
+        return (Route("/healthz", self._serve_health), Route("/readyz", self._serve_readiness))
+
+    async def _serve_health(self, _: Request) -> Response:
+        return _json_response(200, {"status": "ok"})
+
+    async def _serve_readiness(self, _: Request) -> Response:
+        if getattr(self._proxy, "draining", False):
+            return _json_response(503, {"status": "draining"})
+        if not await self._is_reachable():
+            return _json_response(503, {"status": "no server answers"})
+        return _json_response(200, {"status": "ready"})
+
+    async def _is_reachable(self) -> bool:
+        """Whether a server answers; one request at a time asks them, and the others use its answer."""
+        async with self._asking:
+            if time.monotonic() - self._asked_at >= READY_SECONDS:
+                self._reachable = await self._ask_all()
+                self._asked_at = time.monotonic()
+            return self._reachable
+
+    async def _ask_all(self) -> bool:
+        """Ask all servers at once, until one answers."""
+        assert self._proxy is not None
+        table = self._proxy.served.table
+        servers = [(self._proxy.upstream, self._proxy.authorization)]
+        if table is not None:
+            servers = [(replica.address, replica.authorization) for replica in table.replicas()]
+        reachable = False
+        async with anyio.create_task_group() as tasks:
+
+            async def ask(address: UpstreamAddress, authorization: str | None) -> None:
+                nonlocal reachable
+                if await self._ask(address, authorization):
+                    reachable = True
+                    tasks.cancel_scope.cancel()
+
+            for server in servers:
+                tasks.start_soon(ask, *server)
+        return reachable
+
+    async def _ask(self, address: UpstreamAddress, authorization: str | None) -> bool:
+        """Ask a server for its models; any answer but a 5xx counts: a server that loads its model answers 503."""
+        assert self._proxy is not None
+        fields = [(b"authorization", authorization.encode("latin-1"))] if authorization else []
+        status = await self._proxy.upstream_client.status_of(address.url(_MODELS_PATH, ""), fields, PROBE_TIMEOUT)
+        return status is not None and status < 500
+
+
+def _json_response(status: int, body: dict[str, str]) -> Response:
+    from starlette.responses import JSONResponse
+
+    return JSONResponse(body, status, headers={"cache-control": "no-store"})
+
+
+# What is reported on exchanges: the page with metrics, spans that are exported, and the log.
+
 
 SERVICE_NAME = "promptools"
 
@@ -133,3 +225,24 @@ class LoggedExchanges(Extension):
         """Detach from the logger."""
         if self._handler is not None:
             logging.getLogger(LOGGER).removeHandler(self._handler)
+
+
+class ClosableObserver(Observer, Protocol):
+    """An observer that has something to finish, such as a `promptools.recording.Recorder`."""
+
+    @property
+    def close(self) -> Callable[[], None]:
+        """Finish; it may block."""
+        ...
+
+
+class RecordingExtension(Extension):
+    """Records the exchanges of a proxy."""
+
+    def __init__(self, recorder: ClosableObserver) -> None:
+        self.observer = recorder
+        self._recorder = recorder
+
+    async def stop(self) -> None:
+        """Write what has ended."""
+        await to_thread.run_sync(self._recorder.close)

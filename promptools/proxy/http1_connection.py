@@ -28,10 +28,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 import httptools
 
-from promptools.proxy.upstream.header_fields import Fields
+from promptools.proxy.header_fields import Fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+
 
 MAX_BUFFERED = 1 << 16
 """Bytes of a body from which reading pauses until they are taken."""

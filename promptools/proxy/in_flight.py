@@ -3,24 +3,66 @@
 An error is well-formed in the client's API wherever that is possible: as an HTTP 503 if nothing was sent yet, and in a
 stream as its last event, if what was sent ends with a complete event. Otherwise the connection is closed in the middle
 of the response, which every client takes for a failure: half a response never looks like a whole one.
+
+Each has an id, which is in the response, in errors, in log lines and in the inspector.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import anyio
 
 from promptools.exchange.client_api import CHAT_API, ClientApi
 from promptools.exchange.messages_api import MESSAGES_API
+from promptools.masking import key_in, keys_in
 from promptools.proxy.asgi import JSON_CONTENT_TYPE, retry_fields, send_response
-from promptools.proxy.requests.request_id import request_id, with_request_id
 
 if TYPE_CHECKING:
     from promptools.proxy.asgi import Fields, Message, Scope, Send
+
+
+# The id of a request: in the response, in errors, in log lines and in the inspector.
+#
+# Gateways and clients that already have an id for a request send it in `x-request-id`; one that is valid is kept, so
+# that their logs and those of the proxy can be matched. All other requests get an id here.
+
+
+FIELD = b"x-request-id"
+MESSAGES_FIELD = b"request-id"
+"""The field in which Anthropic's SDKs look for it."""
+UPSTREAM_FIELD = b"x-promptools-upstream-request-id"
+"""Holds the server's own id, if it is another one."""
+_VALID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+_RANDOM_BYTES = 12
+
+
+def request_id(scope: Scope) -> str:
+    """Return the id that a request came with, if there is one that is valid and no key; else a new one."""
+    given = [value for name, value in scope["headers"] if name.lower() == FIELD]
+    if len(given) == 1 and _VALID.fullmatch(given[0]):
+        text: str = given[0].decode("ascii")
+        fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        if key_in("", text) not in keys_in(fields):
+            return text
+    return f"req_{token_hex(_RANDOM_BYTES)}"
+
+
+def with_request_id(fields: Fields, request_id: str, *, messages: bool) -> list[tuple[bytes, bytes]]:
+    """Return the fields of a response with the request's id; that of the server moves to another field."""
+    own = request_id.encode("ascii")
+    kept = [
+        (UPSTREAM_FIELD if name == FIELD else name, value)
+        for name, value in fields
+        if not (name == FIELD and value == own) and not (messages and name == MESSAGES_FIELD)
+    ]
+    return [*kept, (FIELD, own), *([(MESSAGES_FIELD, own)] if messages else [])]
+
 
 CUT_MESSAGE = "the proxy is shutting down, and this request was not complete in time; send it again"
 CUT_CODE = "shutting_down"

@@ -1,4 +1,7 @@
-"""Send a client's request on, by an exchange or unchanged, and relay the response."""
+"""Send a client's request on, by an exchange or unchanged, and relay the response.
+
+`RequestSender` sends; `ExchangeRelay` writes what an exchange emits to the client.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from promptools.errors import without_credentials
-from promptools.exchange import Caller, Request
+from promptools.exchange import Caller, Head, Request
 from promptools.exchange.responses_api import RESPONSES_API
 from promptools.log import log
 from promptools.masking import MIN_KEY_LENGTH, SecretMask, secrets_in
@@ -21,9 +24,7 @@ from promptools.proxy.asgi import (
     send_head,
     send_response,
 )
-from promptools.proxy.requests import relay
-from promptools.proxy.requests.request_body import streaming_body
-from promptools.proxy.upstream.forwarded_fields import (
+from promptools.proxy.header_fields import (
     ACCEPT_ENCODING,
     client_authorization,
     decode_fields,
@@ -31,20 +32,111 @@ from promptools.proxy.upstream.forwarded_fields import (
     owner_of_connections,
     replace_fields,
 )
+from promptools.proxy.incoming_request import streaming_body
 from promptools.transport import with_error_boundary
 from promptools.transport.endpoints import ROOT_ENDPOINTS
-from promptools.transport.http_library import error_text
+from promptools.transport.http_library import encode_headers, error_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from promptools.exchange.client_api import ClientApi
     from promptools.proxy.asgi import Send
-    from promptools.proxy.requests.incoming_request import IncomingRequest
-    from promptools.proxy.requests.request_tasks import RequestTasks
-    from promptools.proxy.shared_state.shared_state import SharedState
-    from promptools.proxy.upstream.upstream_client import UpstreamClient
+    from promptools.proxy.incoming_request import IncomingRequest
+    from promptools.proxy.request_tasks import RequestTasks
+    from promptools.proxy.routing import Failover
+    from promptools.proxy.shared_state import SharedState
+    from promptools.proxy.upstream_client import UpstreamClient
+    from promptools.transport import AsyncDriver
     from promptools.transport.endpoints import Endpoint
+
+
+# Relay what an exchange emits to an ASGI client, and tick its clock: it may send a heartbeat during a long silence.
+
+
+TICK_SECONDS = 1.0
+"""Seconds between two ticks."""
+
+
+class ExchangeRelay:
+    """Writes the response of one exchange to an ASGI client, from the exchange's task and from the clock's task.
+
+    Only one of the two writes at a time: a tick does something only while the exchange waits, and what the exchange
+    emits after that is written once the tick's bytes are out.
+    """
+
+    def __init__(self, driver: AsyncDriver, send: Send, failover: Failover | None = None) -> None:
+        self._driver = driver
+        self._send = send
+        self._failover = failover
+        self._writing: anyio.Event | None = None
+        self.has_ended = False
+        """Whether the last message of the response has been sent."""
+        self.has_begun = False
+        """Whether anything was written."""
+
+    async def run(self) -> bool:
+        """Run the exchange, and write what it emits; False if its head is rejected, and nothing was written.
+
+        The head of a response that is complete gets its length: clients of HTTP/1.0 know no chunks.
+        """
+        held: Head | None = None
+        async for item in self._driver.output:
+            while self._writing is not None:
+                await self._writing.wait()
+            if self._is_rejected(item):
+                return False
+            self.has_ended = not isinstance(item, Head) and self._driver.finished  # bytes come last
+            if isinstance(item, Head) and self._driver.finished:
+                held = item
+                continue
+            if held is not None and isinstance(item, bytes):
+                await self._write(_with_length(held, len(item)))
+                held = None
+            await self._write(item)
+        if held is not None:
+            await self._write(held)
+        return True
+
+    async def tick(self) -> None:
+        """Tick until the task is cancelled, or writing to the client fails."""
+        while True:
+            ready = self._driver.tick()
+            if not ready:
+                await anyio.sleep(TICK_SECONDS)
+                continue
+            self._writing = anyio.Event()
+            try:
+                for item in ready:
+                    if isinstance(item, Head) and self._failover is not None:
+                        self._failover.committed = True
+                    await self._write(item)
+            except Exception:  # noqa: BLE001 - what is wrong with the client is seen by the other task too
+                return
+            finally:
+                self._writing.set()
+                self._writing = None
+
+    def _is_rejected(self, item: Head | bytes) -> bool:
+        """Whether the response of another server is sent in place of this one."""
+        if self._failover is None or not isinstance(item, Head):
+            return False
+        return self._failover.rejects(item.status, item.headers)
+
+    async def _write(self, item: Head | bytes) -> None:
+        self.has_begun = True
+        if isinstance(item, Head):
+            await send_head(self._send, item.status, end_to_end_fields(encode_headers(item.headers)))
+        else:
+            await self._send({"type": "http.response.body", "body": item, "more_body": not self.has_ended})
+
+
+def _with_length(head: Head, length: int) -> Head:
+    """Return a head that states the length of the body."""
+    if any(name.lower() == "content-length" for name, _ in head.headers):
+        return head
+    return Head(head.status, (*head.headers, ("content-length", str(length))))
+
 
 RETRY_SECONDS = 1.0
 """`Retry-After` of a 504."""
@@ -136,8 +228,8 @@ class RequestSender:
             driver = self._client.driver(
                 exchange, authorization, owner_of_connections(incoming.scope), read_body=read_body
             )
-            writer = relay.ExchangeRelay(driver, send, failover)
-            tasks.start(writer.tick, after=relay.TICK_SECONDS)
+            writer = ExchangeRelay(driver, send, failover)
+            tasks.start(writer.tick, after=TICK_SECONDS)
             try:
                 return await writer.run()
             finally:

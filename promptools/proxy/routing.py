@@ -1,0 +1,516 @@
+"""Which provider and base URL a request goes to, while the proxy serves several providers, or several servers of one.
+
+A provider has replicas (`Replica`), each with its load and its health. `build_table` makes a `RouteTable` of a config:
+which provider a model's name leads to. `open_router` returns the `RequestRouter` of one request, whose `Failover` says
+which server is next, and whether a failure leads to another one. Names that no config lists are learned by the
+`model_directory`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError, without_credentials
+from promptools.exchange import Route
+from promptools.exchange.response_writer import encode_json
+from promptools.exchange.state import api_base
+from promptools.log import log
+from promptools.profiles import Provider
+from promptools.profiles.config import split_provider
+from promptools.profiles.tables import Location
+from promptools.proxy.asgi import RefusedError
+from promptools.proxy.upstream_url import parse_base_url
+from promptools.transport import CHAT_ENDPOINT
+from promptools.transport.http_library import error_text
+from promptools.transport.session import CREDENTIAL_FIELDS
+from promptools.wire.json_body import as_object, as_text, parse_json
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from promptools.exchange import Headers, Request
+    from promptools.profiles import Target
+    from promptools.proxy.asgi import Send
+    from promptools.proxy.model_directory import ModelDirectory
+    from promptools.proxy.upstream_url import UpstreamAddress
+    from promptools.transport import Endpoint, Session
+
+
+# The servers that one client request may go to: which is next, and whether a failure leads to another.
+#
+# A request goes on to the next server if no response came, or one that means that this server failed, and the client
+# has got nothing yet. Of the statuses these are: 500, 502, 503 and 504, which the exchange also responds with after
+# the last of its modes; and 429, since the server did not serve the request and another one can. Other statuses are
+# about the request itself, and a missing model or a wrong key is a mistake that must not be hidden.
+#
+# After a failed connection any replica may follow. After exhausted modes the next provider does: a replica has the
+# same model.
+
+
+FAILOVER_STATUSES = frozenset({429, 500, 502, 503, 504})
+_EXHAUSTED = ("x-should-retry", "false")
+"""With a 502, the exchange's own error after its last attempt."""
+
+
+class Failover:
+    """The way of one request over the replicas of its destinations."""
+
+    def __init__(self, *, deadline: float | None = None) -> None:
+        self.started_at = time.monotonic()
+        self.notes: list[str] = []
+        """What happened on earlier servers, for the trace."""
+        self.committed = False
+        """Whether the client is being sent a response: from then on no other server is tried."""
+        self.only_unreachable = False
+        """Whether another server is tried only if no connection was made."""
+        self.base_url: str | None = None
+        """The base URL of the current replica, or of the last one."""
+        self._deadline = deadline
+        self._destinations: tuple[Destination, ...] = ()
+        self._tried: set[tuple[Destination, Replica]] = set()
+        self._current: tuple[Destination, Replica] | None = None
+
+    def choose(self, destinations: tuple[Destination, ...]) -> None:
+        """Choose the first replica."""
+        self._destinations = destinations
+        self._set(self._next())
+
+    @property
+    def current(self) -> tuple[Destination, Replica] | None:
+        """The destination and replica that the request goes to; None if none was chosen yet."""
+        return self._current
+
+    def rejects(self, status: int, headers: Headers) -> bool:
+        """Whether a response is dropped for the next server's; if not, the client gets it."""
+        if self._current is None or self.committed:
+            return False
+        self._current[1].mark_reachable()
+        exhausted = status == 502 and _EXHAUSTED in headers
+        failed = status in FAILOVER_STATUSES and not self.only_unreachable
+        if failed and self._fail_over(f"HTTP {status}", whole_provider=exhausted):
+            return True
+        self.committed = True
+        return False
+
+    def recovers(self, error: Exception, *, unreachable: bool) -> bool:
+        """Whether another server is tried after an error of the HTTP library."""
+        if self._current is None:
+            return False
+        if unreachable:
+            self._current[1].mark_unreachable(time.monotonic())
+        if self.committed or (self.only_unreachable and not unreachable):
+            return False
+        text = without_credentials(error_text(error))
+        return self._fail_over(text if text == type(error).__name__ else f"{type(error).__name__} {text}")
+
+    def release(self) -> None:
+        """End the request."""
+        self._set(None)
+
+    def _fail_over(self, why: str, *, whole_provider: bool = False) -> bool:
+        """Move to the next replica, and log it; False if there is none."""
+        assert self._current is not None, "a replica was chosen"
+        destination, replica = self._current
+        replicas = destination.provider.replicas if whole_provider else (replica,)
+        self._tried.update((destination, tried) for tried in replicas)
+        following = None if self._deadline_passed() else self._next()
+        if following is None:
+            return False
+        to, at = following
+        step = (
+            f"provider {destination.provider.name!r} at {replica.address.base_url} failed ({why});"
+            f" the request goes to provider {to.provider.name!r} at {at.address.base_url}"
+        )
+        log.warning("%s", step)
+        self.notes.append(step)
+        self._set(following)
+        return True
+
+    def _next(self) -> tuple[Destination, Replica] | None:
+        """Return the next replica: the healthy ones first, and of a provider's replicas the one with least load."""
+        now = time.monotonic()
+        for healthy in (True, False):
+            for destination in self._destinations:
+                replicas = [
+                    replica
+                    for replica in destination.provider.replicas
+                    if replica.is_healthy(now) is healthy and (destination, replica) not in self._tried
+                ]
+                if replicas:
+                    return destination, min(replicas, key=lambda replica: replica.outstanding)
+        return None
+
+    def _deadline_passed(self) -> bool:
+        return self._deadline is not None and time.monotonic() - self.started_at >= self._deadline
+
+    def _set(self, current: tuple[Destination, Replica] | None) -> None:
+        """Set the current replica, and count it."""
+        if self._current is not None:
+            self._current[1].outstanding -= 1
+        if current is not None:
+            current[1].outstanding += 1
+            self.base_url = current[1].address.base_url
+        self._current = current
+
+
+# Which provider a model's name leads to.
+#
+# In this order:
+#
+# 1. a name of the config's `[proxy.models]`;
+# 2. a name or alias that the config lists under a provider; the default provider's first, then in the config's order;
+# 3. a name that a server listed itself, in the same order;
+# 4. `PROVIDER/MODEL`;
+# 5. any other name goes to the default provider.
+#
+# Exact names come before `PROVIDER/MODEL`, because names of models contain slashes: where a server has the model
+# `openai/gpt-oss-20b`, a provider named `openai` does not take it away.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Destination:
+    """A provider and its name of the model; None: the request names none."""
+
+    provider: RoutedProvider
+    model: str | None
+
+
+class RouteTable:
+    """The providers that the proxy serves, the default one first, and the names that lead to them."""
+
+    def __init__(self, providers: Iterable[RoutedProvider], models: Mapping[str, tuple[str, ...]]) -> None:
+        self.providers = {routed.name: routed for routed in providers}
+        self.default = next(iter(self.providers.values()))
+        self.models = models
+        """The names of `[proxy.models]`; those of other providers than the table's lead nowhere."""
+        self._configured: dict[str, RoutedProvider] = {}
+        for routed in self.providers.values():
+            for name in routed.names():
+                self._configured.setdefault(name, routed)
+        self._listed: dict[str, RoutedProvider] = {}
+        self._listed_by: dict[str, frozenset[str]] = {}
+
+    def find(self, name: str | None) -> tuple[Destination, ...]:
+        """Return where a request for a model goes: the first destination, then those of its failover."""
+        if name is None:
+            return self._with_failover(Destination(self.default, None))
+        entries = self.models.get(name)
+        if entries is None:
+            return self._with_failover(self._destination(name))
+        served = [self._split(entry) for entry in entries]
+        destinations = [destination for destination in served if destination is not None]
+        if len(entries) > 1 and destinations:
+            return tuple(destinations)
+        return self._with_failover(destinations[0] if destinations else Destination(self.default, name))
+
+    def knows(self, name: str | None) -> bool:
+        """Whether a name leads to a provider for another reason than that all others do."""
+        if name is None or name in self.models or name in self._configured or name in self._listed:
+            return True
+        return self._split(name) is not None
+
+    def learn(self, models: Mapping[str, Iterable[str]]) -> None:
+        """Remember the models that servers have listed, by provider."""
+        self._listed_by.update({provider: frozenset(names) for provider, names in models.items()})
+        listed: dict[str, RoutedProvider] = {}
+        for name, routed in self.providers.items():
+            for model in self._listed_by.get(name, ()):
+                listed.setdefault(model, routed)
+        self._listed = listed
+
+    def replicas(self) -> Iterable[Replica]:
+        """Return all replicas."""
+        return [replica for routed in self.providers.values() for replica in routed.replicas]
+
+    def _destination(self, name: str) -> Destination:
+        routed = self._configured.get(name) or self._listed.get(name)
+        if routed is not None:
+            return Destination(routed, name)
+        return self._split(name) or Destination(self.default, name)
+
+    def _split(self, name: str) -> Destination | None:
+        """Return the destination of `PROVIDER/MODEL`."""
+        provider, model = split_provider(name, self.providers)
+        return Destination(self.providers[provider], model) if model and provider else None
+
+    def _with_failover(self, first: Destination) -> tuple[Destination, ...]:
+        destinations = [first]
+        for entry in first.provider.provider.failover:
+            name, model = split_provider(entry, self.providers)
+            other = self.providers.get(name)
+            if other is not None:
+                same = first.provider.model_elsewhere(first.model, other)
+                destinations.append(Destination(other, model or same))
+        return tuple(destinations)
+
+
+# Where one client request goes.
+
+
+class RequestRouter:
+    """Routes one request, and routes it again after a failure."""
+
+    def __init__(
+        self, table: RouteTable, session: Session, directory: ModelDirectory | None, path: str, query: str
+    ) -> None:
+        self._table = table
+        self._session = session
+        self._directory = directory
+        self._path = path
+        self._query = query
+        self.failover = Failover(deadline=session.context.deadline)
+
+    async def run(self, attempt: Callable[[], Awaitable[bool]], library: Any) -> None:
+        """Call `attempt` for one server after another, until it returns True: the client got a response.
+
+        `library` is the HTTP library's module; its error on the last server is raised.
+        """
+        try:
+            while not await self._succeeds(attempt, library):
+                pass
+        finally:
+            self.failover.release()
+
+    async def _succeeds(self, attempt: Callable[[], Awaitable[bool]], library: Any) -> bool:
+        try:
+            return await attempt()
+        except library.RequestError as error:
+            unreachable = isinstance(error, (library.ConnectError, library.ConnectTimeout))
+            if not self.failover.recovers(error, unreachable=unreachable):
+                raise
+            return False
+
+    # -- exchanges
+
+    def exchange_route(self, request: Request, endpoint: Endpoint, model: str | None, provider: str | None) -> Route:
+        """Return the route of an exchange, as its context's router does."""
+        session, config = self._session, self._session.config
+        session.check_provider(provider)
+        if provider is not None and provider in config.providers and provider != session.provider:
+            return session.route_to_provider(session.route(model, None, provider), request.headers)
+        pinned = provider is not None and provider == session.provider
+        destination, base_url = self._choose(model, pinned=pinned)
+        assert self.failover.current is not None, "it was chosen"
+        _, replica = self.failover.current
+        url = base_url + CHAT_ENDPOINT.path
+        if endpoint.api.wire == "chat":
+            url = replica.address.url(self._path, self._query)
+            base_url = api_base(url)
+        kind = provider if provider is not None and provider not in config.providers else None
+        route = session.route(destination.model, base_url, kind or destination.provider.name)
+        headers = destination.provider.credentials(replica, request.headers)
+        return replace(route, url=url, headers=headers, notes=tuple(self.failover.notes))
+
+    # -- requests that pass through
+
+    async def pass_through(
+        self, method: str, content: Any, forward: Callable[[str, Any, Send], Awaitable[bool]], library: Any, send: Send
+    ) -> None:
+        """Forward a request to one server after another; a body that is not in bytes can be sent only once."""
+        try:
+            self._choose_for_body(method, content)
+            await self.run(lambda: forward(self._url(), self._body_for_destination(content), send), library)
+        except UsageError as error:
+            raise RefusedError(400, str(error), code="usage") from error
+
+    def _choose_for_body(self, method: str, content: Any) -> None:
+        """Choose the server of a request that passes through; `content` is its body, in bytes if it can be resent.
+
+        A request without a model goes to the default provider, and may be about what only that has. Only what cannot
+        have changed anything is sent to another replica.
+        """
+        model = as_text(_parse(content).get("model")) or None if isinstance(content, bytes) else None
+        if model is not None:
+            self._choose(model)
+            return
+        self.failover.choose((Destination(self._table.default, None),))
+        self.failover.only_unreachable = method not in {"GET", "HEAD"}
+        self.failover.committed = content is not None and not isinstance(content, bytes)
+
+    def _body_for_destination(self, body: Any) -> Any:
+        """Return the body with the model's name at the current destination; unchanged if it is the same."""
+        assert self.failover.current is not None, "it was chosen"
+        destination, replica = self.failover.current
+        if destination.model is None:
+            return body
+        target = self._session.resolve_target(
+            destination.model, base_url=replica.address.base_url, provider=destination.provider.name
+        )
+        data = _parse(body)
+        return body if data.get("model") == target.model else encode_json({**data, "model": target.model})
+
+    def credentials(self, client: Headers) -> Headers:
+        """Return the fields that replace the client's at the current replica."""
+        assert self.failover.current is not None, "it was chosen"
+        destination, replica = self.failover.current
+        return destination.provider.credentials(replica, client)
+
+    def keys(self) -> Headers:
+        """Return the fields with the key of the server that was chosen last; none before one was."""
+        return self.credentials(()) if self.failover.current is not None else ()
+
+    def _url(self) -> str:
+        """Return the request's URL at the current replica."""
+        assert self.failover.current is not None, "it was chosen"
+        return self.failover.current[1].address.url(self._path, self._query)
+
+    def _choose(self, model: str | None, *, pinned: bool = False) -> tuple[Destination, str]:
+        """Choose a destination, unless that was done before; return the current one, with the replica's base URL."""
+        if self.failover.current is None:
+            if self._directory is not None and not self._table.knows(model):
+                self._directory.report_unknown()
+            self.failover.choose((Destination(self._table.default, model),) if pinned else self._table.find(model))
+        assert self.failover.current is not None, "a provider has a replica"
+        destination, replica = self.failover.current
+        return destination, replica.address.base_url
+
+
+async def open_router(
+    table: RouteTable | None, session: Session, directory: ModelDirectory | None, path: str, query: str
+) -> RequestRouter | None:
+    """Return the router of a request; None if there is only one server."""
+    if table is None:
+        return None
+    if directory is not None:
+        await directory.prepare()
+    return RequestRouter(table, session, directory, path, query)
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        return as_object(parse_json(body))
+    except (ValueError, RecursionError):
+        return {}
+
+
+# The servers of the proxy's providers: each replica is one base URL, with its load and its health.
+
+
+COOL_DOWN = 10.0
+"""Seconds for which a server that could not be reached gets requests only if no other one is left."""
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """One base URL of a provider."""
+
+    address: UpstreamAddress
+    authorization: str | None = field(repr=False)
+    """What the proxy sends there."""
+    outstanding: int = 0
+    """The number of requests that it is working on."""
+    unhealthy_until: float = 0.0
+
+    def is_healthy(self, at: float) -> bool:
+        """Whether it could be reached lately, as far as is known."""
+        return at >= self.unhealthy_until
+
+    def mark_unreachable(self, at: float) -> None:
+        """Record that no connection was made."""
+        self.unhealthy_until = at + COOL_DOWN
+
+    def mark_reachable(self) -> None:
+        """Record a response."""
+        self.unhealthy_until = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoutedProvider:
+    """A provider of the config that the proxy serves."""
+
+    provider: Provider
+    replicas: tuple[Replica, ...]
+    is_default: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name in the config."""
+        return self.provider.name
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the proxy sends a key or a password to any of its replicas."""
+        return any(replica.authorization is not None for replica in self.replicas)
+
+    def names(self) -> Iterable[str]:
+        """Return the names and aliases of the models that the config lists."""
+        for model in self.provider.models.values():
+            yield from (model.name, *model.aliases)
+
+    def model_elsewhere(self, name: str | None, other: RoutedProvider) -> str | None:
+        """Return the name of a model of this provider at another one: an alias only if that provider has it too."""
+        if name is None or name in other.names():
+            return name
+        models = self.provider.models.values()
+        return next((model.name for model in models if name in model.aliases), name)
+
+    def credentials(self, replica: Replica, client: Headers) -> Headers:
+        """Return the fields that replace the client's; a blank value removes a field.
+
+        A key goes to its own provider only. The client's own goes to the default provider, if that has no key.
+        """
+        if self.is_default:
+            return (("authorization", replica.authorization or ""),) if self.has_key else ()
+        blank = {name.lower(): "" for name, _ in client if name.lower() in CREDENTIAL_FIELDS}
+        return tuple({**blank, "authorization": replica.authorization or ""}.items())
+
+
+# The table of routes of a config, for a proxy that serves all of its providers, or several servers of one.
+
+
+def build_table(
+    session: Session, default: Target, http: Any, *, pinned: bool, old: RouteTable | None
+) -> RouteTable | None:
+    """Return the table of a session's config; None if there is only one server and all requests go there.
+
+    `pinned`: all requests go to the provider of `default`. Replicas that `old` has too are taken from it, with their
+    load and health.
+    """
+    providers = session.config.providers
+    first = providers.get(default.provider or "")
+    if first is None:
+        return None
+    known = {(replica.address, replica.authorization): replica for replica in (old.replicas() if old else ())}
+    routed = [_route_provider(session, first, http, known, is_default=True)]
+    models: Mapping[str, tuple[str, ...]] = session.config.proxy.models
+    if pinned:
+        models = dict[str, tuple[str, ...]]()
+    if not pinned:
+        routed += _others(session, [other for other in providers.values() if other is not first], http, known)
+    if len(routed) == 1 and len(routed[0].replicas) == 1 and not models:
+        return None
+    return RouteTable(routed, models)
+
+
+def _others(
+    session: Session, providers: Iterable[Provider], http: Any, known: dict[Any, Replica]
+) -> list[RoutedProvider]:
+    """Return the providers that can be used; the others are left out with a line in the log."""
+    routed: list[RoutedProvider] = []
+    for provider in providers:
+        try:
+            routed.append(_route_provider(session, provider, http, known))
+        except UsageError as error:
+            log.warning("provider %r is left out: %s", provider.name, error)
+    return routed
+
+
+def _route_provider(
+    session: Session, provider: Provider, http: Any, known: dict[Any, Replica], *, is_default: bool = False
+) -> RoutedProvider:
+    """Return a provider with its replicas; raise `UsageError` for an address that is none, or a key that is not set."""
+    target = session.resolve_target(None, provider=provider.name)
+    assert target.base_url is not None, "a provider of a config has an address"
+    key = session.find_key(target)
+    replicas: list[Replica] = []
+    for base_url in (target.base_url, *provider.replicas):
+        try:
+            address = parse_base_url(base_url, http)
+        except UsageError as error:
+            location = Location(session.config.file) / "providers" / provider.name / "base_url"
+            raise location.error(str(error)) from None
+        authorization = address.authorization or (f"Bearer {key}" if key else None)
+        replicas.append(known.get((address, authorization)) or Replica(address, authorization))
+    return RoutedProvider(provider, tuple(replicas), is_default)
