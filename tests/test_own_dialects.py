@@ -16,9 +16,7 @@ from upstream import running
 
 from promptools import UsageError, dialects, parse, render, resolve, wrap
 from promptools.batch import reparse_columns
-from promptools.batch.ray_cluster.actor_settings import ServerActorSettings
-from promptools.batch.ray_cluster.chunk_stream import decode_chunk, encode_chunk
-from promptools.batch.ray_cluster.cluster_reparsing import _reparse_block
+from promptools.batch.ray_cluster import ServerActorSettings, _reparse_block, decode_chunk, encode_chunk
 from promptools.cli import build_parser, main
 from promptools.cli.server_commands.serve_command import build_proxy
 from promptools.client import AsyncOpenAI, OpenAI

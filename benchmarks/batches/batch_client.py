@@ -11,13 +11,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from promptools.batch.adaptive_limit import AdaptiveLimit
+from promptools.batch.answering import BatchAnswer, BatchRequest, RequestAnswerer
 from promptools.batch.batch_job import BatchJob
-from promptools.batch.files.input_survey import survey_input
-from promptools.batch.files.pending_requests import PendingRequests
-from promptools.batch.request_answering import BatchAnswer, RequestAnswerer
-from promptools.batch.request_line import BatchRequest
-from promptools.batch.request_pool import RequestPool
+from promptools.batch.input_survey import PendingRequests, survey_input
+from promptools.batch.request_pool import AdaptiveLimit, RequestPool
 from promptools.client import AsyncOpenAI
 from promptools.profiles import Config
 

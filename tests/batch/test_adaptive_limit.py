@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from promptools.batch import adaptive_limit
-from promptools.batch.adaptive_limit import ROUND, START, AdaptiveLimit, FixedLimit
+from promptools.batch import request_pool
+from promptools.batch.request_pool import ROUND, START, AdaptiveLimit, FixedLimit
 
 
 class Clock:
@@ -22,7 +22,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(adaptive_limit.asyncio, "sleep", clock.sleep)
+    monkeypatch.setattr(request_pool.asyncio, "sleep", clock.sleep)
     return clock
 
 

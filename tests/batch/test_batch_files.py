@@ -7,8 +7,8 @@ import sys
 import fsspec
 import pytest
 
-from promptools.batch.files import batch_files
-from promptools.batch.files.batch_files import check_name, errors_path, exists, read_lines, remove, write_lines
+from promptools.batch import files
+from promptools.batch.files import check_name, errors_path, exists, read_lines, remove, write_lines
 from promptools.errors import PromptoolsError, UsageError
 
 
@@ -19,7 +19,7 @@ def test_lines_and_their_numbers(tmp_path):
 
 
 def test_a_line_that_is_too_long_is_cut_off_and_the_next_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(batch_files, "MAX_LINE", 10)
+    monkeypatch.setattr(files, "MAX_LINE", 10)
     path = tmp_path / "in.jsonl"
     path.write_bytes(b"x" * 35 + b"\n" + b"123456789\n" + b"y" * 10 + b"\nlast\n")
     assert list(read_lines(str(path))) == [(1, b"x" * 10), (2, b"123456789"), (3, b"y" * 10), (4, b"last")]

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from promptools.batch.files.batch_log import BatchLog
-from promptools.batch.request_answering import BatchAnswer
-from promptools.batch.request_line import LineProblem
+from promptools.batch.answering import BatchAnswer, LineProblem
+from promptools.batch.batch_job import BatchLog
 from promptools.errors import PromptoolsError, UsageError
 
 SETTINGS = {"version": 1, "input": "abc", "model": None}

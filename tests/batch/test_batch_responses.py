@@ -6,7 +6,7 @@ import pytest
 from upstream import running
 
 from promptools.batch import request_pool
-from promptools.batch.request_answering import BatchAnswer
+from promptools.batch.answering import BatchAnswer
 from promptools.cli import main
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from promptools.batch import batch_schema, reparse_columns, reparse_series, reparsed_dtype, reparsed_schema
-from promptools.batch.columns.input_columns import REPLY_COLUMNS, REQUEST_COLUMNS
-from promptools.batch.columns.result_schemas import reparsed_file_schema
+from promptools.batch.columns import REPLY_COLUMNS, REQUEST_COLUMNS, reparsed_file_schema
 from promptools.batch.reparsing import reparse_line
 from promptools.errors import UsageError
 

@@ -10,9 +10,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from promptools.batch.offline import vllm_app
-from promptools.batch.offline.engine_settings import EngineSettings, read_engine_arguments
-from promptools.batch.offline.engine_transport import engine_transport_class
+from promptools.batch import offline
+from promptools.batch.offline import EngineSettings, engine_transport_class, read_engine_arguments
 from promptools.cli import main
 from promptools.errors import UsageError
 from promptools.transport import installed_library
@@ -82,7 +81,7 @@ def batch(tmp_path, monkeypatch, capsys):
     ],
 )
 def test_arguments_that_contradict_each_other(batch, monkeypatch, words, message):
-    monkeypatch.setattr(vllm_app, "find_spec", lambda _: None)
+    monkeypatch.setattr(offline, "find_spec", lambda _: None)
     status, printed = batch(*words)
     assert status == 2
     assert message in printed.err

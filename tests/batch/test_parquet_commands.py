@@ -11,7 +11,7 @@ import pytest
 from casebook import ROWS_FOLDERS, rows, tools_of
 from upstream import running
 
-from promptools.batch.columns.result_schemas import batch_schema, reparsed_file_schema
+from promptools.batch.columns import batch_schema, reparsed_file_schema
 from promptools.cli import main
 from promptools.testing.scripted_server import HttpAnswer, calls_as_text, completion, http_error
 

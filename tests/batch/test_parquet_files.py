@@ -12,11 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from promptools.batch.columns.input_columns import REPLY_COLUMNS, REQUEST_COLUMNS
-from promptools.batch.columns.result_schemas import reparsed_file_schema
-from promptools.batch.files import parquet_files
-from promptools.batch.files.batch_files import check_name, exists, read_lines
-from promptools.batch.files.parquet_files import read_column, read_input, write_rows
+from promptools.batch import files as parquet_files
+from promptools.batch.columns import REPLY_COLUMNS, REQUEST_COLUMNS, reparsed_file_schema
+from promptools.batch.files import check_name, exists, read_column, read_input, read_lines, write_rows
 from promptools.errors import PromptoolsError, UsageError
 
 DAYS = pa.struct([("at", pa.date32())])
@@ -153,8 +151,8 @@ def test_names(monkeypatch):
 
 MEMORY = """
 import resource, sys
-from promptools.batch.columns.input_columns import REPLY_COLUMNS
-from promptools.batch.files.parquet_files import read_input, write_rows
+from promptools.batch.columns import REPLY_COLUMNS
+from promptools.batch.files import read_input, write_rows
 import pyarrow as pa, json
 
 def copy(limit):

@@ -7,13 +7,11 @@ from importlib.util import find_spec
 
 import pytest
 
+from promptools.batch.answering import BatchAnswer
 from promptools.batch.batch_job import BatchJob
-from promptools.batch.files.input_survey import survey_input
-from promptools.batch.files.pending_requests import PendingRequests
-from promptools.batch.offline.engine_settings import EngineSettings
-from promptools.batch.ray_cluster.actor_settings import EngineActorSettings, ServerActorSettings
-from promptools.batch.ray_cluster.cluster_answering import AnsweringActor, chunk_plan
-from promptools.batch.request_answering import BatchAnswer
+from promptools.batch.input_survey import PendingRequests, survey_input
+from promptools.batch.offline import EngineSettings
+from promptools.batch.ray_cluster import AnsweringActor, EngineActorSettings, ServerActorSettings, chunk_plan
 from promptools.cli import main
 from promptools.client import OpenAI
 from promptools.errors import PromptoolsError, UsageError

@@ -17,7 +17,7 @@ import pytest
 from casebook import ROWS_FOLDERS, rows, tools_of
 
 from promptools.batch import reparsing
-from promptools.batch.files.batch_files import read_lines
+from promptools.batch.files import read_lines
 from promptools.batch.reparsing import reparse
 from promptools.cli import main
 from promptools.engine import parse

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from promptools.batch.request_line import BatchRequest, LineProblem, read_request
+from promptools.batch.answering import BatchRequest, LineProblem, read_request
 
 VALID = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "messages": []}}
 

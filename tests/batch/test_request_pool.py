@@ -6,10 +6,8 @@ import itertools
 import pytest
 
 from promptools.batch import request_pool
-from promptools.batch.adaptive_limit import AdaptiveLimit
-from promptools.batch.request_answering import BatchAnswer, TemporaryFailureError, read_retry_after
-from promptools.batch.request_line import BatchRequest, LineProblem
-from promptools.batch.request_pool import RequestPool
+from promptools.batch.answering import BatchAnswer, BatchRequest, LineProblem, TemporaryFailureError, read_retry_after
+from promptools.batch.request_pool import AdaptiveLimit, RequestPool
 from promptools.errors import PromptoolsError, UpstreamError
 
 pytestmark = pytest.mark.usefixtures("short_waits")

@@ -7,10 +7,8 @@ import pytest
 from upstream import running
 
 from promptools.batch import request_pool
-from promptools.batch.adaptive_limit import AdaptiveLimit
-from promptools.batch.request_line import BatchRequest
-from promptools.batch.request_pool import RequestPool
-from promptools.batch.request_servers import RequestServers
+from promptools.batch.answering import BatchRequest, RequestServers
+from promptools.batch.request_pool import AdaptiveLimit, RequestPool
 from promptools.client import AsyncOpenAI
 from promptools.profiles import load_config
 from promptools.testing.scripted_server import http_error

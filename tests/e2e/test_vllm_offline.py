@@ -329,8 +329,8 @@ REFUSED = [
 ]
 CODE = """
 import json, sys
-from promptools.batch.offline.engine_settings import EngineSettings
-from promptools.batch.offline.vllm_app import parse_arguments
+from promptools.batch.offline import EngineSettings
+from promptools.batch.offline import parse_arguments
 from promptools.errors import UsageError
 
 for arguments in json.load(sys.stdin):

@@ -16,7 +16,7 @@ from promptools.types import ModeName
 
 if TYPE_CHECKING:
     from promptools.batch.batch_job import BatchJob
-    from promptools.batch.prompt_size import PromptSize
+    from promptools.batch.input_survey import PromptSize
 
 MAX_SHOWN_MODELS = 5
 
@@ -62,9 +62,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the batch, or count it; return 1 if a request failed or a line is invalid."""
     from promptools.batch.batch_job import BatchJob, check_paths
-    from promptools.batch.files.batch_files import exists
-    from promptools.batch.files.input_survey import survey_input
-    from promptools.batch.prompt_size import PromptSize
+    from promptools.batch.files import exists
+    from promptools.batch.input_survey import PromptSize, survey_input
     from promptools.batch.request_pool import require_tenacity
 
     require_tenacity()

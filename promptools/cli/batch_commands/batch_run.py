@@ -17,10 +17,10 @@ from promptools.errors import UpstreamError, UsageError, without_credentials
 if TYPE_CHECKING:
     import argparse
 
+    from promptools.batch.answering import BatchAnswer
     from promptools.batch.batch_job import BatchJob, BatchTotals
-    from promptools.batch.files.pending_requests import PendingRequests
-    from promptools.batch.offline.engine_settings import EngineSettings
-    from promptools.batch.request_answering import BatchAnswer
+    from promptools.batch.input_survey import PendingRequests
+    from promptools.batch.offline import EngineSettings
 
 CONCURRENCY = 32
 TIMEOUT = 600.0
@@ -55,9 +55,8 @@ def check_ray(arguments: argparse.Namespace) -> None:
 
 
 def _run_here(arguments: argparse.Namespace, job: BatchJob) -> None:
-    from promptools.batch.adaptive_limit import AdaptiveLimit
-    from promptools.batch.request_pool import RequestPool
-    from promptools.batch.request_servers import RequestServers, answer_timeout
+    from promptools.batch.answering import RequestServers, answer_timeout
+    from promptools.batch.request_pool import AdaptiveLimit, RequestPool
 
     default = _default_model(arguments, job)
     limit = AdaptiveLimit(arguments.concurrency or CONCURRENCY)
@@ -83,8 +82,7 @@ def _report_absence(base_url: str, patience: float) -> None:
 
 
 def _run_on_engine(arguments: argparse.Namespace, job: BatchJob, settings: EngineSettings) -> None:
-    from promptools.batch.adaptive_limit import FixedLimit
-    from promptools.batch.request_pool import RequestPool
+    from promptools.batch.request_pool import FixedLimit, RequestPool
 
     followers: list[Callable[[BatchTotals], None]] = []
 
@@ -104,8 +102,7 @@ def _run_on_engine(arguments: argparse.Namespace, job: BatchJob, settings: Engin
 
 
 def _run_on_cluster(arguments: argparse.Namespace, job: BatchJob, engine: EngineSettings | None) -> None:
-    from promptools.batch.ray_cluster.cluster_answering import ClusterAnswering
-    from promptools.batch.ray_cluster.ray_session import ray_session
+    from promptools.batch.ray_cluster import ClusterAnswering, ray_session
 
     settings = _actor_settings(arguments, job, engine)
     with ray_session(arguments.ray) as ray, show_progress(arguments.model or "requests") as show:
@@ -114,7 +111,7 @@ def _run_on_cluster(arguments: argparse.Namespace, job: BatchJob, engine: Engine
 
 
 def _actor_settings(arguments: argparse.Namespace, job: BatchJob, engine: EngineSettings | None) -> Any:
-    from promptools.batch.ray_cluster.actor_settings import EngineActorSettings, ServerActorSettings
+    from promptools.batch.ray_cluster import EngineActorSettings, ServerActorSettings
 
     if engine is not None:
         return EngineActorSettings(engine, arguments.patience, arguments.concurrency)

@@ -14,8 +14,7 @@ from promptools.dialects.table_file import read_table
 from promptools.errors import UsageError
 
 if TYPE_CHECKING:
-    from promptools.batch.offline.engine_client import OfflineEngine
-    from promptools.batch.offline.engine_settings import EngineSettings
+    from promptools.batch.offline import EngineSettings, OfflineEngine
 
 ENGINES = ("vllm",)
 
@@ -36,7 +35,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 def read_settings(arguments: argparse.Namespace) -> EngineSettings | None:
     """Return the settings of the engine, None without one; raise `UsageError` if arguments contradict each other."""
-    from promptools.batch.offline.engine_settings import EngineSettings, read_engine_arguments
+    from promptools.batch.offline import EngineSettings, read_engine_arguments
 
     if arguments.engine is None:
         if arguments.engine_args:
@@ -62,7 +61,7 @@ def read_settings(arguments: argparse.Namespace) -> EngineSettings | None:
 @asynccontextmanager
 async def start_engine(settings: EngineSettings) -> AsyncGenerator[OfflineEngine, None]:
     """Start an engine and end it, with lines about the progress."""
-    from promptools.batch.offline.engine_client import open_engine
+    from promptools.batch.offline import open_engine
 
     print_progress(f"vLLM loads {settings.model}")
     started = monotonic()

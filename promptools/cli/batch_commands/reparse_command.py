@@ -40,9 +40,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the replies; return 1 if a line cannot be read."""
-    from promptools.batch.columns.result_schemas import reparsed_file_schema
-    from promptools.batch.files.batch_files import check_name, identity_of, is_parquet, write_lines
-    from promptools.batch.files.parquet_files import write_rows
+    from promptools.batch.columns import reparsed_file_schema
+    from promptools.batch.files import check_name, identity_of, is_parquet, write_lines, write_rows
 
     check_name(arguments.input)
     check_name(arguments.output)
@@ -88,8 +87,7 @@ def _results(arguments: argparse.Namespace, *, as_row: bool) -> Generator[Iterat
         workers = arguments.workers or getattr(os, "process_cpu_count", os.cpu_count)() or 1
         yield reparse(read_replies(arguments.input), workers, as_row=as_row, dialects=tables)
         return
-    from promptools.batch.ray_cluster.cluster_reparsing import reparse_on_cluster
-    from promptools.batch.ray_cluster.ray_session import ray_session
+    from promptools.batch.ray_cluster import ray_session, reparse_on_cluster
 
     with ray_session(arguments.ray) as ray:
         yield reparse_on_cluster(ray, arguments.input, as_row=as_row, dialects=tables)

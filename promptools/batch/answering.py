@@ -1,24 +1,135 @@
-"""One request of a batch to one result: a single try, without files and without other requests."""
+"""One request of a batch to one result: the line that it is read from, a single try, and the servers that it may go to.
+
+Here are neither files nor other requests: `request_pool` keeps many under way, and tries again.
+"""
 
 from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, cast
 
-from promptools.batch.request_line import BatchRequest, LineProblem
 from promptools.errors import UpstreamError, clip, without_credentials
+from promptools.json_values import is_object
 from promptools.transport import library_of
 from promptools.wire.json_body import as_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import openai
+
     from promptools.client import AsyncOpenAI
+
+
+# One line or row of a batch file: the request in it, or what is wrong with it.
+
+
+ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/embeddings")
+"""The values of `url` that are accepted."""
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """A request of a batch file."""
+
+    line: int
+    """Its line, from 1, or its row of a Parquet file."""
+    custom_id: str
+    url: str
+    """One of `ENDPOINTS`."""
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LineProblem:
+    """Why a request has no result, for the file of errors."""
+
+    line: int
+    custom_id: str | None
+    code: str
+    """`invalid_line`, `http_error`, `invalid_response` or `no_response`."""
+    message: str
+    advice: str
+    """What to do about it."""
+    status_code: int | None = None
+    """The HTTP status of the response, if there was one."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the problem as a JSON object."""
+        return {
+            "custom_id": self.custom_id,
+            "line": self.line,
+            "code": self.code,
+            "status_code": self.status_code,
+            "message": self.message,
+            "advice": self.advice,
+        }
+
+
+def read_request(text: bytes, line: int) -> BatchRequest | LineProblem:
+    """Parse the line `line` of a batch file; `body` may be an object, or its JSON as a string."""
+    try:
+        value: Any = _load(text.removeprefix(BYTE_ORDER_MARK))
+    except (ValueError, RecursionError) as error:
+        return _invalid(
+            line, None, f"the line is not valid JSON: {clip(str(error))}", "write one JSON object in each line"
+        )
+    if not is_object(value):
+        return _invalid(line, None, f"the line is not a JSON object: {clip(repr(value), 80)}", "write one in each line")
+    custom_id = value.get("custom_id")
+    if not isinstance(custom_id, str) or not custom_id:
+        return _invalid(
+            line, None, f"'custom_id' is {clip(repr(custom_id), 80)}", "write a text that no other line has"
+        )
+    if isinstance(value.get("body"), str):
+        try:
+            value["body"] = _load(value["body"])
+        except (ValueError, RecursionError) as error:
+            return _invalid(line, custom_id, f"'body' is not valid JSON: {clip(str(error))}", "write a JSON object")
+    if wrong := _check_keys(value):
+        return _invalid(line, custom_id, *wrong)
+    return BatchRequest(line, custom_id, value["url"], value["body"])
+
+
+def _check_keys(value: dict[str, Any]) -> tuple[str, str] | None:
+    """Return what is wrong with a request and what to do, or None."""
+    method, url, body = value.get("method", "POST"), value.get("url"), value.get("body")
+    if method != "POST":
+        return f"'method' is {clip(repr(method), 80)}", "write POST"
+    if url not in ENDPOINTS:
+        return f"'url' is {clip(repr(url), 80)}", f"write one of {', '.join(ENDPOINTS)}"
+    if not is_object(body):
+        return f"'body' is {clip(repr(body), 80)}", "write the body of the request, a JSON object"
+    if body.get("stream"):
+        return "'stream' is set in the body", "remove it: the result of a batch is the whole response"
+    model = body.get("model")
+    if model is not None and not isinstance(model, str):
+        return f"'model' is {clip(repr(model), 80)}", "write the name of a model, or none and --model"
+    return None
+
+
+def _load(text: str | bytes) -> Any:
+    """Parse JSON without the numbers that only Python's has: no server gets them."""
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _invalid(line: int, custom_id: str | None, message: str, advice: str) -> LineProblem:
+    return LineProblem(line, custom_id, "invalid_line", message, advice)
+
+
+# One request to one result.
+
 
 BUSY_STATUSES = frozenset({408, 425, 429, 502, 503, 504, 529})
 """The server, or a gateway before it, cannot answer now: the request is sent again until it can."""
@@ -185,3 +296,76 @@ def _describe_response(response: Any, body: Any) -> dict[str, Any]:
 
 def _result(custom_id: str, response: dict[str, Any] | None, error: dict[str, Any] | None) -> dict[str, Any]:
     return {"id": f"batch_req_{uuid.uuid4().hex}", "custom_id": custom_id, "response": response, "error": error}
+
+
+# The servers of a batch: the one of a client, or all base URLs of its provider, in turn.
+
+
+CONNECT_SECONDS = 10.0
+"""Maximum number of seconds until a connection is made."""
+PAUSE_SECONDS = 5.0
+"""Seconds for which a server gets no request after it failed, if another one can take it."""
+
+
+class RequestServers:
+    """Sends each request to that server of the client's provider which has the fewest under way.
+
+    `model` replaces the model of each request (None: its own); `default_model` is for requests that name none. The
+    client must not retry by itself (`max_retries=0`). `clock` returns seconds.
+    """
+
+    def __init__(
+        self,
+        client: AsyncOpenAI,
+        *,
+        model: str | None = None,
+        default_model: str | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        clients = [client, *(client.copy(base_url=url) for url in _replicas(client))]
+        answerers = (RequestAnswerer(one, model=model, default_model=default_model) for one in clients)
+        self._servers = [_BatchServer(answerer) for answerer in answerers]
+        self._clock = clock
+
+    async def answer(self, request: BatchRequest) -> BatchAnswer:
+        """Send a request once and return its result; see `RequestAnswerer.answer`."""
+        now = self._clock()
+        ready = [server for server in self._servers if server.paused_until <= now]
+        server = min(ready or self._servers, key=lambda server: (server.in_flight, server.taken))
+        server.in_flight += 1
+        server.taken += 1
+        try:
+            return await server.answerer.answer(request)
+        except TemporaryFailureError:
+            server.paused_until = self._clock() + PAUSE_SECONDS
+            raise
+        finally:
+            server.in_flight -= 1
+
+
+class _BatchServer:
+    def __init__(self, answerer: RequestAnswerer) -> None:
+        self.answerer = answerer
+        self.in_flight = 0
+        self.taken = 0
+        self.paused_until = float("-inf")
+
+
+def answer_timeout(seconds: float) -> openai.Timeout:
+    """Return a timeout of `seconds` for an answer, and of less for the connection."""
+    import openai
+
+    return openai.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
+
+
+def _replicas(client: AsyncOpenAI) -> tuple[str, ...]:
+    """Return the further base URLs of the client's provider, if the client has its first one."""
+    session = client.promptools
+    provider = session.config.providers.get(session.provider or "")
+    if provider is None or not provider.base_url:
+        return ()
+    return provider.replicas if _without_slash(str(client.base_url)) == _without_slash(provider.base_url) else ()
+
+
+def _without_slash(url: str) -> str:
+    return url.rstrip("/")

@@ -1,19 +1,22 @@
-"""What is in a batch file: read once before anything is sent."""
+"""What is in a batch file: read once before anything is sent, and again for the requests that have no result yet."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
+from typing import Any, TypeAlias
 
-from promptools.batch.columns.input_columns import REQUEST_COLUMNS
-from promptools.batch.columns.result_schemas import escape_surrogates
-from promptools.batch.files.batch_files import MAX_LINE
-from promptools.batch.files.parquet_files import read_input
-from promptools.batch.request_line import BatchRequest, LineProblem, read_request
+from promptools.batch.answering import BatchAnswer, BatchRequest, LineProblem, read_request
+from promptools.batch.columns import REQUEST_COLUMNS, escape_surrogates
+from promptools.batch.files import MAX_LINE, read_input
 from promptools.errors import UsageError, clip
+from promptools.json_values import is_array
+from promptools.transport.session import local_vocabulary
+from promptools.wire.json_body import as_list, as_object
 
 
 @dataclass(slots=True)
@@ -104,3 +107,72 @@ def custom_id_digests(path: str) -> set[bytes]:
 def digest_of(custom_id: str) -> bytes:
     """Return a digest of 16 bytes."""
     return blake2b(custom_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRequests:
+    """Requests of the file `source`, read anew at each iteration; invalid ones with a `custom_id`, too."""
+
+    source: str
+    done: bytes = field(repr=False)
+    """A byte for each line, the first for line 0: whether it has a result. Further lines have none."""
+
+    def __iter__(self) -> Iterator[BatchRequest | LineProblem]:
+        """Yield the requests in the order of the file."""
+        for request in read_requests(self.source):
+            done = request.line < len(self.done) and self.done[request.line]
+            if request.custom_id is not None and not done:
+                yield request
+
+
+AnswerRequests: TypeAlias = Callable[[PendingRequests, Callable[[BatchAnswer], None]], None]
+"""Answers all requests, wherever that is, and calls the function with each result as soon as it is there."""
+
+
+# How much text the requests of a batch have, in tokens if there is a vocabulary, else in characters.
+
+
+class PromptSize:
+    """Adds up the text of requests: of messages, prompts, inputs and instructions, and their tools as JSON.
+
+    The unit is tokens of o200k_base if promptools finds that vocabulary, else characters. Markup of the chat template
+    is not counted.
+    """
+
+    def __init__(self) -> None:
+        vocabulary = local_vocabulary()
+        self._encode = vocabulary.encode if vocabulary else None
+        self.unit = "tokens of o200k_base" if vocabulary else "characters"
+        self.total = 0
+        self.largest = 0
+        self.largest_line = 0
+
+    def add(self, request: BatchRequest) -> None:
+        """Add a request."""
+        text = "\n".join(_texts(request.body))
+        size = len(self._encode(text)) if self._encode else len(text)
+        self.total += size
+        if size > self.largest:
+            self.largest, self.largest_line = size, request.line
+
+
+def _texts(body: dict[str, Any]) -> list[str]:
+    texts = [text for key in ("prompt", "input", "instructions") for text in _strings(body.get(key))]
+    for message in (*as_list(body.get("messages")), *as_list(body.get("input"))):
+        for key in ("content", "arguments", "output"):
+            texts += _content_texts(as_object(message).get(key))
+        if calls := as_object(message).get("tool_calls"):
+            texts.append(json.dumps(calls, ensure_ascii=False))
+    if tools := body.get("tools"):
+        texts.append(json.dumps(tools, ensure_ascii=False))
+    return texts
+
+
+def _content_texts(content: Any) -> list[str]:
+    parts: Sequence[Any] = content if is_array(content) else [content]
+    return [text for part in parts for text in _strings(part if isinstance(part, str) else as_object(part).get("text"))]
+
+
+def _strings(value: Any) -> list[str]:
+    values: Sequence[Any] = value if is_array(value) else [value]
+    return [text for text in values if isinstance(text, str)]

@@ -1,0 +1,524 @@
+"""The work of a batch on the nodes of a Ray cluster, through Ray Data.
+
+`ray_session` connects this process to a cluster. `stream_chunks` is the only user of Ray Data: items that one task
+reads, an operation on them on any node, and the results as they come. `ClusterAnswering` sends requests by it, in
+actors that `ActorSettings` describe, and `reparse_on_cluster` reads logged replies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pickle
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, redirect_stdout
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from math import ceil, inf, prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from promptools.batch.answering import BatchAnswer, RequestServers, answer_timeout
+from promptools.batch.files import is_local
+from promptools.batch.input_survey import PendingRequests
+from promptools.batch.offline import QUEUED_SHARE, EngineSettings, open_engine
+from promptools.batch.reparsing import CHUNK, ReparsedLine, read_replies, reparse_lines
+from promptools.batch.request_pool import AdaptiveLimit, FixedLimit, RequestPool
+from promptools.dialects.table_file import DialectTable
+from promptools.errors import PromptoolsError, UpstreamError, UsageError, clip, without_credentials
+from promptools.types import ModeName
+
+if TYPE_CHECKING:
+    from promptools.client import AsyncOpenAI
+    from promptools.profiles import Config
+
+
+# This process as a driver of Ray: a cluster that runs already, or one on this machine that ends with the process.
+
+
+CLIENT_SCHEME = "ray://"
+CONNECT_SECONDS = 10.0
+
+
+def import_ray() -> Any:
+    """Return the package `ray`, with Ray Data; raise `UsageError` if it is not installed."""
+    try:
+        ray = import_module("ray")
+        import_module("ray.data")
+        import_module("pyarrow")
+    except ImportError:
+        raise UsageError("--ray needs Ray Data: pip install 'promptools-compat[batch,ray]'") from None
+    return ray
+
+
+@contextmanager
+def ray_session(address: str | None) -> Generator[Any, None, None]:
+    """Connect to the cluster at `address` and yield the package `ray`; a connection that exists already is kept.
+
+    Without an address it is `RAY_ADDRESS`, a cluster that runs on this machine, or a new one. Until the session ends,
+    whatever is printed goes to stderr, since Ray prints the errors of its processes, and stdout is for results.
+
+    Raises `UsageError` if there is no such cluster, and `PromptoolsError` for errors of Ray in the block.
+    """
+    if address and address.startswith(CLIENT_SCHEME):
+        raise UsageError(
+            f"{without_credentials(address)!r} is a Ray Client server, through which files of this machine cannot be"
+            " read; run the command on a node of the cluster, or with `ray job submit`"
+        )
+    ray = import_ray()
+    connected = ray.is_initialized()
+    with redirect_stdout(sys.stderr):
+        if not connected:
+            _connect(ray, address)
+        for handler in logging.getLogger("ray.data").handlers:
+            if isinstance(handler, logging.StreamHandler):  # errors are raised, too; the file in the session has all
+                handler.setLevel(logging.CRITICAL)
+        try:
+            with _errors_of(ray):
+                yield ray
+        finally:
+            if not connected:
+                ray.shutdown()
+
+
+def _connect(ray: Any, address: str | None) -> None:
+    # a cluster that is started here reports nothing to anybody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # else Ray's core warns on stderr that actors of Ray Data have arguments in the store, where this process keeps them
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    if address:
+        _check_address(address)
+    shown = f"the Ray cluster at {without_credentials(address)!r}" if address else "the Ray cluster"
+    try:
+        ray.init(address or None, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+    except (ConnectionError, ray.exceptions.AuthenticationError) as error:
+        raise UsageError(
+            f"cannot connect to {shown}: {_first_line(error)}; if it asks for a token, set RAY_AUTH_MODE=token, and"
+            " RAY_AUTH_TOKEN unless ~/.ray/auth_token has it"
+        ) from error
+    except (ValueError, RuntimeError) as error:
+        raise UsageError(f"cannot connect to {shown}: {_first_line(error)}") from error
+
+
+def _check_address(address: str) -> None:
+    """Raise `UsageError` if nothing listens at HOST:PORT: Ray's core would end the process."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():  # as `auto`
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"there is no Ray cluster at {address!r}: {getattr(error, 'strerror', None) or error}; start one with `ray"
+            " start --head`, or leave the address out"
+        ) from error
+
+
+@contextmanager
+def _errors_of(ray: Any) -> Generator[None, None, None]:
+    """Raise a short error in place of Ray's, which have the stacks of several processes."""
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        if isinstance(cause := getattr(error, "cause", None), PromptoolsError):
+            raise cause from error
+        raise PromptoolsError(f"Ray: {_first_line(error)}; nothing is lost: the same command goes on") from error
+
+
+def _first_line(error: BaseException) -> str:
+    """Return what happened, without the stacks: of the error of a task, what the task raised."""
+    cause = getattr(error, "cause", None)
+    text = f"{type(cause).__name__}: {cause}" if isinstance(cause, Exception) else str(error) or type(error).__name__
+    return clip(without_credentials(text.strip().splitlines()[0]))
+
+
+# Items through Ray Data: one task reads them, an operation runs on chunks of them on any node, results stream back.
+#
+# A chunk is one row of the dataset, and each row is a block, so that a chunk is what is moved, run and run again. Ray
+# Data holds back the reading while chunks wait, and runs the chunks of a process or a node that ended again: what an
+# operation returns for a chunk is kept whole or not at all.
+
+
+CELL = "chunk"
+"""The only column."""
+MAX_CHUNK_BYTES = 4 * 2**20
+"""A chunk is closed when it has as many bytes; a larger item is a chunk of its own."""
+MAX_FAILED_STARTS = 8
+"""Actors in a row that may end before they have started."""
+READ_AHEAD = 1
+"""Chunks of results that are fetched before they are used."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSource:
+    """Items that are read anew at each iteration, in chunks of at most `size` of them."""
+
+    items: Iterable[Any]
+    size: int
+    on_this_node: bool
+    """Whether they can be read on the node of this process only, which is where a local file is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkOperation:
+    """What is done with each chunk: a function, or a class of which each actor makes an instance."""
+
+    call: Any
+    """Takes a block with the items of a chunk, and returns one with their results."""
+    options: dict[str, Any]
+    """Arguments of `Dataset.map_batches`: the processes and their resources."""
+    in_order: bool = False
+
+
+def stream_chunks(ray: Any, source: ChunkSource, operation: ChunkOperation) -> Iterator[list[Any]]:
+    """Yield the results of each chunk, as they come or in the order of the items."""
+    dataset = ray.data.from_items([0], override_num_blocks=1)
+    context = dataset.context
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.target_max_block_size = 1  # a block is closed once it has more bytes: after each row
+    # a node may end while it starts actors
+    context.max_consecutive_actor_init_deaths = MAX_FAILED_STARTS
+    context.execution_options.preserve_order = operation.in_order
+    # The reading takes no processor of its own, so that it can go on beside the operation on a node with one.
+    dataset = dataset.map_batches(
+        _read_chunks,
+        fn_args=(source.items, source.size),
+        num_cpus=0,
+        batch_size=None,
+        batch_format="pyarrow",
+        **_placement(ray, source),
+    )
+    # a row is a block, but with GPUs Ray Data wants a number of rows
+    dataset = dataset.map_batches(operation.call, batch_size=1, batch_format="pyarrow", **operation.options)
+    for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=READ_AHEAD):
+        for cell in block.column(CELL):
+            yield _decode(cell)
+
+
+def path_for_tasks(path: str) -> str:
+    """Return the absolute path of a local file: tasks of Ray have a current folder of their own."""
+    return str(Path(path).absolute()) if is_local(path) else path
+
+
+def decode_chunk(block: Any) -> list[Any]:
+    """Return what is in the chunk of a block."""
+    (cell,) = block.column(CELL)
+    return _decode(cell)
+
+
+def encode_chunk(values: list[Any]) -> Any:
+    """Return a block with one chunk."""
+    pyarrow = import_module("pyarrow")
+    return pyarrow.table({CELL: pyarrow.array([pickle.dumps(values)], pyarrow.large_binary())})
+
+
+def _decode(cell: Any) -> list[Any]:
+    # the cells come from processes of this run, to which Ray itself sends functions in pickle
+    values: list[Any] = pickle.loads(cell.as_buffer())  # noqa: S301
+    return values
+
+
+def _placement(ray: Any, source: ChunkSource) -> dict[str, Any]:
+    if not source.on_this_node:
+        return {}
+    return {"label_selector": {"ray.io/node-id": ray.get_runtime_context().get_node_id()}}
+
+
+def _read_chunks(_: Any, items: Iterable[Any], size: int) -> Iterator[Any]:
+    chunk: list[Any] = []
+    weight = 0
+    for item in items:
+        chunk.append(item)
+        weight += len(pickle.dumps(item))
+        if len(chunk) >= size or weight >= MAX_CHUNK_BYTES:
+            yield encode_chunk(chunk)
+            chunk, weight = [], 0
+    if chunk:
+        yield encode_chunk(chunk)
+
+
+# What an actor needs to answer requests as this process would: a server with its key, or an engine, and the limits.
+#
+# `ActorSettings` are of one of two kinds: `ServerActorSettings`, with a client, or `EngineActorSettings`, with an
+# engine.
+
+
+class ActorSettings(Protocol):
+    """What is the same of both kinds. They are pickled, and read by actors and by the process that starts them."""
+
+    def resources(self, ray: Any) -> dict[str, float]:
+        """Return what Ray sets aside for an actor, as arguments of `Dataset.map_batches`."""
+        ...
+
+    def default_actors(self, ray: Any) -> int:
+        """Return how many actors the cluster has room for, if nobody says how many there are."""
+        ...
+
+    def share(self, actors: int) -> int:
+        """Return how many requests one of `actors` actors has under way at most."""
+        ...
+
+    def open_pool(self, actors: int) -> AbstractAsyncContextManager[RequestPool]:
+        """Make what one of `actors` actors sends requests with."""
+        ...
+
+
+ACTOR_CPUS = 0.25
+"""Processors of an actor, which waits most of the time. With less, an actor of a lost node fits on another sooner."""
+ENGINE_CPUS = 1
+MAX_SEQUENCES = 256
+"""Requests that an engine computes at once if its arguments do not say: vLLM's default on most GPUs, and on large ones
+no more than are in an actor's chunks."""
+PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+"""Arguments of an engine by which its GPUs multiply."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerActorSettings:
+    """Settings of the client in an actor, and of its requests. The repr has no address and no key."""
+
+    base_url: str = field(repr=False)
+    api_key: str = field(repr=False)
+    config: Config = field(repr=False)
+    dialects: tuple[Any, ...] = field(repr=False)
+    """The tables of dialects that are not in the config."""
+    provider: str | None
+    detect: bool
+    mode: ModeName | None
+    model: str | None
+    """Replaces the model of each request."""
+    default_model: str | None
+    """The model of requests that name none."""
+    timeout: float
+    patience: float
+    concurrency: int
+    """Maximum number of requests under way in all actors."""
+
+    @classmethod
+    def of_client(cls, client: Any, **others: Any) -> ServerActorSettings:
+        """Return settings with the server, key, config and provider that a client of promptools has found here."""
+        session = client.promptools
+        return cls(
+            base_url=str(client.base_url),
+            api_key=client.api_key,
+            config=session.config,
+            dialects=session.settings.get("dialects", ()),
+            provider=session.provider,
+            detect=session.detect,
+            **others,
+        )
+
+    def resources(self, ray: Any) -> dict[str, float]:
+        """Return the processors of an actor."""
+        del ray
+        return {"num_cpus": ACTOR_CPUS}
+
+    def default_actors(self, ray: Any) -> int:
+        """Return one for each node that can have an actor, and no more than requests under way."""
+        return min(_count_rooms(ray, "CPU", ACTOR_CPUS, most=1), self.concurrency)
+
+    def share(self, actors: int) -> int:
+        """Return an equal share of the requests under way."""
+        return max(1, self.concurrency // actors)
+
+    @asynccontextmanager
+    async def open_pool(self, actors: int) -> AsyncGenerator[RequestPool, None]:
+        """Yield a pool before the client."""
+        async with self.make_client() as client:
+            servers = RequestServers(client, model=self.model, default_model=self.default_model)
+            yield RequestPool(servers.answer, AdaptiveLimit(self.share(actors)), patience=self.patience)
+
+    def make_client(self) -> AsyncOpenAI:
+        """Build the client."""
+        from promptools.client import AsyncOpenAI
+
+        return AsyncOpenAI(
+            base_url=self.base_url,
+            api_key=self.api_key,
+            config=self.config,
+            dialects=self.dialects,
+            provider=self.provider,
+            detect=self.detect,
+            mode=self.mode,
+            timeout=answer_timeout(self.timeout),
+            max_retries=0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineActorSettings:
+    """Settings of the engine in an actor, of which each has one of its own."""
+
+    engine: EngineSettings
+    patience: float
+    concurrency: int | None
+    """Maximum number of requests under way in all actors; None: what the engines take."""
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs of an engine, on a cluster that has any."""
+        return prod(self._number(name, 1) for name in PARALLEL)
+
+    def resources(self, ray: Any) -> dict[str, float]:
+        """Return the GPUs of an engine, or a processor on a cluster without GPUs."""
+        return {"num_cpus": ENGINE_CPUS, **({"num_gpus": self.gpus} if _has_gpus(ray) else {})}
+
+    def default_actors(self, ray: Any) -> int:
+        """Return as many as the GPUs of all nodes are enough for, or one for each node without GPUs."""
+        if _has_gpus(ray):
+            return _count_rooms(ray, "GPU", self.gpus)
+        return _count_rooms(ray, "CPU", ENGINE_CPUS, most=1)
+
+    def share(self, actors: int) -> int:
+        """Return an equal share of the requests under way, or what an engine computes, and some that wait in it."""
+        if self.concurrency is not None:
+            return max(1, self.concurrency // actors)
+        sequences = self._number("max_num_seqs", MAX_SEQUENCES) * self._number("data_parallel_size", 1)
+        return round(sequences * (1 + QUEUED_SHARE))
+
+    @asynccontextmanager
+    async def open_pool(self, actors: int) -> AsyncGenerator[RequestPool, None]:
+        """Load the model, and yield a pool before the engine."""
+        async with open_engine(self.engine) as engine:
+            limit = engine.concurrency if self.concurrency is None else self.share(actors)
+            yield RequestPool(engine.answer, FixedLimit(limit), patience=self.patience)
+
+    def _number(self, name: str, default: int) -> int:
+        value = self.engine.arguments.get(name, default)
+        if not isinstance(value, int) or value < 1:
+            raise UsageError(f"engine argument {name!r} must be a whole number from 1 up, got {clip(repr(value))}")
+        return value
+
+
+def _has_gpus(ray: Any) -> bool:
+    return bool(ray.cluster_resources().get("GPU"))
+
+
+def _count_rooms(ray: Any, resource: str, size: float, *, most: float = inf) -> int:
+    """Return how often `size` of a resource fits on the nodes, `most` times on each; 1 if it fits on none."""
+    nodes: list[dict[str, Any]] = ray.nodes()
+    rooms = (min(most, node["Resources"].get(resource, 0) // size) for node in nodes if node["Alive"])
+    return max(1, int(sum(rooms)))
+
+
+# Requests to results on the nodes of a cluster: actors that each hold a client, and the requests under way in it.
+
+
+SURPLUS = 3
+"""Requests in the chunks of an actor for each that may be under way."""
+MAX_CHUNK = 32
+"""Maximum number of requests in a chunk: they are sent again if their actor ends before the last has a result."""
+
+
+class ClusterAnswering:
+    """Answers requests with `actors` actors (None: as many as the settings say) that share their concurrency."""
+
+    def __init__(self, ray: Any, settings: ActorSettings, actors: int | None) -> None:
+        self._ray = ray
+        self._settings = settings
+        self.actors = actors or settings.default_actors(ray)
+
+    def __call__(self, pending: PendingRequests, record: Callable[[BatchAnswer], None]) -> None:
+        """Call `record` with the result of each request, more than once if Ray repeats a chunk.
+
+        Raises `UpstreamError` if a server is away for too long or refuses the key, or an engine does not start.
+        """
+        size, at_once = chunk_plan(self._settings.share(self.actors))
+        pending = replace(pending, source=path_for_tasks(pending.source))
+        source = ChunkSource(pending, size, on_this_node=is_local(pending.source))
+        options = {
+            "compute": self._ray.data.ActorPoolStrategy(
+                size=self.actors, max_tasks_in_flight_per_actor=at_once + 1, max_concurrent_calls_per_actor=at_once
+            ),
+            "fn_constructor_args": (self._settings, self.actors),
+            **self._settings.resources(self._ray),
+        }
+        for results in stream_chunks(self._ray, source, ChunkOperation(AnsweringActor, options)):
+            for result in results:
+                if isinstance(result, BatchAnswer):
+                    record(result)
+                else:
+                    raise UpstreamError(result)
+
+
+def chunk_plan(concurrency: int) -> tuple[int, int]:
+    """Return how many requests a chunk has, and how many chunks are under way in an actor.
+
+    The chunks have more requests than `concurrency`: most of a chunk waits for its slowest, while others are sent.
+    """
+    size = max(1, min(MAX_CHUNK, concurrency // 4))
+    return size, ceil(SURPLUS * concurrency / size)
+
+
+class AnsweringActor:
+    """Holds a client or an engine, and answers chunks of requests, several at a time."""
+
+    def __init__(self, settings: ActorSettings, actors: int) -> None:
+        self._opening = settings.open_pool(actors)
+        self._lock = asyncio.Lock()
+        self._pool: RequestPool | PromptoolsError | None = None
+
+    async def __call__(self, block: Any) -> Any:
+        """Return a block with the answers to the requests of a block; the last may be an error that ends the run."""
+        try:
+            pool = await self._open()
+        except PromptoolsError as error:
+            return encode_chunk([str(error)])
+        results = await asyncio.gather(*map(pool.answer, decode_chunk(block)), return_exceptions=True)
+        answers: list[BatchAnswer | str] = [result for result in results if isinstance(result, BatchAnswer)]
+        for failure in results:
+            if isinstance(failure, PromptoolsError):
+                return encode_chunk([*answers, str(failure)])
+            if isinstance(failure, BaseException):
+                raise failure
+        return encode_chunk(answers)
+
+    async def _open(self) -> RequestPool:
+        """Open the pool for the first chunk; it belongs to the loop that runs now, and ends with the process.
+
+        If it cannot be opened, all chunks raise the same error.
+        """
+        async with self._lock:
+            if self._pool is None:
+                try:
+                    self._pool = await self._opening.__aenter__()
+                except PromptoolsError as error:
+                    self._pool = error
+        if isinstance(self._pool, PromptoolsError):
+            raise self._pool
+        return self._pool
+
+
+# Logged replies to calls, content and reasoning, on the nodes of a cluster.
+
+
+@dataclass(frozen=True, slots=True)
+class LogLines:
+    """The lines or rows of a file and their numbers, read anew at each iteration."""
+
+    path: str
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines."""
+        return read_replies(self.path)
+
+
+def reparse_on_cluster(
+    ray: Any, path: str, *, as_row: bool = False, dialects: Sequence[DialectTable] = ()
+) -> Iterator[ReparsedLine]:
+    """Yield the result of each line of the file, in order; each task takes one processor of the cluster.
+
+    A local file is read on the node of this process. `dialects` are those of the app's own.
+    """
+    source = ChunkSource(LogLines(path_for_tasks(path)), CHUNK, on_this_node=is_local(path))
+    operation = ChunkOperation(_reparse_block, {"num_cpus": 1, "fn_args": (as_row, dialects)}, in_order=True)
+    for results in stream_chunks(ray, source, operation):
+        yield from results
+
+
+def _reparse_block(block: Any, as_row: bool, dialects: Sequence[DialectTable]) -> Any:
+    return encode_chunk(list(reparse_lines(decode_chunk(block), as_row=as_row, dialects=dialects)))
