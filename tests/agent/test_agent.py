@@ -39,8 +39,8 @@ from promptools.agent.harness_errors import (
 from promptools.agent.loop import drivers
 from promptools.client import AsyncOpenAI, OpenAI
 from promptools.errors import ModelError, PromptoolsError, UsageError
+from promptools.harness.sandbox import LocalSandbox
 from promptools.profiles import Config, Provider
-from promptools.sandbox import LocalSandbox
 from promptools.testing import ModelReply, http_error
 from promptools.toolsets import AgentTool, Toolset
 from promptools.toolsets.in_distribution import gpt_oss_tools

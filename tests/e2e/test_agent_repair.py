@@ -19,8 +19,8 @@ from promptools.agent.harness_errors import (
     RetrialsExceeded,
 )
 from promptools.client import OpenAI
+from promptools.harness.sandbox import LocalSandbox
 from promptools.lab.llamacpp_server import serve
-from promptools.sandbox import LocalSandbox
 from promptools.toolsets import AgentTool, Toolset
 from promptools.toolsets.in_distribution import gpt_oss_tools
 from promptools.types import Tool

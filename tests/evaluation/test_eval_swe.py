@@ -38,9 +38,9 @@ from promptools.evaluation.swe.swebench_grading import (
 )
 from promptools.evaluation.swe.work_trees import check_out, find_clone
 from promptools.evaluation.tasks import TaskAttempt, Unanswered
+from promptools.harness.sandbox import LocalSandbox, SandboxError
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
-from promptools.sandbox import LocalSandbox, SandboxError
 from promptools.testing import HttpAnswer, ModelReply
 from promptools.toolsets.in_distribution import gpt_oss_tools
 

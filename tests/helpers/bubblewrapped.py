@@ -6,7 +6,7 @@ import environments
 import pytest
 from recipes.recipe import CannotMakeError
 
-from promptools.sandbox import BubblewrapSandbox
+from promptools.harness.sandbox import BubblewrapSandbox
 
 
 @cache

@@ -16,7 +16,7 @@ from bubblewrapped import sandboxed
 from waiting import LIMITS
 
 from promptools.errors import UsageError
-from promptools.sandbox import BubblewrapSandbox, CommandLimits, SandboxError
+from promptools.harness.sandbox import BubblewrapSandbox, CommandLimits, SandboxError
 
 pytestmark = pytest.mark.bubblewrap
 MEGABYTE = 1 << 20
@@ -429,7 +429,7 @@ def assert_no_beat(root):
 def test_it_dies_with_the_process_that_started_it(root):
     program = str(sandboxed(root)._bwrap)
     code = (
-        "from promptools.sandbox import BubblewrapSandbox as B; import sys;"
+        "from promptools.harness.sandbox import BubblewrapSandbox as B; import sys;"
         " B(sys.argv[1], bwrap=sys.argv[2]).run('while :; do date +%N > beat; sleep 0.05; done')"
     )
     import subprocess

@@ -11,8 +11,8 @@ import pytest
 from deep_folders import NAME, nested
 
 from promptools.errors import UsageError
-from promptools.sandbox import CommandLimits, DockerSandbox, SandboxError
-from promptools.sandbox.running.special_bits import clear_special_bits
+from promptools.harness.sandbox import CommandLimits, DockerSandbox, SandboxError
+from promptools.harness.sandbox.docker import clear_special_bits
 from promptools.toolsets.in_distribution import PythonSession
 
 MEGABYTE = 1 << 20

@@ -12,8 +12,8 @@ import pytest
 from waiting import LIMITS
 
 from promptools.errors import UsageError
-from promptools.sandbox import CommandLimits, LocalSandbox
-from promptools.sandbox.running.usage_watch import UsageWatch, descendants
+from promptools.harness.sandbox import CommandLimits, LocalSandbox
+from promptools.harness.sandbox.processes import UsageWatch, descendants
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_an_exception_leaves_nothing_running(sandbox):
         pids.append(process)
         raise KeyboardInterrupt
 
-    from promptools.sandbox.running.processes import ProcessSettings, run_process
+    from promptools.harness.sandbox.processes import ProcessSettings, run_process
 
     settings = ProcessSettings(arguments=["sleep", "600"], env=os.environ, watch=watch)
     with pytest.raises(KeyboardInterrupt):

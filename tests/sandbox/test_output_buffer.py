@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptools.sandbox.running.output_buffer import OutputBuffer, shorten
+from promptools.harness.sandbox.processes import OutputBuffer, shorten
 
 BUDGET = 40
 

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from promptools.sandbox import SandboxError
-from promptools.sandbox.system_calls import ARCHITECTURES, filter_program, open_filter
+from promptools.harness.sandbox import SandboxError
+from promptools.harness.sandbox.system_calls import ARCHITECTURES, filter_program, open_filter
 
 ALLOWED, NO_SUCH_CALL, NOT_PERMITTED, NO_SUCH_FAMILY = 0x7FFF0000, 0x00050026, 0x00050001, 0x00050061
 OTHER_ARCHITECTURE = 0x40000003

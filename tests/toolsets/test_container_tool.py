@@ -5,7 +5,7 @@ import sys
 import pytest
 from waiting import LIMITS
 
-from promptools.sandbox import CommandLimits, CommandResult, LocalSandbox
+from promptools.harness.sandbox import CommandLimits, CommandResult, LocalSandbox
 from promptools.toolsets.in_distribution import plain_observation, tagged_observation
 from promptools.toolsets.in_distribution.container_tool import container_exec, read_command
 from promptools.toolsets.tool_timeout import ToolTimeoutError

@@ -6,7 +6,7 @@ import pytest
 
 from promptools.agent.functions.toolbox import Toolbox
 from promptools.errors import UsageError
-from promptools.sandbox import LocalSandbox
+from promptools.harness.sandbox import LocalSandbox
 from promptools.schema import Tools
 from promptools.toolsets import AgentTool
 from promptools.toolsets.discovered_tools import read_discovered_tools

@@ -6,7 +6,7 @@ import pytest
 from bubblewrapped import sandboxed
 from waiting import LIMITS
 
-from promptools.sandbox import CommandLimits, LocalSandbox
+from promptools.harness.sandbox import CommandLimits, LocalSandbox
 from promptools.toolsets.in_distribution import PythonSession
 from promptools.toolsets.tool_timeout import ToolTimeoutError
 

@@ -9,7 +9,7 @@ import pytest
 from deep_folders import nested
 from recipes.recipe import CannotMakeError
 
-from promptools.sandbox import CommandResult, LocalSandbox
+from promptools.harness.sandbox import CommandResult, LocalSandbox
 from promptools.toolsets.in_distribution.repo_browser import (
     FileReader,
     FileSearch,

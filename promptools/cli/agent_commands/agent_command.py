@@ -23,7 +23,7 @@ from promptools.toolsets.in_distribution import gpt_oss_tools
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from promptools.sandbox import Sandbox
+    from promptools.harness.sandbox import Sandbox
 
 COMMAND_TOOLS = frozenset({"container.exec", "python"})
 """Tools before whose calls the user is asked."""

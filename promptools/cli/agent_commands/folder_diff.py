@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-from promptools.sandbox.running.folder_walk import walk
+from promptools.harness.sandbox.folder_walk import walk
 
 MAX_FILE = 1 << 20
 """Bytes of a file whose changes are shown; of a larger one only that it changed."""

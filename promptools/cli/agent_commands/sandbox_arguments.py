@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from promptools.errors import UsageError
 
 if TYPE_CHECKING:
-    from promptools.sandbox import CommandLimits, Sandbox
+    from promptools.harness.sandbox import CommandLimits, Sandbox
 
 
 def add_sandbox(parser: argparse.ArgumentParser, *, image: str | None = None) -> None:
@@ -31,7 +31,7 @@ def open_sandbox(
     arguments: argparse.Namespace, root: Path, limits: CommandLimits | None = None, *, writable_git: bool = False
 ) -> Sandbox:
     """Open the sandbox that the arguments name, with `root` as its workspace, `.git` read-only unless told."""
-    from promptools.sandbox import BubblewrapSandbox, DockerSandbox, LocalSandbox
+    from promptools.harness.sandbox import BubblewrapSandbox, DockerSandbox, LocalSandbox
 
     if arguments.sandbox == "docker":
         image = arguments.image or arguments.default_image

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from promptools.errors import UsageError, clip
+from promptools.harness.sandbox import Command, CommandResult
 from promptools.json_values import is_array, is_object
-from promptools.sandbox import Command, CommandResult
 from promptools.toolsets.mcp import McpToolError
 from promptools.types import Call, Result
 

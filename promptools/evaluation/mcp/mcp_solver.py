@@ -16,7 +16,7 @@ from promptools.evaluation.mcp.checks import RunOutcome, fill_in
 from promptools.evaluation.mcp.mcp_task_file import McpTask
 from promptools.evaluation.tasks.agent_solver import FinishedRun, OverflowRetries, run_to_end
 from promptools.evaluation.tasks.task_runner import Solution, Unanswered
-from promptools.sandbox import Command, CommandResult, Sandbox
+from promptools.harness.sandbox import Command, CommandResult, Sandbox
 from promptools.toolsets import Toolset
 from promptools.toolsets.mcp import HttpServer, McpServers
 from promptools.toolsets.mcp.server_settings import McpServer

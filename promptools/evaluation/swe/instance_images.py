@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from promptools.errors import clip
+from promptools.harness.sandbox import CommandLimits, DockerSandbox, SandboxError
 from promptools.json_values import is_array
-from promptools.sandbox import CommandLimits, DockerSandbox, SandboxError
 
 TESTBED = "/testbed"
 """Where the images have the repository, at its base commit."""

@@ -17,7 +17,7 @@ from promptools.evaluation.swe.swe_instances import SweInstance
 from promptools.evaluation.swe.work_trees import WorkTreeChanges
 from promptools.evaluation.tasks.agent_solver import FinishedRun, OverflowRetries, run_to_end
 from promptools.evaluation.tasks.task_runner import Solution, Unanswered
-from promptools.sandbox import Sandbox
+from promptools.harness.sandbox import Sandbox
 
 PROBLEM = "{problem_statement}"
 WORKSPACE_PATH = "{workspace}"

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from promptools.errors import PromptoolsError, UsageError, clip
-from promptools.sandbox.running.folder_walk import walk
+from promptools.harness.sandbox.folder_walk import walk
 
 _DIFF = (
     *("diff", "--cached", "--binary", "--no-color", "--no-renames", "--no-ext-diff", "--no-textconv"),

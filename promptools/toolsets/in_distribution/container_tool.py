@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from promptools.sandbox import Sandbox
-from promptools.sandbox.protocol import Command
+from promptools.harness.sandbox import Sandbox
+from promptools.harness.sandbox.protocol import Command
 from promptools.toolsets.in_distribution.observations import Observation, observe
 
 _LEAST_MILLISECONDS = 1000

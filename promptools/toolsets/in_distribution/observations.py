@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from promptools.sandbox import CommandResult
+from promptools.harness.sandbox import CommandResult
 from promptools.toolsets.tool_timeout import ToolTimeoutError
 
 Observation: TypeAlias = Callable[[CommandResult, float], str]

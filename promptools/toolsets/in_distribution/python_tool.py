@@ -12,9 +12,9 @@ from secrets import token_hex
 from threading import Lock
 from typing import Any
 
-from promptools.sandbox import CommandResult, Sandbox, SandboxProcess
-from promptools.sandbox.protocol import TIMED_OUT
-from promptools.sandbox.running.output_buffer import OutputBuffer
+from promptools.harness.sandbox import CommandResult, Sandbox, SandboxProcess
+from promptools.harness.sandbox.processes import OutputBuffer
+from promptools.harness.sandbox.protocol import TIMED_OUT
 from promptools.toolsets.in_distribution.observations import Observation, observe, plain_observation
 
 PROGRAM = "python3"

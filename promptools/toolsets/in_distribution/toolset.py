@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from promptools.errors import UsageError
-from promptools.sandbox import Sandbox
+from promptools.harness.sandbox import Sandbox
 from promptools.toolsets.agent_tool import AgentTool, Toolset
 from promptools.toolsets.in_distribution.container_tool import container_exec
 from promptools.toolsets.in_distribution.definitions import (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from promptools.agent import Agent
     from promptools.evaluation.tasks import TaskAttempt
     from promptools.evaluation.tasks.task_runner import Solver, TaskT
-    from promptools.sandbox import CommandLimits, Sandbox
+    from promptools.harness.sandbox import CommandLimits, Sandbox
     from promptools.toolsets import Toolset
 
 SETTINGS = ("request", "system", "sandbox", "image", "policy", "steps")
@@ -111,7 +111,7 @@ def open_workspace(arguments: argparse.Namespace, root: Path, *, writable_git: b
 
 def command_limits(arguments: argparse.Namespace) -> CommandLimits:
     """Return the limits of commands."""
-    from promptools.sandbox import CommandLimits
+    from promptools.harness.sandbox import CommandLimits
 
     return CommandLimits(timeout=arguments.command_timeout)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from promptools.evaluation.swe import SweInstance
     from promptools.evaluation.swe.swebench_grading import GradedRun
     from promptools.evaluation.tasks import TaskAttempt
-    from promptools.sandbox import Sandbox
+    from promptools.harness.sandbox import Sandbox
 
 NAME = "swe"
 LOG = "run.jsonl"

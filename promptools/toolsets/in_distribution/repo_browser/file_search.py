@@ -15,8 +15,8 @@ from typing import Any
 import regex
 
 from promptools.errors import clip
-from promptools.sandbox import Sandbox, SandboxError
-from promptools.sandbox.running.output_buffer import shorten
+from promptools.harness.sandbox import Sandbox, SandboxError
+from promptools.harness.sandbox.processes import shorten
 from promptools.toolsets.in_distribution.repo_browser.workspace_files import (
     MAX_DEPTH,
     SKIPPED_FOLDERS,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from promptools.sandbox.running.output_buffer import shorten
+from promptools.harness.sandbox.processes import shorten
 from promptools.toolsets.in_distribution.repo_browser.workspace_files import (
     MAX_DEPTH,
     SKIPPED_FOLDERS,

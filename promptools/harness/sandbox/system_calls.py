@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from promptools.sandbox.protocol import SandboxError
+from promptools.harness.sandbox.protocol import SandboxError
 
 Instruction: TypeAlias = "tuple[int, int, int, int]"
 """Code, jump if true, jump if false, operand. Jumps are relative to the next instruction."""

@@ -11,11 +11,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from promptools.errors import UsageError
-from promptools.sandbox.command_limits import CommandLimits
-from promptools.sandbox.protocol import Command, CommandResult
-from promptools.sandbox.running.environment import SYSTEM_PATH, base_environment, to_arguments
-from promptools.sandbox.running.processes import ProcessSettings, StartedProcess, kill_group, run_process
-from promptools.sandbox.running.usage_watch import ProcessWatch, started_by
+from promptools.harness.sandbox.processes import (
+    SYSTEM_PATH,
+    ProcessSettings,
+    ProcessWatch,
+    StartedProcess,
+    base_environment,
+    kill_group,
+    run_process,
+    started_by,
+    to_arguments,
+)
+from promptools.harness.sandbox.protocol import Command, CommandLimits, CommandResult
 
 
 class LocalSandbox:

@@ -27,13 +27,21 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from promptools.errors import UsageError, clip
-from promptools.sandbox.command_limits import CommandLimits
-from promptools.sandbox.local import existing_root
-from promptools.sandbox.protocol import Command, CommandResult, SandboxError
-from promptools.sandbox.running.environment import SYSTEM_PATH, base_environment, to_arguments, with_limits
-from promptools.sandbox.running.processes import ProcessSettings, StartedProcess, kill_group, run_process
-from promptools.sandbox.running.usage_watch import UsageWatch, children
-from promptools.sandbox.system_calls import open_filter
+from promptools.harness.sandbox.local import existing_root
+from promptools.harness.sandbox.processes import (
+    SYSTEM_PATH,
+    ProcessSettings,
+    StartedProcess,
+    UsageWatch,
+    base_environment,
+    children,
+    kill_group,
+    run_process,
+    to_arguments,
+    with_limits,
+)
+from promptools.harness.sandbox.protocol import Command, CommandLimits, CommandResult, SandboxError
+from promptools.harness.sandbox.system_calls import open_filter
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store")
 SYSTEM_FILES = (

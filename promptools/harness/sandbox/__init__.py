@@ -1,0 +1,25 @@
+"""Commands under bounds: one protocol, carried out by bubblewrap, by Docker, or, if explicitly allowed, unconfined."""
+
+from promptools.harness.sandbox.bubblewrap import BubblewrapSandbox
+from promptools.harness.sandbox.docker import DockerSandbox
+from promptools.harness.sandbox.local import LocalSandbox
+from promptools.harness.sandbox.protocol import (
+    Command,
+    CommandLimits,
+    CommandResult,
+    Sandbox,
+    SandboxError,
+    SandboxProcess,
+)
+
+__all__ = [
+    "BubblewrapSandbox",
+    "Command",
+    "CommandLimits",
+    "CommandResult",
+    "DockerSandbox",
+    "LocalSandbox",
+    "Sandbox",
+    "SandboxError",
+    "SandboxProcess",
+]

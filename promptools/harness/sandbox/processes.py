@@ -1,0 +1,504 @@
+"""How commands run on this machine, whatever the sandbox: their environment, time, output, and what they use.
+
+`run_process` runs a command to its end, `StartedProcess` is one that is talked to. `OutputBuffer` keeps what they
+write within a budget, and `UsageWatch` looks at what the system does not bound by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, TYPE_CHECKING
+
+from promptools.harness.sandbox.protocol import TIMED_OUT, CommandResult, SandboxError
+
+if TYPE_CHECKING:
+    from promptools.harness.sandbox.protocol import Command, CommandLimits
+
+
+# The output of a command within a budget: its beginning and its end are kept, and what was between them is counted.
+
+
+_CONTINUATION = range(0x80, 0xC0)
+"""Bytes that continue a character of UTF-8."""
+_LONGEST_CHARACTER = 4
+
+
+class OutputBuffer:
+    """Takes output without end and never holds much more than `budget` bytes of it."""
+
+    def __init__(self, budget: int) -> None:
+        self._for_tail = budget // 2
+        self._for_head = budget - self._for_tail
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._in_tail = 0
+        self._dropped_bytes = 0
+        self._dropped_lines = 0
+
+    @property
+    def truncated(self) -> bool:
+        """Whether something was left out."""
+        return self._dropped_bytes > 0
+
+    def feed(self, data: bytes) -> None:
+        """Add output."""
+        room = self._for_head - len(self._head)
+        if room:
+            self._head += data[:room]
+            data = data[room:]
+        if data:
+            self._tail.append(data)
+            self._in_tail += len(data)
+        while self._in_tail > self._for_tail:
+            oldest = self._tail.popleft()
+            excess = min(self._in_tail - self._for_tail, len(oldest))
+            self._drop(oldest[:excess])
+            if excess < len(oldest):
+                self._tail.appendleft(oldest[excess:])
+
+    def _drop(self, data: bytes) -> None:
+        self._in_tail -= len(data)
+        self._dropped_bytes += len(data)
+        self._dropped_lines += data.count(b"\n")
+
+    def text(self) -> str:
+        """Return the output as text; bytes that are no UTF-8 are replaced, and a notice marks what is missing."""
+        tail = b"".join(self._tail)
+        if not self.truncated:
+            return (bytes(self._head) + tail).decode("utf-8", "replace")
+        notice = f"[... {self._dropped_bytes} bytes of output, {self._dropped_lines} lines, were left out here ...]"
+        return f"{_whole_head(bytes(self._head))}\n{notice}\n{_whole_tail(tail)}"
+
+
+def shorten(text: str, budget: int) -> str:
+    """Return `text` within a budget of bytes: its beginning and its end, with a notice between them."""
+    buffer = OutputBuffer(budget)
+    buffer.feed(text.encode("utf-8", "replace"))
+    return buffer.text()
+
+
+def _whole_head(data: bytes) -> str:
+    """Decode the beginning of a text without the part of a character that its end may hold."""
+    for length in range(1, min(_LONGEST_CHARACTER, len(data) + 1)):
+        byte = data[-length]
+        if byte not in _CONTINUATION:
+            width = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            data = data[:-length] if width > length else data
+            break
+    return data.decode("utf-8", "replace")
+
+
+def _whole_tail(data: bytes) -> str:
+    """Decode the end of a text without the part of a character that its beginning may hold."""
+    start = 0
+    while start < min(_LONGEST_CHARACTER - 1, len(data)) and data[start] in _CONTINUATION:
+        start += 1
+    return data[start:].decode("utf-8", "replace")
+
+
+# Processes of this machine with their time-outs, budgets and ends, for all sandboxes.
+#
+# A command is over when its first process is. What that one left running has the same pipe open, so the end of the
+# output is not waited for: the rest of the group is killed, and what is in the pipe by then is read. `watch` is asked
+# ten times a second whether the command has exceeded a limit that the system does not enforce.
+
+
+Watch = Callable[[int], str]
+"""Gets the id of the process; returns which limit was exceeded, in words, or an empty string."""
+Kill = Callable[["subprocess.Popen[bytes]"], None]
+
+INTERVAL = 0.1
+"""Seconds between two looks at a command."""
+_PIECE = 1 << 16
+_MOST_PIPED = 1 << 24
+"""Bytes that are read after the end: a survivor outside the group could write for ever."""
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill the group of a process that was started in a session of its own; it may be gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    """What is started, and how it is watched and ended."""
+
+    arguments: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path | None = None
+    watch: Watch | None = None
+    kill: Kill = kill_group
+    descriptors: Sequence[int] = ()
+    """The only open files that it inherits."""
+
+    def open(self, stdin: int) -> subprocess.Popen[bytes]:
+        """Start it in a session of its own. Raises `OSError`, and `ValueError` for a NUL in an argument."""
+        return subprocess.Popen(
+            list(self.arguments),
+            cwd=self.cwd,
+            env=dict(self.env),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=self.descriptors,
+        )
+
+
+def run_process(settings: ProcessSettings, *, stdin: str | bytes | None, timeout: float, output: int) -> CommandResult:
+    """Run a command to its end and return how it ended; `timeout` is in seconds, `output` in bytes."""
+    source = stdin.encode("utf-8", "replace") if isinstance(stdin, str) else stdin or b""
+    try:
+        process = settings.open(subprocess.PIPE if source else subprocess.DEVNULL)
+    except (OSError, ValueError) as error:
+        return _not_started(settings.arguments, error)
+    run = _Run(process, source, OutputBuffer(output), settings)
+    try:
+        timed_out, stopped = run.wait(time.monotonic() + timeout)
+        code = process.wait()
+        run.read_rest()
+    finally:
+        run.close()
+    exit_code = TIMED_OUT if timed_out else code if code >= 0 else 128 - code
+    return CommandResult(run.buffer.text(), exit_code, timed_out, run.buffer.truncated, stopped)
+
+
+def _not_started(arguments: Sequence[str], error: Exception) -> CommandResult:
+    """Return the result of a command that is not there, or cannot be run: the codes are the shell's."""
+    missing = isinstance(error, FileNotFoundError)
+    why = error.strerror if isinstance(error, OSError) else str(error)
+    return CommandResult(f"{arguments[0] if arguments else '(no command)'}: {why}\n", 127 if missing else 126)
+
+
+class _Run:
+    """A process whose input is written and whose output is read at the same time."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], source: bytes, buffer: OutputBuffer, settings: ProcessSettings
+    ) -> None:
+        self.buffer = buffer
+        self._kill = settings.kill
+        self._process = process
+        self._rest = memoryview(source)
+        self._watch = settings.watch
+        self._watched = time.monotonic()
+        self._selector = selectors.DefaultSelector()
+        self._output = process.stdout
+        if self._output is not None:
+            os.set_blocking(self._output.fileno(), False)
+            self._selector.register(self._output, selectors.EVENT_READ)
+        if process.stdin is not None:
+            os.set_blocking(process.stdin.fileno(), False)
+            self._selector.register(process.stdin, selectors.EVENT_WRITE)
+
+    def wait(self, deadline: float) -> tuple[bool, str]:
+        """Wait for the end of the process; return whether its time was up, and which limit ended it."""
+        while self._process.poll() is None:
+            left = deadline - time.monotonic()
+            stopped = self._exceeded()
+            if left <= 0 or stopped:
+                self._kill(self._process)
+                return not stopped, stopped
+            self._step(min(left, INTERVAL))
+        return False, ""
+
+    def _exceeded(self) -> str:
+        now = time.monotonic()
+        if self._watch is None or now - self._watched < INTERVAL:
+            return ""
+        self._watched = now
+        return self._watch(self._process.pid)
+
+    def _step(self, seconds: float) -> None:
+        if not self._selector.get_map():  # it closed its outputs, and runs on
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+            return
+        for _, events in self._selector.select(seconds):
+            if events & selectors.EVENT_WRITE:
+                self._write()
+            else:
+                self._read_once()
+
+    def _write(self) -> None:
+        try:
+            written = os.write(self._process.stdin.fileno(), self._rest[:_PIECE]) if self._process.stdin else 0
+            self._rest = self._rest[written:]
+        except BlockingIOError:
+            return
+        except OSError:  # it does not read its input to the end
+            self._rest = self._rest[:0]
+        if not self._rest and self._process.stdin is not None:
+            self._selector.unregister(self._process.stdin)
+            self._process.stdin.close()
+
+    def _read_once(self) -> bool:
+        """Read what is there; return whether there may be more."""
+        if self._output is None:
+            return False
+        try:
+            data = os.read(self._output.fileno(), _PIECE)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._selector.unregister(self._output)
+            self._output.close()
+            self._output = None
+            return False
+        self.buffer.feed(data)
+        return True
+
+    def read_rest(self) -> None:
+        """Kill what the process left of its group, and read what they wrote, as far as it is in the pipe."""
+        kill_group(self._process)
+        left = _MOST_PIPED
+        while left > 0 and self._read_once():
+            left -= _PIECE
+
+    def close(self) -> None:
+        """Release everything; a process that still runs, because of an exception, is killed."""
+        if self._process.poll() is None:
+            self._kill(self._process)
+            self._process.wait()
+        self._selector.close()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+class StartedProcess:
+    """A process that is talked to.
+
+    A thread of its own starts it and waits for its end: under bubblewrap a process dies with the thread that started
+    it, and threads of a pool end when they are idle.
+    """
+
+    stdin: IO[bytes]
+    stdout: IO[bytes]
+    stopped: str = ""
+
+    def __init__(self, settings: ProcessSettings) -> None:
+        self._watch = settings.watch
+        self._kill = settings.kill
+        started: SimpleQueue[subprocess.Popen[bytes] | Exception] = SimpleQueue()
+        self._thread = threading.Thread(target=self._own, args=(settings, started), daemon=True)
+        self._thread.start()
+        process = started.get()
+        if isinstance(process, Exception):
+            raise SandboxError(f"cannot start {settings.arguments[0]!r}: {process}") from process
+        self._process = process
+        if process.stdin is None or process.stdout is None:
+            raise SandboxError(f"{settings.arguments[0]!r} has no pipes")
+        self.stdin, self.stdout = process.stdin, process.stdout
+
+    def _own(self, settings: ProcessSettings, started: SimpleQueue[subprocess.Popen[bytes] | Exception]) -> None:
+        try:
+            process = settings.open(subprocess.PIPE)
+        except (OSError, ValueError) as error:
+            started.put(error)
+            return
+        started.put(process)
+        self._wait(process)
+        kill_group(process)  # at once, since later its id may be another's
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        while self._watch is not None and not self.stopped:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(INTERVAL)
+                return
+            self.stopped = self._watch(process.pid)
+        if self.stopped:
+            self._kill(process)
+        process.wait()
+
+    def kill(self) -> None:
+        """End the process and its group, and close its pipes."""
+        if self._process.poll() is None:
+            self._kill(self._process)
+        self._thread.join()
+        for stream in (self.stdin, self.stdout):
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+# What commands see of this process: a fixed environment, as its own may hold keys; and how they are limited.
+
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
+QUIET = {
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "MANPAGER": "cat",
+    "LESS": "-R",
+    "TERM": "dumb",
+    "PIP_PROGRESS_BAR": "off",
+    "TQDM_DISABLE": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+"""Settings without which programs wait for a key, or fill the output with progress bars."""
+
+
+def base_environment(given: Mapping[str, str] | None, *, path: str, home: str) -> dict[str, str]:
+    """Return the environment of a command: `given` on top of what all commands get."""
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    return {"PATH": path, "HOME": home, "LANG": "C.UTF-8", **inherited, **QUIET, **(given or {})}
+
+
+def to_arguments(command: Command, shell: str = "bash") -> list[str]:
+    """Return a command as a program with arguments; a string is a line for the shell."""
+    return [shell, "-c", command] if isinstance(command, str) else list(command) or [""]
+
+
+def with_limits(arguments: list[str], limits: CommandLimits) -> list[str]:
+    """Return a shell that limits itself and then runs a command, to be the first process of a namespace.
+
+    A process can lower its limits for good, and what it starts inherits them. The number of processes has to be set
+    inside: outside it would count all processes of the user. POSIX has no letter for it; bash's is -u, others' is -p.
+    The shell is not replaced by the command, which would be the first process then: signals would not end that, and
+    nobody would wait for orphans.
+    """
+    return ["sh", "-c", f'{_ulimits(limits)}; "$@"; exit $?', "sh", *arguments]
+
+
+def _ulimits(limits: CommandLimits) -> str:
+    blocks, kilobytes = max(limits.file_size // 512, 1), max(limits.memory // 1024, 1)
+    processes = f"ulimit -u {limits.processes} 2>/dev/null || ulimit -p {limits.processes}"
+    return f"ulimit -c 0; ulimit -f {blocks}; ulimit -d {kilobytes}; ulimit -n {limits.open_files}; {{ {processes}; }}"
+
+
+# What the system does not bound by itself: the memory of all processes together, their number, and the disk.
+#
+# The kernel limits each process (rlimits), and the number of a user's processes unless the user is root. The rest is
+# looked at ten times a second, so a command may exceed a limit for a moment before it is ended. Memory that no
+# process has mapped (a file in memory, a System V segment) is not seen.
+
+
+_OWN_MEMORY = (b"RssAnon:", b"RssShmem:")
+_SPARE_PROCESSES = 8
+"""Processes of the sandbox itself, and commands that ask how many there are."""
+
+
+class UsageWatch:
+    """Looks at the processes below one process, and at the free space of the disk of `root`."""
+
+    def __init__(self, limits: CommandLimits, root: Path) -> None:
+        self._limits = limits
+        self._root = root
+        self._free_before = _free(root)
+
+    def __call__(self, process: int) -> str:
+        """Return which limit was exceeded, in words, or an empty string."""
+        limits = self._limits
+        processes = descendants(process)
+        if sum(map(_threads, processes)) > limits.processes + _SPARE_PROCESSES:
+            return f"it had more than {limits.processes} processes"
+        if sum(map(_resident, processes)) > limits.memory and sum(map(_proportional, processes)) > limits.memory:
+            return f"it used more than {limits.memory} bytes of memory"
+        if self._free_before - _free(self._root) > limits.disk:
+            return f"it filled more than {limits.disk} bytes of the disk"
+        return ""
+
+
+class ProcessWatch:
+    """Looks at how many processes a command has: those below it, and those of its session whose parents have ended.
+
+    For commands that are confined by nothing: one that leaves the session and whose parent ends is not counted. Where
+    there is no /proc, nothing is.
+    """
+
+    def __init__(self, limits: CommandLimits) -> None:
+        self._limits = limits
+
+    def __call__(self, process: int) -> str:
+        """Return that the limit was exceeded, in words, or an empty string."""
+        if sum(map(_threads, started_by(process))) > self._limits.processes:
+            return f"it had more than {self._limits.processes} processes"
+        return ""
+
+
+def started_by(process: int) -> set[int]:
+    """Return a process, those below it, and those of its session."""
+    try:
+        names = os.listdir("/proc")  # noqa: PTH208  ten times a second
+    except OSError:
+        return {process}
+    session = {int(name) for name in names if name.isdigit() and _session(name) == process}
+    return {process, *descendants(process), *session}
+
+
+def _session(process: str) -> int:
+    fields = _read(f"/proc/{process}/stat").rpartition(b")")[2].split()  # the name before it may hold anything
+    return int(fields[3]) if len(fields) > 3 else 0
+
+
+def descendants(process: int) -> list[int]:
+    """Return the processes below one: its children, and theirs."""
+    known, waiting = {process}, [process]
+    while waiting:
+        for child in children(waiting.pop()):
+            if child not in known:
+                known.add(child)
+                waiting.append(child)
+    known.remove(process)
+    return list(known)
+
+
+def children(process: int) -> list[int]:
+    """Return the children of a process; none if it has ended."""
+    try:
+        threads = os.listdir(f"/proc/{process}/task")  # noqa: PTH208  ten times a second
+    except OSError:
+        return []
+    return [int(child) for thread in threads for child in _read(f"/proc/{process}/task/{thread}/children").split()]
+
+
+def _threads(process: int) -> int:
+    with contextlib.suppress(OSError):
+        return len(os.listdir(f"/proc/{process}/task"))  # noqa: PTH208
+    return 0
+
+
+def _resident(process: int) -> int:
+    """Return the memory of a process without that of files; what several processes share counts for each."""
+    return sum(
+        _kilobytes(line) for line in _read(f"/proc/{process}/status").split(b"\n") if line.startswith(_OWN_MEMORY)
+    )
+
+
+def _proportional(process: int) -> int:
+    """Return the memory of a process, where what is shared counts once: exact, and slow."""
+    lines = _read(f"/proc/{process}/smaps_rollup").split(b"\n")
+    proportional = sum(_kilobytes(line) for line in lines if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")))
+    return proportional or _resident(process)
+
+
+def _kilobytes(line: bytes) -> int:
+    return int(line.split()[1]) * 1024
+
+
+def _read(path: str) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(path).read_bytes()
+    return b""
+
+
+def _free(folder: Path) -> int:
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return 0
+    return status.f_bfree * status.f_frsize
