@@ -16,7 +16,7 @@ import promptools
 ROOT = Path(promptools.__file__).parent
 
 PAGE = ROOT.parent / "docs" / "architecture.md"
-LAYER = re.compile(r"^\| (\d+) \| ((?:`\w+`(?:, )?)+) \|", re.MULTILINE)
+LAYER = re.compile(r"^\| (\d+) \| ((?:`[\w.]+`(?:, )?)+) \|", re.MULTILINE)
 ROWS = {
     name.strip("`"): int(layer)
     for layer, names in LAYER.findall(PAGE.read_text(encoding="utf-8"))
@@ -31,7 +31,7 @@ NOT_PURE = {
 
 
 def package(module: str) -> str:
-    """`promptools.engine.scan_plan` to `engine`, `promptools.wire.sse` to `wire`."""
+    """`promptools.wire.sse` to `wire`, `promptools.harness.agent.tape` to `harness.agent`."""
     path = module.removeprefix("promptools").lstrip(".")
     while path not in ROWS and "." in path:
         path = path.rpartition(".")[0]
@@ -102,6 +102,8 @@ def test_imports_go_down(row):
         ("promptools.exchange.runner", "def f():\n    from openai import OpenAI"),
         ("promptools.profiles.config", "import os\nkey = os.environ['KEY']"),
         ("promptools.fallback", "from os import environ"),
+        ("promptools.client", "from promptools.harness.sandbox import LocalSandbox"),
+        ("promptools.harness.sandbox.local", "from promptools.harness.agent import Agent"),
     ],
 )
 def test_a_wrong_import_is_seen(module, source):
