@@ -17,7 +17,7 @@ from promptools.agent.run_events import Transcript
 from promptools.agent.tape.tape_player import Tape, TapePlayer, read_tape
 from promptools.agent.tape.tape_writer import TapeWriter
 from promptools.errors import UsageError
-from promptools.toolsets.discovered_tools import read_discovered_tools
+from promptools.harness.toolsets.discovered_tools import read_discovered_tools
 
 if TYPE_CHECKING:
     import os

@@ -40,11 +40,11 @@ from promptools.agent.loop import drivers
 from promptools.client import AsyncOpenAI, OpenAI
 from promptools.errors import ModelError, PromptoolsError, UsageError
 from promptools.harness.sandbox import LocalSandbox
+from promptools.harness.toolsets import AgentTool, Toolset
+from promptools.harness.toolsets.in_distribution import gpt_oss_tools
+from promptools.harness.toolsets.mcp import McpTimeoutError
 from promptools.profiles import Config, Provider
 from promptools.testing import ModelReply, http_error
-from promptools.toolsets import AgentTool, Toolset
-from promptools.toolsets.in_distribution import gpt_oss_tools
-from promptools.toolsets.mcp.mcp_servers import McpTimeoutError
 from promptools.types import Tool
 
 NOW = AgentPolicy()

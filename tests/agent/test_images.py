@@ -9,10 +9,10 @@ from upstream import running
 from promptools.agent import Agent, Compaction, CompactionEvent, IterationLimitError, RunLimits, trajectory
 from promptools.agent.compaction import compaction_plan
 from promptools.client import OpenAI
+from promptools.harness.toolsets import ToolOutput
+from promptools.harness.toolsets.agent_tool import image_part
 from promptools.profiles import Config
 from promptools.testing import ModelReply, http_error
-from promptools.toolsets import ToolOutput
-from promptools.toolsets.tool_output import image_part
 
 IMAGE = image_part(b"\x89PNG picture", "image/png")
 REFUSED = http_error(

@@ -13,7 +13,7 @@ from promptools.agent.policies.default_checks import check_default
 from promptools.agent.policies.exchange_failures import KINDS
 from promptools.agent.policies.paper_checks import check_paper
 from promptools.agent.policies.reply_capture import HarmonyReply
-from promptools.toolsets import AgentTool
+from promptools.harness.toolsets import AgentTool
 from promptools.types import Tool
 
 

@@ -15,9 +15,9 @@ from promptools import Tools
 from promptools.agent import Agent
 from promptools.cli import main
 from promptools.client import OpenAI
+from promptools.harness.toolsets import AgentTool
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
-from promptools.toolsets import AgentTool
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,10 +8,10 @@ from configs import default_config
 
 from promptools.agent import Agent, CompactionEvent
 from promptools.client import OpenAI
+from promptools.harness.toolsets import ToolOutput
+from promptools.harness.toolsets.agent_tool import image_part
 from promptools.lab.llamacpp_server import serve
 from promptools.lab.script import ScriptedReply
-from promptools.toolsets import ToolOutput
-from promptools.toolsets.tool_output import image_part
 
 CALL = f"<tool_call>\n{json.dumps({'name': 'look', 'arguments': {}})}\n</tool_call>"
 SCRIPT = [ScriptedReply("Look there.", CALL), ScriptedReply("[image image/png", "I was shown no picture.")]

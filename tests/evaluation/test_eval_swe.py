@@ -39,10 +39,10 @@ from promptools.evaluation.swe.swebench_grading import (
 from promptools.evaluation.swe.work_trees import check_out, find_clone
 from promptools.evaluation.tasks import TaskAttempt, Unanswered
 from promptools.harness.sandbox import LocalSandbox, SandboxError
+from promptools.harness.toolsets.in_distribution import gpt_oss_tools
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
 from promptools.testing import HttpAnswer, ModelReply
-from promptools.toolsets.in_distribution import gpt_oss_tools
 
 real = pytest.mark.skipif(not can_serve(), reason="xllamacpp or gguf is not installed here")
 PATCH = """\

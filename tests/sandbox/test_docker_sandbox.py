@@ -13,7 +13,7 @@ from deep_folders import NAME, nested
 from promptools.errors import UsageError
 from promptools.harness.sandbox import CommandLimits, DockerSandbox, SandboxError
 from promptools.harness.sandbox.docker import clear_special_bits
-from promptools.toolsets.in_distribution import PythonSession
+from promptools.harness.toolsets.in_distribution import PythonSession
 
 MEGABYTE = 1 << 20
 

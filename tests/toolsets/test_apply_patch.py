@@ -9,8 +9,9 @@ from patches import add, contents, patch, snapshot, write
 
 from promptools.cli import main
 from promptools.errors import UsageError
-from promptools.toolsets.patch import PatchError, apply_patch, patch_tool
-from promptools.toolsets.patch.file_changes import FileState, PatchedFolder
+from promptools.harness.toolsets.file_changes import FileState, PatchedFolder
+from promptools.harness.toolsets.patch import apply_patch, patch_tool
+from promptools.harness.toolsets.patch_format import PatchError
 
 SOURCE = """\
 class First:

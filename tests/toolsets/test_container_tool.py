@@ -6,9 +6,13 @@ import pytest
 from waiting import LIMITS
 
 from promptools.harness.sandbox import CommandLimits, CommandResult, LocalSandbox
-from promptools.toolsets.in_distribution import plain_observation, tagged_observation
-from promptools.toolsets.in_distribution.container_tool import container_exec, read_command
-from promptools.toolsets.tool_timeout import ToolTimeoutError
+from promptools.harness.toolsets.agent_tool import ToolTimeoutError
+from promptools.harness.toolsets.in_distribution import (
+    container_exec,
+    plain_observation,
+    read_command,
+    tagged_observation,
+)
 
 
 @pytest.fixture

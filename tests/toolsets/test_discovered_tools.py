@@ -7,10 +7,10 @@ import pytest
 from promptools.agent.functions.toolbox import Toolbox
 from promptools.errors import UsageError
 from promptools.harness.sandbox import LocalSandbox
+from promptools.harness.toolsets import AgentTool
+from promptools.harness.toolsets.discovered_tools import read_discovered_tools
+from promptools.harness.toolsets.in_distribution import gpt_oss_tools
 from promptools.schema import Tools
-from promptools.toolsets import AgentTool
-from promptools.toolsets.discovered_tools import read_discovered_tools
-from promptools.toolsets.in_distribution import gpt_oss_tools
 from promptools.types import Tool
 
 

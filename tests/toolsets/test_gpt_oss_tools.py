@@ -7,7 +7,7 @@ import pytest
 from promptools.agent.functions.toolbox import Toolbox
 from promptools.errors import UsageError
 from promptools.harness.sandbox import LocalSandbox
-from promptools.toolsets.in_distribution import gpt_oss_tools
+from promptools.harness.toolsets.in_distribution import gpt_oss_tools
 
 
 @pytest.fixture

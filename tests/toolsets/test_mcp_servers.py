@@ -12,9 +12,15 @@ import uvicorn
 
 from promptools.agent.functions.toolbox import Toolbox
 from promptools.errors import UsageError
-from promptools.toolsets.mcp import HttpServer, McpServers, McpTimeoutError, McpToolError, StdioServer
-from promptools.toolsets.mcp.name_mapping import tool_name
-from promptools.toolsets.tool_output import image_part
+from promptools.harness.toolsets.agent_tool import image_part
+from promptools.harness.toolsets.mcp import (
+    HttpServer,
+    McpServers,
+    McpTimeoutError,
+    McpToolError,
+    StdioServer,
+    tool_name,
+)
 
 SERVER = Path(__file__).with_name("mcp_test_server.py")
 HERE = StdioServer(sys.executable, [str(SERVER)])

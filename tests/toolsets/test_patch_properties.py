@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patches import add, contents, patch, snapshot, update, write
 
-from promptools.toolsets.patch import PatchError, apply_patch
+from promptools.harness.toolsets.patch import apply_patch
+from promptools.harness.toolsets.patch_format import PatchError
 
 FAST = settings(max_examples=80, deadline=None)
 LINES = st.sampled_from(

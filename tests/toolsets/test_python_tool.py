@@ -7,8 +7,8 @@ from bubblewrapped import sandboxed
 from waiting import LIMITS
 
 from promptools.harness.sandbox import CommandLimits, LocalSandbox
-from promptools.toolsets.in_distribution import PythonSession
-from promptools.toolsets.tool_timeout import ToolTimeoutError
+from promptools.harness.toolsets.agent_tool import ToolTimeoutError
+from promptools.harness.toolsets.in_distribution import PythonSession
 
 
 @pytest.fixture(params=["local", pytest.param("bubblewrap", marks=pytest.mark.bubblewrap)])

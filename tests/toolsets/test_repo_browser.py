@@ -10,14 +10,14 @@ from deep_folders import nested
 from recipes.recipe import CannotMakeError
 
 from promptools.harness.sandbox import CommandResult, LocalSandbox
-from promptools.toolsets.in_distribution.repo_browser import (
+from promptools.harness.toolsets.repo_browser import (
+    MAX_DEPTH,
     FileReader,
     FileSearch,
     FolderLister,
     PathError,
     WorkspaceFiles,
 )
-from promptools.toolsets.in_distribution.repo_browser.workspace_files import MAX_DEPTH
 
 BUDGET = 10_000
 
@@ -368,7 +368,7 @@ def test_what_is_no_regular_expression_is_searched_for_as_it_is(search):
 
 
 def test_an_expression_that_takes_for_ever_is_ended(search, root, monkeypatch):
-    monkeypatch.setattr("promptools.toolsets.in_distribution.repo_browser.file_search.SECONDS", 0.1)
+    monkeypatch.setattr("promptools.harness.toolsets.repo_browser.SECONDS", 0.1)
     (root / "evil").write_text("a" * 60 + "b\n")
     assert "was ended after 0.1 seconds" in search("evil", "(a|aa|a?)+$")
 

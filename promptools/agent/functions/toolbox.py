@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from promptools.agent.functions.run_context import without_context
 from promptools.errors import UsageError
+from promptools.harness.toolsets import AgentTool, ToolOutput, Toolset
+from promptools.harness.toolsets.discovered_tools import KnownTools, with_discovered
 from promptools.schema import Tools
 from promptools.schema.tool_definition import MARKS_KEY, marks_of
-from promptools.toolsets import AgentTool, ToolOutput, Toolset
-from promptools.toolsets.discovered_tools import KnownTools, with_discovered
 from promptools.types import Call, Result, Span
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from promptools.agent.harness_errors import ExecutionTimeoutError
-from promptools.toolsets.tool_timeout import ToolTimeoutError
+from promptools.harness.toolsets.agent_tool import ToolTimeoutError
 
 SHOWN = 100
 """Characters of the output that the model reads."""

@@ -17,8 +17,8 @@ from promptools.cli.server_commands.chat_command import connect, default_model, 
 from promptools.cli.shared_arguments import add_endpoint, add_json, at_least, seconds
 from promptools.cli.terminal_output import print_json, print_progress, print_styled
 from promptools.errors import UsageError
-from promptools.toolsets import AgentTool, Toolset
-from promptools.toolsets.in_distribution import gpt_oss_tools
+from promptools.harness.toolsets import AgentTool, Toolset
+from promptools.harness.toolsets.in_distribution import gpt_oss_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

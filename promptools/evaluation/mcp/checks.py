@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from promptools.errors import UsageError, clip
 from promptools.harness.sandbox import Command, CommandResult
+from promptools.harness.toolsets.mcp import McpToolError
 from promptools.json_values import is_array, is_object
-from promptools.toolsets.mcp import McpToolError
 from promptools.types import Call, Result
 
 WORKSPACE = "${workspace}"

@@ -17,9 +17,8 @@ from promptools.evaluation.mcp.mcp_task_file import McpTask
 from promptools.evaluation.tasks.agent_solver import FinishedRun, OverflowRetries, run_to_end
 from promptools.evaluation.tasks.task_runner import Solution, Unanswered
 from promptools.harness.sandbox import Command, CommandResult, Sandbox
-from promptools.toolsets import Toolset
-from promptools.toolsets.mcp import HttpServer, McpServers
-from promptools.toolsets.mcp.server_settings import McpServer
+from promptools.harness.toolsets import Toolset
+from promptools.harness.toolsets.mcp import HttpServer, McpServer, McpServers
 
 PREFIX = "promptools-eval-"
 

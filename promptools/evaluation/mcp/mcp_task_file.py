@@ -11,8 +11,8 @@ from promptools.errors import UsageError
 from promptools.evaluation.mcp.checks import Check, CommandCheck, read_check
 from promptools.evaluation.tasks.run_log import TaskAttempt
 from promptools.evaluation.tasks.task_file import read_task_files, task_id
+from promptools.harness.toolsets.mcp import McpServer, read_file, read_server
 from promptools.json_values import is_array, is_object
-from promptools.toolsets.mcp.server_settings import McpServer, read_file, read_server
 
 KEYS = {"id", "prompt", "servers", "checks"}
 

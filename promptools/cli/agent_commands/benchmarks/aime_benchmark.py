@@ -23,7 +23,7 @@ from promptools.cli.server_commands.chat_command import choose_model, connect
 
 if TYPE_CHECKING:
     from promptools.agent import Agent
-    from promptools.toolsets import Toolset
+    from promptools.harness.toolsets import Toolset
 
 NAME = "aime"
 TOOLS = {"none": "", "container": "container.exec", "python": "python"}
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 @contextmanager
 def _open_agent(arguments: argparse.Namespace, client: Any, model: str) -> Generator[Agent, None, None]:
     """Yield an agent with an empty workspace of its own."""
-    from promptools.toolsets.in_distribution import gpt_oss_tools
+    from promptools.harness.toolsets.in_distribution import gpt_oss_tools
 
     with ExitStack() as stack:
         toolsets: list[Toolset] = []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from promptools.evaluation.tasks import TaskAttempt
     from promptools.evaluation.tasks.task_runner import Solver, TaskT
     from promptools.harness.sandbox import CommandLimits, Sandbox
-    from promptools.toolsets import Toolset
+    from promptools.harness.toolsets import Toolset
 
 SETTINGS = ("request", "system", "sandbox", "image", "policy", "steps")
 """Arguments that must be the same when a run goes on."""

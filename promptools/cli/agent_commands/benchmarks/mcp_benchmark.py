@@ -21,7 +21,7 @@ from promptools.cli.shared_arguments import seconds
 
 if TYPE_CHECKING:
     from promptools.agent import Agent
-    from promptools.toolsets import Toolset
+    from promptools.harness.toolsets import Toolset
 
 NAME = "mcp"
 

@@ -181,7 +181,7 @@ def _open_clone(arguments: argparse.Namespace, instance: SweInstance, root: Path
 
 
 def _make_agent(arguments: argparse.Namespace, client: Any, model: str, sandbox: Sandbox) -> Agent:
-    from promptools.toolsets.in_distribution import gpt_oss_tools, plain_observation, tagged_observation
+    from promptools.harness.toolsets.in_distribution import gpt_oss_tools, plain_observation, tagged_observation
 
     observation = tagged_observation if arguments.policy == "paper" else plain_observation
     tools = gpt_oss_tools(sandbox.root, sandbox, observation=observation, timeout=arguments.command_timeout)

@@ -1,4 +1,4 @@
-"""MCP servers as a set of tools.
+"""The tools of MCP servers (the extra `mcp`): how each server is reached, and the servers as a set of tools.
 
 The client of the `mcp` package is async, and its connections belong to the task that opened them. They are on an event
 loop in a thread of their own, so that the tools are plain functions: a sync agent calls them, and an async one runs
@@ -7,24 +7,26 @@ them in threads, as it does with all plain functions.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import io
+import json
+import mimetypes
+import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeGuard, cast
 
 import anyio
 from anyio.from_thread import start_blocking_portal
 
 from promptools.errors import PromptoolsError, UsageError, clip, without_credentials
-from promptools.toolsets.agent_tool import AgentTool, Toolset
-from promptools.toolsets.mcp.name_mapping import tool_name
-from promptools.toolsets.mcp.results import result_output
-from promptools.toolsets.mcp.server_settings import HttpServer, McpServer, StdioServer, read_file, read_server
-from promptools.toolsets.tool_output import ToolOutput
-from promptools.toolsets.tool_timeout import ToolTimeoutError
+from promptools.harness.toolsets.agent_tool import AgentTool, ToolOutput, Toolset, ToolTimeoutError, image_part
 from promptools.types import Tool
 
 if TYPE_CHECKING:
@@ -33,6 +35,153 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
     from mcp import Client
     from mcp import types as mcp_types
+    from mcp.types import CallToolResult, ContentBlock
+
+
+# How each MCP server is reached, and the file format that MCP clients share.
+
+
+@dataclass(frozen=True, slots=True)
+class StdioServer:
+    """A server that is started as a process; it gets a few harmless variables and those of `env`."""
+
+    command: str
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cwd: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HttpServer:
+    """A server that speaks Streamable HTTP."""
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+McpServer: TypeAlias = StdioServer | HttpServer
+
+
+def read_server(name: str, given: McpServer | Mapping[str, Any]) -> McpServer:
+    """Return a server's settings; a dict has `command` or `url`, as in the files of MCP clients."""
+    if not name.strip():
+        raise UsageError("an MCP server has an empty name")
+    if isinstance(given, StdioServer | HttpServer):
+        return given
+    keys = {"url": {"url", "headers"}, "command": {"command", "args", "env", "cwd"}}
+    kind = next((key for key in keys if isinstance(given.get(key), str)), None)
+    if kind is None:
+        raise UsageError(f"the MCP server {name!r} has neither 'command' nor 'url'")
+    settings = {key: value for key, value in given.items() if key != "type"}
+    unknown = settings.keys() - keys[kind]
+    if unknown:
+        raise UsageError(f"the MCP server {name!r} has settings that are not known: {', '.join(sorted(unknown))}")
+    for key, value in settings.items():
+        if not _fits(key, value):
+            raise UsageError(f"the MCP server {name!r}: {key!r} has the wrong type")
+    return HttpServer(**settings) if kind == "url" else StdioServer(**settings)
+
+
+def read_file(path: Path | str) -> dict[str, McpServer]:
+    """Return the servers of a JSON file with `mcpServers`; raise `UsageError` if it is none."""
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read the MCP servers of {str(path)!r}: {error}") from error
+    servers = data.get("mcpServers") if _is_object(data) else None
+    if not _is_object(servers) or not all(map(_is_object, servers.values())):
+        raise UsageError(f"{str(path)!r} has no object 'mcpServers' of servers by name")
+    return {name: read_server(name, settings) for name, settings in servers.items()}
+
+
+def _fits(key: str, value: object) -> bool:
+    if key in {"env", "headers"}:
+        return _is_object(value) and all(isinstance(item, str) for item in value.values())
+    if key == "args":
+        return isinstance(value, list | tuple) and all(map(_is_string, cast("Sequence[object]", value)))
+    return isinstance(value, str) or (key == "cwd" and value is None)
+
+
+def _is_string(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
+# Results of MCP tools as a model's tool results: text, and images.
+
+
+def result_output(result: CallToolResult, folder: Path | None, *, images: bool) -> ToolOutput:
+    """Return a result: its texts, or else its structured content, and its images.
+
+    Servers repeat the structured content as text, so it counts only where there is no text. Images and other files are
+    named with type and size, and written to `folder` if there is one.
+    """
+    shown: list[dict[str, Any]] = []
+    parts = list(_parts(result.content, folder, shown))
+    has_text = any(block.type in {"text", "resource"} for block in result.content)
+    if result.structured_content is not None and not has_text:
+        parts.append(json.dumps(result.structured_content, ensure_ascii=False))
+    return ToolOutput("\n".join(parts) or "[the tool returned nothing]", tuple(shown) if images else ())
+
+
+def _parts(content: list[ContentBlock], folder: Path | None, shown: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield texts, and names of files; add the images to `shown`."""
+    from mcp.types import EmbeddedResource, ResourceLink, TextContent, TextResourceContents
+
+    for block in content:
+        if isinstance(block, TextContent):
+            yield block.text
+        elif isinstance(block, ResourceLink):
+            yield f"[resource {block.uri}]" if not block.description else f"[resource {block.uri}: {block.description}]"
+        elif not isinstance(block, EmbeddedResource):
+            yield _file(block.type, block.data, block.mime_type, folder, shown)
+        elif isinstance(block.resource, TextResourceContents):
+            yield block.resource.text
+        else:
+            yield _file("resource", block.resource.blob, block.resource.mime_type or "", folder, shown)
+
+
+def _file(kind: str, data: str, mime_type: str, folder: Path | None, shown: list[dict[str, Any]]) -> str:
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return f"[{kind} {mime_type}, which cannot be decoded]"
+    if (part := image_part(content, mime_type)) is not None:
+        shown.append(part)
+    label = f"{kind} {mime_type or 'of unknown type'}, {len(content)} bytes"
+    if folder is None:
+        return f"[{label}]"
+    suffix = mimetypes.guess_extension(mime_type) or ".bin"
+    path = folder / f"{hashlib.sha256(content).hexdigest()[:16]}{suffix}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return f"[{label}: {path}]"
+
+
+# Names that every API takes, for tools whose servers may call them anything.
+
+
+LONGEST = 64
+"""Characters that OpenAI's API allows."""
+_DIGEST = 8
+_OTHER = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def tool_name(server: str, tool: str, taken: Collection[str]) -> str:
+    """Return `server__tool` within what names may be; where that is changed or taken, a digest makes it unique."""
+    full = f"{server}__{tool}"
+    name = _OTHER.sub("_", full)
+    if len(name) <= LONGEST and name not in taken:
+        return name
+    digest = hashlib.sha256(full.encode("utf-8", "replace")).hexdigest()[:_DIGEST]
+    return f"{name[: LONGEST - _DIGEST - 1]}_{digest}"
+
+
+# The servers as a set of tools.
+
 
 MAX_PAGES = 100
 """Pages of a server's list of tools."""

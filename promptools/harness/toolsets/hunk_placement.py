@@ -1,21 +1,162 @@
 """Hunks of a patch to edits of a file: where each hunk's lines are, or why that cannot be said.
 
-The lines are searched in the file as it was before the patch. A stricter likeness goes before a looser one; blank
-context at the edges of a hunk is left out if nothing else helps. Hunks follow each other: what is below the changes of
-the hunk before counts first. Of several places the headers choose, or the line number of a unified diff's header; if
-they do not, the patch is wrong: a change in the wrong place is worse than none.
+The lines are searched in the file as it was before the patch (`line_search`). A stricter likeness goes before a looser
+one; blank context at the edges of a hunk is left out if nothing else helps. Hunks follow each other: what is below the
+changes of the hunk before counts first. Of several places the headers choose, or the line number of a unified diff's
+header; if they do not, the patch is wrong: a change in the wrong place is worse than none.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from promptools.toolsets.patch.file_text import LineEdit
-from promptools.toolsets.patch.headers import HeaderSearch, indentation
-from promptools.toolsets.patch.line_search import Likeness, LineSearch, from_position
-from promptools.toolsets.patch.patch_document import MAX_PROBLEMS, Hunk, PatchError, UpdateFile, quote
+from promptools.harness.toolsets.line_search import Likeness, LineSearch, from_position
+from promptools.harness.toolsets.patch_format import MAX_PROBLEMS, Hunk, PatchError, UpdateFile, quote
+
+# The lines of a file that the headers of hunks (`@@ class App`) mean, and the blocks below them.
+
+
+NAME_END = re.compile(r"\s*[(:{<\[=;]")
+"""Where the name in a definition ends: a header may show less, or other parameters, than the file."""
+
+
+class HeaderSearch:
+    """Headers in one file."""
+
+    def __init__(self, lines: Sequence[str], loose: LineSearch) -> None:
+        self._lines = lines
+        self._loose = loose
+        self._block_ends: dict[int, int] = {}
+
+    def positions(self, headers: Sequence[str]) -> Sequence[int]:
+        """Return the lines that the last of `headers` means, below those that the others mean; empty if there are none.
+
+        A header that the file does not have is skipped.
+        """
+        heads: Sequence[int] = ()
+        for header in headers:
+            positions = self._loose.positions([header]) or self._named.get(_name(header), ())
+            if heads and positions:
+                heads = self.inside(positions, heads) or from_position(positions, heads[0])
+            else:
+                heads = positions or heads
+        return heads
+
+    def inside(self, positions: Sequence[int], heads: Sequence[int]) -> list[int]:
+        """Return those of `positions` that are in the blocks below `heads`, or on these lines themselves."""
+        kept: dict[int, None] = {}
+        for head in heads:
+            first = bisect_left(positions, head)
+            kept |= dict.fromkeys(positions[first : bisect_left(positions, self.block_end(head))])
+        return sorted(kept)
+
+    def block_end(self, head: int) -> int:
+        """Return the line after the block of a line: the lines below it that are indented more, and blank ones."""
+        if head not in self._block_ends:
+            indent, end = indentation(self._lines[head]), head + 1
+            while end < len(self._lines) and (
+                not self._lines[end].strip() or len(indentation(self._lines[end])) > len(indent)
+            ):
+                end += 1
+            self._block_ends[head] = end
+        return self._block_ends[head]
+
+    def enclosing(self, at: int) -> str:
+        """Return the next line above that is indented less, without its indentation; empty if there is none."""
+        own = len(indentation(self._lines[at]))
+        for line in reversed(self._lines[:at]):
+            if line.strip() and len(indentation(line)) < own:
+                return line.strip()
+        return ""
+
+    @cached_property
+    def _named(self) -> dict[str, list[int]]:
+        named: dict[str, list[int]] = {}
+        for at, line in enumerate(self._lines):
+            named.setdefault(_name(line), []).append(at)
+        named.pop("", None)
+        return named
+
+
+def indentation(line: str) -> str:
+    """Return the space that a line begins with."""
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _name(line: str) -> str:
+    return NAME_END.split(" ".join(line.split()), maxsplit=1)[0]
+
+
+# The text of a file as lines, without loss: encoding, byte order mark, line endings and the last newline stay.
+
+
+BOM = "\ufeff"
+
+
+@dataclass(frozen=True, slots=True)
+class LineEdit:
+    """Lines `start` to `end` (exclusive) are replaced by `lines`."""
+
+    start: int
+    end: int
+    lines: tuple[str, ...]
+
+
+class FileText:
+    r"""Lines of a file without their endings, which are kept beside them.
+
+    A line ends with `\n` or `\r\n`. Bytes that are no UTF-8 become surrogates, and the same bytes again.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        text = data.decode("utf-8", errors="surrogateescape")
+        self._bom = BOM if text.startswith(BOM) else ""
+        pieces = text[len(self._bom) :].split("\n")
+        self._ends_with_newline = pieces[-1] == ""
+        if self._ends_with_newline:
+            pieces.pop()
+        self.lines = [piece.removesuffix("\r") for piece in pieces]
+        self._endings = ["\r\n" if piece.endswith("\r") else "\n" for piece in pieces]
+        if pieces and not self._ends_with_newline:
+            self.lines[-1] = pieces[-1]  # no \n follows: a \r here is a character like any other
+            self._endings[-1] = self._endings[-2] if len(pieces) > 1 else "\n"
+
+    def replace(self, edits: Sequence[LineEdit]) -> bytes:
+        """Return the file's bytes after edits, which are sorted and do not overlap.
+
+        A new line gets the ending of the line that it replaces, else of the line above.
+        """
+        usual = Counter(self._endings).most_common(1)[0][0] if self._endings else "\n"
+        parts, endings, at = list[str](), list[str](), 0
+        for edit in edits:
+            parts += self.lines[at : edit.start]
+            endings += self._endings[at : edit.start]
+            above = endings[-1] if endings else usual
+            replaced = self._endings[edit.start : edit.end]
+            parts += edit.lines
+            endings += [*replaced, *([replaced[-1] if replaced else above] * len(edit.lines))][: len(edit.lines)]
+            at = edit.end
+        parts += self.lines[at:]
+        endings += self._endings[at:]
+        if parts and not self._ends_with_newline:
+            endings[-1] = ""
+        return join_lines(parts, endings, self._bom)
+
+
+def join_lines(lines: Sequence[str], endings: Sequence[str], bom: str = "") -> bytes:
+    """Return the bytes of lines with their endings."""
+    text = bom + "".join(line + ending for line, ending in zip(lines, endings, strict=True))
+    return text.encode("utf-8", errors="surrogateescape")
+
+
+# Where each hunk is.
+
 
 MAX_COMPARED = 2000
 """Lines of a file that are compared with a line of the patch, to show the closest one."""

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 from promptools.errors import UsageError, clip
-from promptools.toolsets.patch.patch_document import PatchError
+from promptools.harness.toolsets.patch_format import PatchError
 
 DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 REGULAR = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)

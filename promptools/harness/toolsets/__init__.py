@@ -1,6 +1,5 @@
 """Tools that agents run: each with its function. gpt-oss' in-distribution tools, patches, Python, MCP servers."""
 
-from promptools.toolsets.agent_tool import AgentTool, Toolset
-from promptools.toolsets.tool_output import ToolOutput
+from promptools.harness.toolsets.agent_tool import AgentTool, ToolOutput, Toolset
 
 __all__ = ["AgentTool", "ToolOutput", "Toolset"]

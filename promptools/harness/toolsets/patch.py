@@ -1,4 +1,8 @@
-"""Applying a patch to the files of a folder, and the tool that does so."""
+"""Patches in the V4A format, applied to the files of a folder, to all of them or to none; and the tool that does so.
+
+A patch is read (`patch_format`), its hunks are matched with the files (`hunk_placement`), and the files are written
+(`file_changes`).
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from promptools.toolsets.agent_tool import AgentTool
-from promptools.toolsets.patch.file_changes import FileState, PatchedFolder
-from promptools.toolsets.patch.file_text import FileText, join_lines
-from promptools.toolsets.patch.hunk_placement import place_hunks
-from promptools.toolsets.patch.patch_document import AddFile, DeleteFile, PatchError, UpdateFile
-from promptools.toolsets.patch.patch_parser import parse_patch
+from promptools.harness.toolsets.agent_tool import AgentTool
+from promptools.harness.toolsets.file_changes import FileState, PatchedFolder
+from promptools.harness.toolsets.hunk_placement import FileText, join_lines, place_hunks
+from promptools.harness.toolsets.patch_format import AddFile, DeleteFile, PatchError, UpdateFile, parse_patch
 from promptools.types import Tool
 
 MAX_NOTES = 20

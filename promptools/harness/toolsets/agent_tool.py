@@ -1,0 +1,75 @@
+"""A tool with the function that runs it, a set of them, and what a function may return or raise besides text."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import PromptoolsError
+
+if TYPE_CHECKING:
+    from promptools.types import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTool:
+    """A tool with the function that runs it."""
+
+    tool: Tool
+    run: Callable[..., Any]
+    """Gets the arguments as keywords and returns the result for the model: a string, a `ToolOutput` with
+    images, or anything that JSON can hold. It may be async. What it raises becomes an error result."""
+    parallel: bool = False
+    """Whether its calls may run at the same time as other calls of the same reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toolset:
+    """Tools that belong together."""
+
+    tools: tuple[AgentTool, ...]
+    namespaces: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The description of each namespace; `container` is the one of `container.exec`."""
+    instructions: str = ""
+    """What the model should know about the tools, besides their descriptions."""
+
+
+IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""Formats that servers of vision models read."""
+MAX_IMAGE = 8 * 2**20
+"""Bytes of an image that is shown to a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """Text for the model, and images that it is shown, as parts `image_url` of Chat Completions."""
+
+    text: str
+    images: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def image_part(content: bytes, mime_type: str) -> dict[str, Any] | None:
+    """Return an image as a part; None for a format that servers do not read, or one that is too large."""
+    if mime_type not in IMAGE_TYPES or len(content) > MAX_IMAGE:
+        return None
+    data = base64.b64encode(content).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:{mime_type};base64,{data}"}}
+
+
+class ToolTimeoutError(PromptoolsError):
+    """A tool was ended because it took too long.
+
+    `seconds` is how long it had, `output` what it had written until then. `observation` is what the model reads, which
+    is no error for it, as a command that fails is none; without one it reads the message, as of any exception.
+    """
+
+    def __init__(self, message: str, *, seconds: float, output: str = "", observation: str = "") -> None:
+        super().__init__(message)
+        self.seconds = seconds
+        self.output = output
+        self.observation = observation
