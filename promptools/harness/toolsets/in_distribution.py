@@ -412,9 +412,7 @@ class _Reply:
 @cache
 def worker_source() -> str:
     """Return the source of the interpreter's own program."""
-    return (resources.files("promptools.harness.toolsets.in_distribution") / "python_worker.py").read_text(
-        encoding="utf-8"
-    )
+    return (resources.files("promptools.harness.toolsets") / "python_worker.py").read_text(encoding="utf-8")
 
 
 # The tools together.
