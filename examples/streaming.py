@@ -5,7 +5,7 @@ prompted one goes on in the same stream.
 """
 
 from promptools import OpenAI, run_tools
-from promptools.agent import CallEvent, ReasoningEvent, ResultEvent, TextEvent, Transcript
+from promptools.harness.agent import CallEvent, ReasoningEvent, ResultEvent, TextEvent, Transcript
 from promptools.lab import weather
 from promptools.lab.llamacpp_server import serve
 

@@ -16,7 +16,10 @@ from importlib import import_module as _import_module
 TYPE_CHECKING = False  # true for type checkers; to import `typing` takes longer than all that is here
 
 if TYPE_CHECKING:
-    from promptools.agent import (
+    from promptools.client import AsyncOpenAI, OpenAI
+    from promptools.engine import StreamParser, parse
+    from promptools.errors import Exhausted, ModelError, PromptoolsError, UpstreamError, UsageError
+    from promptools.harness.agent import (
         Agent,
         AgentPolicy,
         Compaction,
@@ -26,9 +29,6 @@ if TYPE_CHECKING:
         run_tools,
         run_tools_async,
     )
-    from promptools.client import AsyncOpenAI, OpenAI
-    from promptools.engine import StreamParser, parse
-    from promptools.errors import Exhausted, ModelError, PromptoolsError, UpstreamError, UsageError
     from promptools.modes.prompt_mode import render
     from promptools.profiles import resolve
     from promptools.schema import Tools
@@ -73,11 +73,11 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Agent": "promptools.agent",
-    "AgentPolicy": "promptools.agent",
+    "Agent": "promptools.harness.agent",
+    "AgentPolicy": "promptools.harness.agent",
     "AsyncOpenAI": "promptools.client",
     "Call": "promptools.types",
-    "Compaction": "promptools.agent",
+    "Compaction": "promptools.harness.agent",
     "Discarded": "promptools.types",
     "Exhausted": "promptools.errors",
     "Fix": "promptools.types",
@@ -87,14 +87,14 @@ _LAZY = {
     "PromptoolsError": "promptools.errors",
     "Reply": "promptools.types",
     "Result": "promptools.types",
-    "RunContext": "promptools.agent",
-    "RunLimits": "promptools.agent",
+    "RunContext": "promptools.harness.agent",
+    "RunLimits": "promptools.harness.agent",
     "Span": "promptools.types",
     "StreamParser": "promptools.engine",
     "Tool": "promptools.types",
     "Tools": "promptools.schema",
     "Trace": "promptools.types",
-    "Transcript": "promptools.agent",
+    "Transcript": "promptools.harness.agent",
     "UpstreamError": "promptools.errors",
     "UsageError": "promptools.errors",
     "async_http_client": "promptools.wrapping",
@@ -102,8 +102,8 @@ _LAZY = {
     "parse": "promptools.engine",
     "render": "promptools.modes.prompt_mode",
     "resolve": "promptools.profiles",
-    "run_tools": "promptools.agent",
-    "run_tools_async": "promptools.agent",
+    "run_tools": "promptools.harness.agent",
+    "run_tools_async": "promptools.harness.agent",
     "wrap": "promptools.wrapping",
 }
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from promptools.agent.loop.reply_collector import AccumulatedReply
-from promptools.agent.run_events import ReasoningEvent, TextEvent
+from promptools.harness.agent.loop_effects import AccumulatedReply
+from promptools.harness.agent.run_events import ReasoningEvent, TextEvent
 from promptools.wire.chat_decoder import decode_chunk, decode_reply
 
 

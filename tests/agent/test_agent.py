@@ -11,7 +11,9 @@ import tenacity
 from upstream import completion, running
 from waiting import LONG
 
-from promptools.agent import (
+from promptools.client import AsyncOpenAI, OpenAI
+from promptools.errors import ModelError, PromptoolsError, UsageError
+from promptools.harness.agent import (
     Agent,
     AgentPolicy,
     CallEvent,
@@ -21,10 +23,10 @@ from promptools.agent import (
     RunLimits,
     StepEvent,
     Transcript,
+    drivers,
     trajectory,
 )
-from promptools.agent.functions.toolbox import exception_result
-from promptools.agent.harness_errors import (
+from promptools.harness.agent.harness_errors import (
     ExecutionTimeoutError,
     HarnessError,
     IterationLimitError,
@@ -36,9 +38,7 @@ from promptools.agent.harness_errors import (
     TerminatingError,
     UnexpectedFinishReason,
 )
-from promptools.agent.loop import drivers
-from promptools.client import AsyncOpenAI, OpenAI
-from promptools.errors import ModelError, PromptoolsError, UsageError
+from promptools.harness.agent.toolbox import exception_result
 from promptools.harness.sandbox import LocalSandbox
 from promptools.harness.toolsets import AgentTool, Toolset
 from promptools.harness.toolsets.in_distribution import gpt_oss_tools
@@ -274,7 +274,7 @@ def test_the_limit_of_tokens(server, way):
 
 def test_the_limit_of_seconds(server, way, monkeypatch):
     clock = iter(range(0, 1000, 7))
-    monkeypatch.setattr("promptools.agent.agent_run.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("promptools.harness.agent.agent.time.monotonic", lambda: float(next(clock)))
     server.play(*(calls(call(path=f"p{n}")) for n in range(9)))
     with pytest.raises(LimitsExceeded, match="of 100 seconds") as caught:
         way(server, [look], limits=RunLimits(seconds=100))

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upstream import running
 
-from promptools.agent import Agent, Compaction, CompactionEvent
-from promptools.agent.compaction import compaction_plan as plan
-from promptools.agent.harness_errors import MaxContextWindowOverflow
 from promptools.client import OpenAI
 from promptools.errors import UsageError
+from promptools.harness.agent import Agent, Compaction, CompactionEvent
+from promptools.harness.agent import compaction as plan
+from promptools.harness.agent.harness_errors import MaxContextWindowOverflow
 from promptools.testing import HttpAnswer, ModelReply
 
 

@@ -6,9 +6,16 @@ import openai
 import pytest
 from upstream import running
 
-from promptools.agent import Agent, Compaction, CompactionEvent, IterationLimitError, RunLimits, trajectory
-from promptools.agent.compaction import compaction_plan
 from promptools.client import OpenAI
+from promptools.harness.agent import (
+    Agent,
+    Compaction,
+    CompactionEvent,
+    IterationLimitError,
+    RunLimits,
+    compaction,
+    trajectory,
+)
 from promptools.harness.toolsets import ToolOutput
 from promptools.harness.toolsets.agent_tool import image_part
 from promptools.profiles import Config
@@ -124,7 +131,7 @@ def test_compaction_counts_images_and_leaves_old_ones_out(server):
         turns.append({"role": "assistant", "content": None, "tool_calls": [call]})
         content = [{"type": "text", "text": "a screen"}, IMAGE]
         turns.append({"role": "tool", "tool_call_id": f"c{number}", "content": content})
-    assert 3 * 4000 < compaction_plan.size(turns) < 4 * 4000
+    assert 3 * 4000 < compaction.size(turns) < 4 * 4000
     server.play("Done.")
     with plain(server) as made:
         options = {"compaction": Compaction(context=9000, keep_turns=1), "model": "m"}

@@ -5,14 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from promptools.agent import harness_errors
-from promptools.agent.functions.toolbox import Toolbox
-from promptools.agent.loop.reply_collector import AccumulatedReply, CollectedCall
-from promptools.agent.policies.announced_calls import announces_call
-from promptools.agent.policies.default_checks import check_default
-from promptools.agent.policies.exchange_failures import KINDS
-from promptools.agent.policies.paper_checks import check_paper
-from promptools.agent.policies.reply_capture import HarmonyReply
+from promptools.harness.agent import harness_errors
+from promptools.harness.agent.loop_effects import AccumulatedReply, CollectedCall
+from promptools.harness.agent.policies import KINDS, HarmonyReply, check_default, check_paper
+from promptools.harness.agent.tool_loop import announces_call
+from promptools.harness.agent.toolbox import Toolbox
 from promptools.harness.toolsets import AgentTool
 from promptools.types import Tool
 

@@ -10,7 +10,9 @@ import pytest
 from pydantic import BaseModel
 from upstream import chunk, completion, running, sse, unary
 
-from promptools.agent import (
+from promptools.client import OpenAI
+from promptools.errors import Exhausted, ModelError, UpstreamError, UsageError
+from promptools.harness.agent import (
     CallEvent,
     IterationLimitError,
     ReasoningEvent,
@@ -20,8 +22,6 @@ from promptools.agent import (
     run_tools,
     run_tools_async,
 )
-from promptools.client import OpenAI
-from promptools.errors import Exhausted, ModelError, UpstreamError, UsageError
 from promptools.profiles import Config, Provider
 
 QUESTION = [{"role": "user", "content": "Weather in Paris?"}]

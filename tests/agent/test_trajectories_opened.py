@@ -11,8 +11,8 @@ from recipes.recipe import CannotMakeError
 from terminals import Terminal
 from upstream import running
 
-from promptools.agent import Agent, IterationLimitError, RunLimits, trajectory
 from promptools.client import OpenAI
+from promptools.harness.agent import Agent, IterationLimitError, RunLimits, trajectory
 from promptools.profiles import Config
 from promptools.testing import ModelReply
 

@@ -10,10 +10,10 @@ import pytest
 from deep_folders import nested
 from upstream import running
 
-from promptools.agent import read_tape
 from promptools.cli import main
 from promptools.cli.agent_commands.agent_view import AgentView, printable
 from promptools.cli.agent_commands.folder_diff import FolderSnapshot
+from promptools.harness.agent import read_tape
 from promptools.testing import ModelReply
 
 APPEND = ["bash", "-lc", "echo '# more' >> notes.txt; echo ok"]
@@ -187,7 +187,7 @@ def test_the_home_folder_is_no_workspace(server, repo, capsys, monkeypatch):
 def test_control_characters_never_reach_the_terminal(capsys):
     assert printable("a\x1b[2Jb\tc\nd\x07\x9b") == "a�[2Jb\tc\nd��"
     with AgentView() as view:
-        from promptools.agent import TextEvent
+        from promptools.harness.agent import TextEvent
 
         view.show(TextEvent("a\x1b]0;title\x07b"))
     assert "\x1b" not in capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 from terminals import Terminal
 from upstream import running
 
-from promptools.agent import read_tape
+from promptools.harness.agent import read_tape
 from promptools.testing import ModelReply
 
 APPEND = ["bash", "-c", "echo '# more' >> notes.txt; echo it is written"]

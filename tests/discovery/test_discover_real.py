@@ -12,9 +12,9 @@ import pytest
 from discovery_plots import SCRIPT
 
 from promptools import Tools
-from promptools.agent import Agent
 from promptools.cli import main
 from promptools.client import OpenAI
+from promptools.harness.agent import Agent
 from promptools.harness.toolsets import AgentTool
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import openai
 
-from promptools.agent.loop.reply_collector import AccumulatedReply
+from promptools.harness.agent.loop_effects import AccumulatedReply
 from promptools.wire.chat_decoder import Delta, decode_chunk, decode_reply
 
 Form = Literal["whole", "streamed"]

@@ -11,7 +11,7 @@ from asking import FORMS, Form, Got
 from rigs import Rig
 from table import Case
 
-from promptools.agent.loop.reply_collector import AccumulatedReply
+from promptools.harness.agent.loop_effects import AccumulatedReply
 
 LONGEST = 90
 

@@ -12,13 +12,13 @@ from configs import default_config
 from repairs import BROKEN, FIXED, HEADERS, NAMES, TASK, TEST
 from rigs import RIGS
 
-from promptools.agent import PAPER_POLICY, Agent, AgentPolicy, Compaction, RunLimits, read_tape
-from promptools.agent.harness_errors import (
+from promptools.client import OpenAI
+from promptools.harness.agent import PAPER_POLICY, Agent, AgentPolicy, Compaction, RunLimits, read_tape
+from promptools.harness.agent.harness_errors import (
     LimitsExceeded,
     MaxContextWindowOverflow,
     RetrialsExceeded,
 )
-from promptools.client import OpenAI
 from promptools.harness.sandbox import LocalSandbox
 from promptools.harness.toolsets import AgentTool, Toolset
 from promptools.harness.toolsets.in_distribution import gpt_oss_tools

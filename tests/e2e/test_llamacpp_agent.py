@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from configs import default_config
 
-from promptools.agent import PAPER_POLICY, Agent, RunLimits, TapeMismatch, harness_errors, read_tape
-from promptools.agent.harness_errors import (
+from promptools.client import AsyncOpenAI, OpenAI
+from promptools.errors import UsageError
+from promptools.harness.agent import PAPER_POLICY, Agent, RunLimits, TapeMismatch, harness_errors, read_tape
+from promptools.harness.agent.harness_errors import (
     LimitsExceeded,
     MaxNewTokensExceeded,
     RetrialsExceeded,
 )
-from promptools.client import AsyncOpenAI, OpenAI
-from promptools.errors import UsageError
 from promptools.lab.llamacpp_server import serve
 from promptools.lab.script import ScriptedReply
 from promptools.lab.weather import prompt_mode_phrase

@@ -6,8 +6,8 @@ import json
 import pytest
 from configs import default_config
 
-from promptools.agent import Agent, Compaction, CompactionEvent
 from promptools.client import AsyncOpenAI, OpenAI
+from promptools.harness.agent import Agent, Compaction, CompactionEvent
 from promptools.lab.llamacpp_server import serve
 from promptools.lab.script import ScriptedReply
 

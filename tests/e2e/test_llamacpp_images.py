@@ -6,8 +6,8 @@ import openai
 import pytest
 from configs import default_config
 
-from promptools.agent import Agent, CompactionEvent
 from promptools.client import OpenAI
+from promptools.harness.agent import Agent, CompactionEvent
 from promptools.harness.toolsets import ToolOutput
 from promptools.harness.toolsets.agent_tool import image_part
 from promptools.lab.llamacpp_server import serve

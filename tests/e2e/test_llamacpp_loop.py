@@ -6,8 +6,8 @@ import pytest
 from configs import default_config
 from scenes import ANSWER, QUESTION, RESULT
 
-from promptools.agent import CallEvent, ResultEvent, TextEvent, Transcript, run_tools, run_tools_async
 from promptools.client import AsyncOpenAI, OpenAI
+from promptools.harness.agent import CallEvent, ResultEvent, TextEvent, Transcript, run_tools, run_tools_async
 
 SERVERS = ["hermes_server", "harmony_server", "plain_server"]
 ASKED = [{"role": "user", "content": QUESTION}]

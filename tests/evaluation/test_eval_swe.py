@@ -19,7 +19,6 @@ from recipes.recipe import CannotMakeError
 from swe_project import git, instances, make_clone
 from upstream import running
 
-from promptools.agent import Agent, RunLimits
 from promptools.cli import main
 from promptools.cli.agent_commands.benchmarks.benchmark_run import make_agent
 from promptools.errors import UsageError
@@ -38,6 +37,7 @@ from promptools.evaluation.swe.swebench_grading import (
 )
 from promptools.evaluation.swe.work_trees import check_out, find_clone
 from promptools.evaluation.tasks import TaskAttempt, Unanswered
+from promptools.harness.agent import Agent, RunLimits
 from promptools.harness.sandbox import LocalSandbox, SandboxError
 from promptools.harness.toolsets.in_distribution import gpt_oss_tools
 from promptools.lab.llamacpp_server import can_serve, serve

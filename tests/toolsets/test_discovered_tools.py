@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from promptools.agent.functions.toolbox import Toolbox
 from promptools.errors import UsageError
+from promptools.harness.agent.toolbox import Toolbox
 from promptools.harness.sandbox import LocalSandbox
 from promptools.harness.toolsets import AgentTool
 from promptools.harness.toolsets.discovered_tools import read_discovered_tools

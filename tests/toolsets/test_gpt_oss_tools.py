@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from promptools.agent.functions.toolbox import Toolbox
 from promptools.errors import UsageError
+from promptools.harness.agent.toolbox import Toolbox
 from promptools.harness.sandbox import LocalSandbox
 from promptools.harness.toolsets.in_distribution import gpt_oss_tools
 

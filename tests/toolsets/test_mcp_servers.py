@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from promptools.agent.functions.toolbox import Toolbox
 from promptools.errors import UsageError
+from promptools.harness.agent.toolbox import Toolbox
 from promptools.harness.toolsets.agent_tool import image_part
 from promptools.harness.toolsets.mcp import (
     HttpServer,

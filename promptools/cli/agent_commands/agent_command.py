@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from promptools.agent import Agent, RunLimits, Transcript, trajectory
-from promptools.agent.harness_errors import TerminatingError
 from promptools.cli.agent_commands.agent_view import AgentView, printable
 from promptools.cli.agent_commands.folder_diff import FolderSnapshot
 from promptools.cli.agent_commands.sandbox_arguments import add_sandbox, open_sandbox
@@ -17,6 +15,8 @@ from promptools.cli.server_commands.chat_command import connect, default_model, 
 from promptools.cli.shared_arguments import add_endpoint, add_json, at_least, seconds
 from promptools.cli.terminal_output import print_json, print_progress, print_styled
 from promptools.errors import UsageError
+from promptools.harness.agent import Agent, RunLimits, Transcript, trajectory
+from promptools.harness.agent.harness_errors import TerminatingError
 from promptools.harness.toolsets import AgentTool, Toolset
 from promptools.harness.toolsets.in_distribution import gpt_oss_tools
 

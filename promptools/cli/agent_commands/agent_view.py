@@ -8,7 +8,8 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from promptools.agent import (
+from promptools.cli.terminal_output import print_styled
+from promptools.harness.agent import (
     CallEvent,
     CompactionEvent,
     ReasoningEvent,
@@ -17,13 +18,12 @@ from promptools.agent import (
     StepEvent,
     TextEvent,
 )
-from promptools.cli.terminal_output import print_styled
 from promptools.wire.chat_encoder import add_usage
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from promptools.agent import RunEvent
+    from promptools.harness.agent import RunEvent
 
 SHOWN_LINES = 12
 """Lines of a result that are shown."""

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from promptools.agent.run_events import ReasoningEvent, TextEvent
 from promptools.cli.collected_reply import CollectedReply
 from promptools.cli.command_log import log_if_healed
 from promptools.cli.server_commands.config_command import describe_source
@@ -25,6 +24,7 @@ from promptools.cli.shared_arguments import (
 )
 from promptools.cli.terminal_output import print_json, print_progress, print_styled, shows_progress
 from promptools.errors import UpstreamError, UsageError, clip, without_credentials
+from promptools.harness.agent.run_events import ReasoningEvent, TextEvent
 from promptools.json_values import is_array
 from promptools.masking import mask_url
 from promptools.profiles import Config

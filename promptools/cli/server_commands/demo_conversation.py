@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from promptools.agent.loop.reply_collector import AccumulatedReply
 from promptools.cli.collected_reply import CollectedReply
 from promptools.errors import clip
+from promptools.harness.agent.loop_effects import AccumulatedReply
 from promptools.lab import weather
 from promptools.wire.json_body import as_object
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from promptools.agent import Agent
 from promptools.errors import UsageError
 from promptools.evaluation.mcp.checks import RunOutcome, fill_in
 from promptools.evaluation.mcp.mcp_task_file import McpTask
 from promptools.evaluation.tasks.agent_solver import FinishedRun, OverflowRetries, run_to_end
 from promptools.evaluation.tasks.task_runner import Solution, Unanswered
+from promptools.harness.agent import Agent
 from promptools.harness.sandbox import Command, CommandResult, Sandbox
 from promptools.harness.toolsets import Toolset
 from promptools.harness.toolsets.mcp import HttpServer, McpServer, McpServers

@@ -11,12 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from promptools.agent import Agent, trajectory
 from promptools.errors import UsageError
 from promptools.evaluation.swe.swe_instances import SweInstance
 from promptools.evaluation.swe.work_trees import WorkTreeChanges
 from promptools.evaluation.tasks.agent_solver import FinishedRun, OverflowRetries, run_to_end
 from promptools.evaluation.tasks.task_runner import Solution, Unanswered
+from promptools.harness.agent import Agent, trajectory
 from promptools.harness.sandbox import Sandbox
 
 PROBLEM = "{problem_statement}"

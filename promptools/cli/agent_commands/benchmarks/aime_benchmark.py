@@ -22,7 +22,7 @@ from promptools.cli.agent_commands.benchmarks.benchmark_run import (
 from promptools.cli.server_commands.chat_command import choose_model, connect
 
 if TYPE_CHECKING:
-    from promptools.agent import Agent
+    from promptools.harness.agent import Agent
     from promptools.harness.toolsets import Toolset
 
 NAME = "aime"

@@ -18,9 +18,9 @@ from promptools.errors import UsageError, without_credentials
 from promptools.json_values import is_object
 
 if TYPE_CHECKING:
-    from promptools.agent import Agent
     from promptools.evaluation.tasks import TaskAttempt
     from promptools.evaluation.tasks.task_runner import Solver, TaskT
+    from promptools.harness.agent import Agent
     from promptools.harness.sandbox import CommandLimits, Sandbox
     from promptools.harness.toolsets import Toolset
 
@@ -89,8 +89,8 @@ def add_overflow_retries(parser: argparse.ArgumentParser) -> None:
 
 def make_agent(arguments: argparse.Namespace, client: Any, model: str, toolsets: Sequence[Toolset]) -> Agent:
     """Return an agent as the arguments describe it; the paper's harness has no limit but that of steps."""
-    from promptools.agent import Agent, RunLimits
-    from promptools.agent.limits.run_limits import NO_LIMITS
+    from promptools.harness.agent import Agent, RunLimits
+    from promptools.harness.agent.run_limits import NO_LIMITS
 
     limits = replace(NO_LIMITS if arguments.policy == "paper" else RunLimits(), steps=arguments.steps)
     return Agent(

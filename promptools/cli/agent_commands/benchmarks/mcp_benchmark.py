@@ -20,7 +20,7 @@ from promptools.cli.server_commands.chat_command import choose_model, connect
 from promptools.cli.shared_arguments import seconds
 
 if TYPE_CHECKING:
-    from promptools.agent import Agent
+    from promptools.harness.agent import Agent
     from promptools.harness.toolsets import Toolset
 
 NAME = "mcp"

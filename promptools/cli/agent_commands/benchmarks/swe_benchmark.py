@@ -29,10 +29,10 @@ from promptools.cli.shared_arguments import read_text
 from promptools.errors import UsageError
 
 if TYPE_CHECKING:
-    from promptools.agent import Agent
     from promptools.evaluation.swe import SweInstance
     from promptools.evaluation.swe.swebench_grading import GradedRun
     from promptools.evaluation.tasks import TaskAttempt
+    from promptools.harness.agent import Agent
     from promptools.harness.sandbox import Sandbox
 
 NAME = "swe"

@@ -1,8 +1,8 @@
 """The loop of model requests and tool calls, as a generator without I/O.
 
-`RunLoop.run` yields effects and is sent their results: `RequestReply` (request a reply; gets an `AccumulatedReply`),
-`RunTools` (run tools; gets their `Result`s), `Pause`, and events, which get nothing. It returns the `Transcript`. The
-sync and the async driver (`promptools.agent.loop.drivers`) share it, and differ only in how they perform the effects.
+`RunLoop.run` yields effects (`loop_effects`) and is sent their results: `RequestReply` (request a reply; gets an
+`AccumulatedReply`), `RunTools` (run tools; gets their `Result`s), `Pause`, and events, which get nothing. It returns
+the `Transcript`. The sync and the async driver (`drivers`) share it, and differ only in how they perform the effects.
 
 A step is a reply that can be used (`ReplyRequester`) and what follows from it:
 
@@ -13,26 +13,96 @@ A step is a reply that can be used (`ReplyRequester`) and what follows from it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from promptools.agent.functions.run_context import RunContext, bind_context
-from promptools.agent.functions.toolbox import PreparedCall, error_result
-from promptools.agent.harness_errors import IterationLimitError, TerminatingError
-from promptools.agent.limits.run_limits import LimitTracker
-from promptools.agent.loop.loop_effects import LoopEffect, LoopGenerator, RunTools
-from promptools.agent.loop.reply_requests import ReplyRequester, RequestSettings
-from promptools.agent.policies.announced_calls import NUDGE, announces_call
-from promptools.agent.policies.execution_timeouts import with_execution_timeouts
-from promptools.agent.run_events import CallEvent, ResultEvent, RetryEvent, StepEvent
+from promptools.harness.agent.harness_errors import ExecutionTimeoutError, IterationLimitError, TerminatingError
+from promptools.harness.agent.loop_effects import LoopEffect, LoopGenerator, RunTools
+from promptools.harness.agent.reply_requests import ReplyRequester, RequestSettings
+from promptools.harness.agent.run_events import CallEvent, ResultEvent, RetryEvent, StepEvent
+from promptools.harness.agent.run_limits import LimitTracker
+from promptools.harness.agent.toolbox import PreparedCall, RunContext, bind_context, error_result
+from promptools.harness.toolsets.agent_tool import ToolTimeoutError
 
 if TYPE_CHECKING:
-    from promptools.agent.functions.toolbox import Toolbox
-    from promptools.agent.limits.run_limits import RunLimits
-    from promptools.agent.loop.conversation import Conversation
-    from promptools.agent.loop.reply_collector import AccumulatedReply
+    from promptools.harness.agent.conversation import Conversation
+    from promptools.harness.agent.loop_effects import AccumulatedReply
+    from promptools.harness.agent.run_limits import RunLimits
+    from promptools.harness.agent.toolbox import Toolbox
     from promptools.types import Result
+
+
+# Whether a reply announces a call that it does not make: "Let me look at the tests:".
+#
+# Only the last sentence counts, which must say that the model itself acts now. Questions, offers and conditions are
+# answers: an answer that is taken for an announcement costs a request, and the user an answer that was good.
+
+
+NUDGE = "You announced a tool call, but made none. Make the call now, or give your final answer."
+_ACTS = (
+    "add|apply|call|change|check|continue|create|edit|examine|execute|explore|fetch|find|fix|inspect|invoke|list|look"
+    "|modify|open|patch|query|read|rerun|review|run|search|start|test|try|update|use|verify|view|write"
+)
+_ANNOUNCED = re.compile(
+    rf"^(?:(?:ok(?:ay)?|sure|now|next|first|then|so|great|good)\b[,.!]?\s+)*"
+    rf"(?:let me|let[’']s|i[’']ll|i will|i[’']m going to|i am going to|we[’']ll|we will)\s+"
+    rf"(?:(?:now|first|then|also|just|quickly|start by|begin by|go ahead and)\s+)*(?:{_ACTS})(?:ing)?\b",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|\n+")
+_SEARCHED = 400
+"""Characters at the end of a reply that are searched."""
+_CONDITION = re.compile(r"\b(?:if|once|when|should|unless|after|whenever) (?:you|it|this|that|the)\b|\?", re.IGNORECASE)
+
+
+def announces_call(content: str) -> bool:
+    """Whether the last sentence says that the model calls a tool now."""
+    sentences = [part.strip(" \t*_>#-") for part in _SENTENCE_END.split(content[-_SEARCHED:].strip())]
+    last = next((sentence for sentence in reversed(sentences) if sentence), "")
+    return _ANNOUNCED.match(last) is not None and not _CONDITION.search(last)
+
+
+# Time-outs of tools under the paper's policy: `ExecutionTimeoutError`, which the harness turns into an observation.
+
+
+SHOWN = 100
+"""Characters of the output that the model reads."""
+
+
+def with_execution_timeouts(work: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that does the same, and raises `ExecutionTimeoutError` where a tool took too long."""
+
+    def run() -> Any:
+        try:
+            value = work()
+        except ToolTimeoutError as error:
+            raise _execution_timeout(error) from error
+        return _awaited(value) if inspect.isawaitable(value) else value
+
+    return run
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    try:
+        return await value
+    except ToolTimeoutError as error:
+        raise _execution_timeout(error) from error
+
+
+def _execution_timeout(error: ToolTimeoutError) -> ExecutionTimeoutError:
+    cut = "..." if len(error.output) > SHOWN else ""
+    observation = (
+        f"The last command timed out after {error.seconds:g} seconds and has been killed. The output of the command"
+        f" was:\n<output>\n{error.output[:SHOWN]}{cut}\n</output>\nPlease try another command and make sure to avoid"
+        " those requiring interactive input."
+    )
+    return ExecutionTimeoutError(str(error), observation=observation)
+
+
+# The loop.
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from promptools.errors import ModelError, PromptoolsError
 
 if TYPE_CHECKING:
-    from promptools.agent.run_events import Transcript
+    from promptools.harness.agent.run_events import Transcript
 
 LimitName: TypeAlias = Literal["steps", "tokens", "seconds", "failures", "repeats"]
 

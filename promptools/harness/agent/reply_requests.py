@@ -12,9 +12,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from promptools.agent.compaction.compaction_plan import size
-from promptools.agent.compaction.compactor import Compactor
-from promptools.agent.harness_errors import (
+from promptools.dialects import using_own
+from promptools.dialects.own_dialects import OwnDialects, read_own
+from promptools.engine import parse
+from promptools.errors import Exhausted, ModelError, PromptoolsError, clip
+from promptools.fallback import RetryPolicy, classify, read_overflow
+from promptools.harness.agent.compaction import Compactor, size
+from promptools.harness.agent.conversation import has_images, images_after_results, may_refuse_images
+from promptools.harness.agent.harness_errors import (
     HarnessError,
     LimitsExceeded,
     MaxContextWindowOverflow,
@@ -22,28 +27,18 @@ from promptools.agent.harness_errors import (
     RetrialsExceeded,
     Submitted,
 )
-from promptools.agent.limits.run_limits import LimitTracker
-from promptools.agent.loop.loop_effects import LoopEffect, Pause, RequestReply
-from promptools.agent.loop.reply_collector import AccumulatedReply
-from promptools.agent.loop.shown_images import has_images, images_after_results, may_refuse_images
-from promptools.agent.policies.default_checks import check_default
-from promptools.agent.policies.exchange_failures import as_harness_error, failed_usage
-from promptools.agent.policies.paper_checks import check_paper
-from promptools.agent.run_events import CompactionEvent, RetryEvent
-from promptools.dialects import using_own
-from promptools.dialects.own_dialects import OwnDialects, read_own
-from promptools.engine import parse
-from promptools.errors import Exhausted, ModelError, PromptoolsError, clip
-from promptools.fallback import RetryPolicy, classify, read_overflow
+from promptools.harness.agent.loop_effects import AccumulatedReply, LoopEffect, Pause, RequestReply
+from promptools.harness.agent.policies import as_harness_error, check_default, check_paper, failed_usage
+from promptools.harness.agent.run_events import CompactionEvent, RetryEvent
+from promptools.harness.agent.run_limits import LimitTracker
 from promptools.wire.json_body import as_count
 
 if TYPE_CHECKING:
-    from promptools.agent.compaction.compaction_plan import Compaction
-    from promptools.agent.compaction.context_capture import ContextCapture
-    from promptools.agent.functions.toolbox import Toolbox
-    from promptools.agent.loop.conversation import Conversation
-    from promptools.agent.policies.agent_policy import AgentPolicy
-    from promptools.agent.policies.reply_capture import ReplyCapture
+    from promptools.harness.agent.compaction import Compaction, ContextCapture
+    from promptools.harness.agent.conversation import Conversation
+    from promptools.harness.agent.policies import AgentPolicy, ReplyCapture
+    from promptools.harness.agent.toolbox import Toolbox
+
 
 SHOWN = 2000
 """Characters of a failed reply that the next prompt shows."""

@@ -16,7 +16,7 @@ from promptools.wire.json_body import split_content
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from promptools.agent.run_events import StepEvent, Transcript
+    from promptools.harness.agent.run_events import StepEvent, Transcript
 
 FORMAT = "mini-swe-agent-1"
 

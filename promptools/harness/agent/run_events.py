@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from promptools.agent.harness_errors import IterationLimitError as IterationLimitError  # noqa: PLC0414  re-exported
+from promptools.harness.agent.harness_errors import IterationLimitError as IterationLimitError  # noqa: PLC0414  re-exported
 
 if TYPE_CHECKING:
     from promptools.types import Call, Result

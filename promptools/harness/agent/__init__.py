@@ -1,11 +1,9 @@
 """Agents: the loop in which a model calls tools until it answers, with its limits, policies, compaction and tape."""
 
-from promptools.agent.agent import Agent
-from promptools.agent.compaction.compaction_plan import Compaction
-from promptools.agent.functions.run_context import RunContext
-from promptools.agent.limits.run_limits import RunLimits
-from promptools.agent.policies.agent_policy import DEFAULT_POLICY, PAPER_POLICY, AgentPolicy
-from promptools.agent.run_events import (
+from promptools.harness.agent.agent import Agent
+from promptools.harness.agent.compaction import Compaction
+from promptools.harness.agent.policies import DEFAULT_POLICY, PAPER_POLICY, AgentPolicy
+from promptools.harness.agent.run_events import (
     CallEvent,
     CompactionEvent,
     IterationLimitError,
@@ -17,9 +15,11 @@ from promptools.agent.run_events import (
     TextEvent,
     Transcript,
 )
-from promptools.agent.tape.tape_player import TapeMismatch, read_tape
-from promptools.agent.tool_runs import run_tools, run_tools_async
-from promptools.agent.trajectory import trajectory
+from promptools.harness.agent.run_limits import RunLimits
+from promptools.harness.agent.tape import TapeMismatch, read_tape
+from promptools.harness.agent.tool_runs import run_tools, run_tools_async
+from promptools.harness.agent.toolbox import RunContext
+from promptools.harness.agent.trajectory import trajectory
 
 __all__ = [
     "DEFAULT_POLICY",

@@ -9,18 +9,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, cast
 
-from promptools.agent.functions.toolbox import exception_result, success_result
-from promptools.agent.loop.loop_effects import LoopEffect, LoopGenerator, Pause, RequestReply, RunTools
-from promptools.agent.loop.reply_collector import AccumulatedReply
 from promptools.errors import Exhausted, ModelError, PromptoolsError, UpstreamError, UsageError
+from promptools.harness.agent.loop_effects import (
+    AccumulatedReply,
+    LoopEffect,
+    LoopGenerator,
+    Pause,
+    RequestReply,
+    RunTools,
+)
+from promptools.harness.agent.toolbox import exception_result, success_result
 from promptools.types import Attempt
 from promptools.wire.chat_decoder import decode_chunk, decode_reply
 from promptools.wire.json_body import as_object
 
 if TYPE_CHECKING:
-    from promptools.agent.functions.toolbox import PreparedCall
-    from promptools.agent.run_events import ReasoningEvent, RunEvent, TextEvent
+    from promptools.harness.agent.run_events import ReasoningEvent, RunEvent, TextEvent
+    from promptools.harness.agent.toolbox import PreparedCall
     from promptools.types import Result
+
 
 MAX_THREADS = 16
 """The most calls that run at the same time."""

@@ -7,17 +7,16 @@ from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Literal, cast, overload
 
-from promptools.agent.functions.toolbox import AgentToolLike, Dispatch, Toolbox
-from promptools.agent.limits.run_limits import NO_LIMITS
-from promptools.agent.loop.client_requests import as_messages, with_options
-from promptools.agent.loop.conversation import Conversation
-from promptools.agent.loop.drivers import drive, drive_async
-from promptools.agent.loop.loop_effects import LoopGenerator
-from promptools.agent.loop.reply_requests import RequestSettings
-from promptools.agent.loop.tool_loop import LoopSettings, RunLoop
-from promptools.agent.policies.agent_policy import UNCHECKED_POLICY
-from promptools.agent.run_events import RunEvent, Transcript
 from promptools.errors import UsageError
+from promptools.harness.agent.conversation import Conversation, as_messages, with_options
+from promptools.harness.agent.drivers import drive, drive_async
+from promptools.harness.agent.loop_effects import LoopGenerator
+from promptools.harness.agent.policies import UNCHECKED_POLICY
+from promptools.harness.agent.reply_requests import RequestSettings
+from promptools.harness.agent.run_events import RunEvent, Transcript
+from promptools.harness.agent.run_limits import NO_LIMITS
+from promptools.harness.agent.tool_loop import LoopSettings, RunLoop
+from promptools.harness.agent.toolbox import AgentToolLike, Dispatch, Toolbox
 
 
 @overload

@@ -1,1 +1,0 @@
-"""Make a conversation shorter that does not fit into the context."""

@@ -1,1 +1,0 @@
-"""The limits of a run."""

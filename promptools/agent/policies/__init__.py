@@ -1,1 +1,0 @@
-"""Which replies are used, and what follows from one that is not."""

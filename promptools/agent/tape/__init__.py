@@ -1,1 +1,0 @@
-"""Record a run, and replay or resume it."""

@@ -1,0 +1,296 @@
+"""Make a conversation shorter that does not fit into the context: what it loses, and in which order.
+
+    reasoning         of all but the latest turns
+    results           of all but the latest turns are shortened, from both ends
+    summary           all but the latest turns become a summary, written by the model
+    latest results    those of the latest turns are shortened, too
+
+The instructions, the task and the latest turns stay. A turn is a message of the assistant with the results of its
+calls, and is kept or summarised as a whole, so no result is without its call.
+
+`Compaction` has the settings; `Compactor` carries it out, stage by stage, until the conversation is expected to fit, by
+what `ContextCapture` has seen of the last prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from promptools.errors import UsageError
+from promptools.exchange.upstream import available_context
+from promptools.harness.agent.run_events import CompactionEvent, CompactionStage
+from promptools.wire.chat_decoder import REASONING_FIELDS
+from promptools.wire.json_body import as_count, split_content
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from promptools.exchange import ExchangeEnd, ObservedExchange, SentRequest
+    from promptools.exchange.observer import Received
+    from promptools.harness.agent.conversation import Conversation
+
+
+Message = dict[str, Any]
+SUMMARY_INSTRUCTIONS = (
+    "Summarize the work that an assistant has done so far on the task below, so that it can go on from your summary"
+    " alone. Keep every fact that is still needed: what was found out, with exact names, paths, numbers and error"
+    " messages; what was changed; what failed; what is left to do. Do not go on with the task yourself."
+)
+IMAGE_LEFT_OUT = "[an image was left out here]"
+IMAGE_CHARACTERS = 4000
+"""What an image counts as, in characters: some thousand tokens, as vision models make of a large one."""
+SUMMARY_HEADING = "Summary of the work so far:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """When and how a conversation is made shorter."""
+
+    context: int | None = None
+    """Tokens of the model's context. None: what the config or detection knows of the model, if the client is one of
+    promptools', and what the server reports when a prompt does not fit."""
+    threshold: float = 0.8
+    """The share of the context that a prompt may take up."""
+    keep_turns: int = 4
+    """The latest turns, which stay as they are until nothing else is left."""
+    result_characters: int = 2000
+    """What is left of a long result."""
+    summarise: bool = True
+    """Whether the model is asked for a summary, in a request of its own."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1:
+            raise UsageError(f"Compaction.threshold is {self.threshold!r}; expected a share between 0 and 1")
+        if self.keep_turns < 1 or self.result_characters < 100:
+            raise UsageError("Compaction keeps one turn at least, and 100 characters of a result")
+
+
+def size(messages: Sequence[Message]) -> int:
+    """Return the characters of messages: a measure that needs no tokenizer."""
+    return sum(len(_flat(message)) for message in messages)
+
+
+def latest_turns(messages: Sequence[Message], turns: int) -> int:
+    """Return the position at which the latest turns begin."""
+    starts = [at for at, message in enumerate(messages) if message.get("role") == "assistant"]
+    return starts[-turns] if len(starts) >= turns else starts[0] if starts else len(messages)
+
+
+def without_reasoning(messages: Sequence[Message], end: int) -> list[Message]:
+    """Return messages without the reasoning of those before `end`."""
+    return [
+        {key: value for key, value in message.items() if key not in REASONING_FIELDS} if at < end else message
+        for at, message in enumerate(messages)
+    ]
+
+
+def with_short_results(messages: Sequence[Message], start: int, end: int, characters: int) -> list[Message]:
+    """Return messages with the results between two positions shortened, and without their images."""
+    return [
+        {**message, "content": shorten(_text(message, IMAGE_LEFT_OUT), characters)}
+        if start <= at < end and message.get("role") == "tool"
+        else message
+        for at, message in enumerate(messages)
+    ]
+
+
+def shorten(text: str, characters: int) -> str:
+    """Return both ends of a text, with a notice of what was cut; a text that is short enough as it is."""
+    if len(text) <= characters:
+        return text
+    room = characters - len(_cut_notice(len(text)))
+    head = room // 2
+    tail = room - head
+    return f"{text[:head]}{_cut_notice(len(text) - room)}{text[len(text) - tail :]}"
+
+
+def _cut_notice(left_out: int) -> str:
+    return f"\n[... {left_out} characters were left out here ...]\n"
+
+
+def old_messages(messages: Sequence[Message], task: int, end: int) -> list[int]:
+    """Return the positions before `end` that a summary may replace: all but the first instructions, and the task."""
+    first = next(
+        (at for at, message in enumerate(messages) if message.get("role") not in {"system", "developer"}), len(messages)
+    )
+    return [at for at in range(first, end) if at != task]
+
+
+def is_summary(message: Message) -> bool:
+    """Whether a message is a summary from before."""
+    content = message.get("content")
+    return message.get("role") == "user" and isinstance(content, str) and content.startswith(SUMMARY_HEADING)
+
+
+def summary_request(messages: Sequence[Message], task: int, old: Sequence[int], characters: int) -> list[Message]:
+    """Return the messages that ask for a summary, of at most about `characters`."""
+    asked = _text(messages[task], IMAGE_LEFT_OUT) if task >= 0 else ""
+    share = max(200, (characters - len(asked)) // max(1, len(old)))
+    work = "\n\n".join(shorten(_as_text(messages[at]), share) for at in old)
+    return [
+        {"role": "system", "content": SUMMARY_INSTRUCTIONS},
+        {"role": "user", "content": f"The task:\n{asked}\n\nThe work so far:\n{work}"},
+    ]
+
+
+def with_summary(messages: Sequence[Message], task: int, old: Sequence[int], summary: str) -> tuple[list[Message], int]:
+    """Return messages with a summary after the task in place of old ones, and the position of the task."""
+    dropped = set(old)
+    made: Message = {"role": "user", "content": f"{SUMMARY_HEADING}\n{summary}"}
+    before = [message for at, message in enumerate(messages) if at not in dropped and at <= max(task, old[0] - 1)]
+    after = [message for at, message in enumerate(messages) if at not in dropped and at > max(task, old[0] - 1)]
+    return [*before, made, *after], (len(before) - 1 if task >= 0 else -1)
+
+
+def _text(message: Message, image: str) -> str:
+    """Return a message's text, with `image` in place of each image."""
+    text, images = split_content(message.get("content"))
+    return "\n".join([*filter(None, [text]), *([image] * len(images))])
+
+
+def _as_text(message: Message) -> str:
+    calls = [f"{call['function']['name']}({call['function']['arguments']})" for call in message.get("tool_calls") or ()]
+    parts = [*filter(None, [_text(message, IMAGE_LEFT_OUT)]), *calls]
+    return f"[{message.get('role')}] " + "\n".join(parts)
+
+
+def _flat(message: Message) -> str:
+    """Return what of a message is in the prompt."""
+    thought = "".join(str(message.get(key) or "") for key in REASONING_FIELDS)
+    images = len(split_content(message.get("content"))[1])
+    return thought + _as_text(message) + " " * (IMAGE_CHARACTERS * images)
+
+
+# Stage by stage.
+
+
+AskSummary: TypeAlias = Callable[[list[dict[str, Any]]], Generator[Any, Any, str]]
+"""Requests a summary with these messages; returns it, or an empty text if there is none."""
+MOST_TOKENS = 1.0
+"""Tokens of a character, at most: text in most scripts has fewer."""
+STAGES: tuple[CompactionStage, ...] = ("reasoning", "results", "summary", "latest results")
+
+
+class Compactor:
+    """Makes a conversation shorter. How many tokens it has is known from the last prompt that the server counted.
+
+    What was added since then, or removed, counts by its characters. That prompt also holds the tools, and the template:
+    in a short conversation they are most of it, so a character never counts as more than `MOST_TOKENS`.
+    """
+
+    def __init__(
+        self,
+        settings: Compaction,
+        conversation: Conversation,
+        ask_summary: AskSummary,
+        detected: ContextCapture | None = None,
+    ) -> None:
+        self.settings = settings
+        self._known_context = settings.context
+        self._detected = detected
+        self._conversation = conversation
+        self._ask_summary = ask_summary
+        self._counted: tuple[int, int] | None = None
+        """The tokens of the last prompt, and the characters of its conversation."""
+
+    @property
+    def context(self) -> int | None:
+        """The tokens of the context: what the app or an error of the server says, else what detection knows."""
+        return self._known_context or (self._detected.size if self._detected else None)
+
+    def learn(self, prompt_tokens: int | None, characters: int, context: int | None = None) -> None:
+        """Learn how many tokens the prompt of a conversation of so many characters has, and how many the context."""
+        if prompt_tokens and characters:
+            self._counted = prompt_tokens, characters
+        self._known_context = context or self._known_context
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the conversation is expected to take up more of the context than it may."""
+        return self._fits() is False
+
+    def compact(self) -> Generator[Any, Any, bool]:
+        """Make the conversation shorter until it is expected to fit; return whether anything changed."""
+        changed = False
+        for stage in STAGES:
+            before = size(self._conversation.messages)
+            messages, task = yield from self._apply(stage)
+            after = size(messages)
+            if after >= before:
+                continue
+            self._conversation.replace(messages, task)
+            yield CompactionEvent(stage, before, after)
+            changed = True
+            if self._fits() is not False:
+                return True
+        return changed
+
+    def _apply(self, stage: CompactionStage) -> Generator[Any, Any, tuple[list[dict[str, Any]], int]]:
+        messages, task = self._conversation.messages, self._conversation.task
+        latest, characters = latest_turns(messages, self.settings.keep_turns), self.settings.result_characters
+        match stage:
+            case "reasoning":
+                return without_reasoning(messages, latest), task
+            case "results":
+                return with_short_results(messages, 0, latest, characters), task
+            case "latest results":
+                return with_short_results(messages, latest, len(messages), characters), task
+            case _:
+                return (yield from self._summarise(latest))
+
+    def _summarise(self, latest: int) -> Generator[Any, Any, tuple[list[dict[str, Any]], int]]:
+        messages, task = self._conversation.messages, self._conversation.task
+        old = old_messages(messages, task, latest)
+        if not self.settings.summarise or all(is_summary(messages[at]) for at in old):
+            return messages, task
+        room = size(messages) // 2
+        if self.context and self._counted:
+            room = int(self.context * self.settings.threshold / self._tokens_per_character / 2)
+        summary = yield from self._ask_summary(summary_request(messages, task, old, room))
+        return with_summary(messages, task, old, summary) if summary else (messages, task)
+
+    def _fits(self) -> bool | None:
+        """Whether the conversation is expected to fit; None if nothing is known."""
+        if self.context is None or self._counted is None:
+            return None
+        tokens, characters = self._counted
+        added = size(self._conversation.messages) - characters
+        return tokens + added * self._tokens_per_character <= self.context * self.settings.threshold
+
+    @property
+    def _tokens_per_character(self) -> float:
+        assert self._counted is not None
+        tokens, characters = self._counted
+        return min(tokens / characters, MOST_TOKENS)
+
+
+# An observer that keeps what the exchange knows of the last prompt: its tokens, and the size of the context.
+
+
+class ContextCapture:
+    """Follows the exchanges of one run, which come one after the other."""
+
+    def __init__(self) -> None:
+        self.size: int | None = None
+        """Tokens of the context, of the config, or as detected; None: not known."""
+        self.prompt_tokens: int | None = None
+        """Tokens of the last prompt. The usage of a reply counts the prompts of all attempts. None: not known."""
+
+    def began(self, exchange: ObservedExchange) -> None:  # noqa: ARG002 - the protocol's
+        """Forget the prompt before."""
+        self.prompt_tokens = None
+
+    def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
+        """Keep what the profile of the server and the model says."""
+        if sent.tool_request is not None:
+            self.size = available_context(sent.tool_request)
+
+    def received(self, exchange: ObservedExchange, received: Received) -> None:
+        """Do nothing."""
+
+    def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:  # noqa: ARG002
+        """Keep the tokens of the last attempt's prompt."""
+        usage = end.attempts[-1].attempt.usage if end.attempts else None
+        self.prompt_tokens = as_count((usage or {}).get("prompt_tokens"))

@@ -1,0 +1,213 @@
+"""The conversation of a run: its messages, calls, results, steps and tokens so far, and what clients are sent of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from promptools.errors import UsageError
+from promptools.harness.agent.run_events import Transcript
+from promptools.json_values import is_object
+from promptools.transport import Session, intercept
+from promptools.transport.session import as_observers
+from promptools.wire.chat_encoder import add_usage
+from promptools.wire.json_body import split_content
+
+if TYPE_CHECKING:
+    from promptools.exchange import Observer
+    from promptools.harness.agent.loop_effects import AccumulatedReply
+    from promptools.harness.agent.run_events import StepEvent
+    from promptools.types import Call, Result
+
+
+# Images of tools' results in the messages of a conversation, and the same messages for those who take none.
+#
+# A result with images is a message of a tool with parts. promptools' clients send them in a form that the server
+# takes; for any other client they follow in a message of the user, as the API takes only text in results.
+
+
+Message = dict[str, Any]
+FOLLOW = "(The images of this result follow in the next message.)"
+NOT_SHOWN = "[The images of this result are not shown: this model, or its server, takes none.]"
+_REFUSED_LATER = frozenset({401, 403, 408, 429, 502, 503, 504})
+"""Statuses that say nothing of the request's content."""
+
+
+def result_content(result: Result, *, shown: bool) -> str | list[Message]:
+    """Return the content of a result's message."""
+    if not result.images:
+        return result.content
+    if not shown:
+        return f"{result.content}\n{NOT_SHOWN}"
+    return [{"type": "text", "text": result.content}, *map(dict, result.images)]
+
+
+def has_images(messages: Sequence[Message]) -> bool:
+    """Whether some result has images."""
+    return any(_images(message) for message in messages)
+
+
+def without_images(messages: Sequence[Message]) -> list[Message]:
+    """Return messages whose results have a note in place of their images."""
+    return [
+        {**message, "content": f"{split_content(message['content'])[0]}\n{NOT_SHOWN}"} if _images(message) else message
+        for message in messages
+    ]
+
+
+def images_after_results(messages: Sequence[Message]) -> list[Message]:
+    """Return messages in which the images follow the last of consecutive results, in a message of the user."""
+    made: list[Message] = []
+    waiting: list[Message] = []
+    for message in messages:
+        if waiting and message.get("role") != "tool":
+            made.append({"role": "user", "content": waiting})
+            waiting = []
+        images = _images(message)
+        text = f"{split_content(message['content'])[0]}\n{FOLLOW}" if images else ""
+        made.append({**message, "content": text} if images else message)
+        waiting = [*waiting, *images]
+    return [*made, {"role": "user", "content": waiting}] if waiting else made
+
+
+def may_refuse_images(error: Exception) -> bool:
+    """Whether an error may be due to images: the server, or the mode, has refused the request itself."""
+    status = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
+    return isinstance(status, int) and status not in _REFUSED_LATER
+
+
+def _images(message: Message) -> tuple[Message, ...]:
+    return split_content(message.get("content"))[1] if message.get("role") == "tool" else ()
+
+
+_OWN_ID = re.compile(r"call([0-9]{3,})[0-9]{2}")
+"""The number of a reply, and of its call, in an id that was made here."""
+
+
+class Conversation:
+    """The messages, calls and results so far. The task is the last message of the user among those passed in."""
+
+    def __init__(self, messages: list[dict[str, Any]], *, own_ids: bool = False) -> None:
+        self.messages = messages
+        self.task = max((at for at, message in enumerate(messages) if message.get("role") == "user"), default=-1)
+        """The position of the task; -1 without one."""
+        self.calls: list[Call] = []
+        self.results: list[Result] = []
+        self.steps: list[StepEvent] = []
+        self.usage: dict[str, Any] | None = None
+        self.iterations = 0
+        self.last: AccumulatedReply | None = None
+        self.shows_images = True
+        """Whether the model is shown the images of results."""
+        self._own_ids = own_ids
+        self._first_id = _next_own_id(messages)
+
+    def add_usage(self, usage: dict[str, Any] | None) -> None:
+        """Add the tokens of a reply, whether it is used or not."""
+        self.usage = add_usage(self.usage, usage)
+
+    def add_reply(self, reply: AccumulatedReply, *, reasoning: bool) -> None:
+        """Add a reply. Calls without an id get one, because results refer to calls by id."""
+        for number, call in enumerate(reply.calls):
+            own = f"call{self._first_id + self.iterations:03}{number:02}"
+            call.id = own if self._own_ids else call.id or own
+        self.iterations += 1
+        self.messages.append(reply.message(reasoning=reasoning))
+        self.last = reply
+
+    def add_result(self, result: Result) -> None:
+        """Add a tool's result."""
+        self.results.append(result)
+        content = result_content(result, shown=self.shows_images)
+        self.messages.append({"role": "tool", "tool_call_id": result.call_id, "content": content})
+
+    def replace(self, messages: list[dict[str, Any]], task: int) -> None:
+        """Replace the messages by fewer or shorter ones; `task` is the task's position among them."""
+        self.messages, self.task = messages, task
+
+    def drop_images(self) -> None:
+        """Replace the images of results by a note, those of later results too."""
+        self.shows_images = False
+        self.messages = without_images(self.messages)
+
+    def transcript(self, ended: str = "answer") -> Transcript:
+        """Return the conversation so far as a transcript."""
+        return Transcript(
+            messages=list(self.messages),
+            content=self.last.content if self.last else "",
+            reasoning=self.last.reasoning if self.last else "",
+            calls=tuple(self.calls),
+            results=tuple(self.results),
+            iterations=self.iterations,
+            finish_reason=self.last.finish_reason if self.last else None,
+            usage=self.usage,
+            ended=ended,
+            steps=tuple(self.steps),
+        )
+
+
+def _next_own_id(messages: list[dict[str, Any]]) -> int:
+    """Return the number of a reply whose calls get ids that are not in the messages, as those of a resumed run may be.
+
+    An id that occurs twice would make one result that of two calls.
+    """
+    calls = (call for message in messages for call in message.get("tool_calls") or () if is_object(call))
+    numbers = (int(match[1]) for call in calls if (match := _OWN_ID.fullmatch(str(call.get("id")))))
+    return max(numbers, default=-1) + 1
+
+
+# What the loop sends through a client: messages as dicts, and the options and observers of promptools' own clients.
+
+
+def as_messages(messages: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return messages as dicts; the SDK's message objects are accepted too."""
+    return [_as_dict(message) for message in messages]
+
+
+def with_options(create: dict[str, Any], options: Mapping[str, Any], session: Any) -> dict[str, Any]:
+    """Return the parameters of requests with options for one of our clients; for another client, as they are.
+
+    What the client or the request itself says is kept. Unless they say otherwise, calls whose arguments do not fit are
+    returned, so that the model gets the error as a tool result.
+    """
+    if session is None:
+        return create
+    unset = {name: value for name, value in options.items() if session.settings.get(name) is None}
+    malformed = {} if "on_malformed" in session.settings else {"on_malformed": "call"}
+    body: dict[str, Any] = create.get("extra_body") or {}
+    ours: Any = body.get("promptools") or {}
+    if not is_object(ours):  # the client reports it
+        return create
+    merged = {**malformed, **unset, **ours}
+    return {**create, "extra_body": {**body, "promptools": merged}} if merged else create
+
+
+def mode_of(create: Mapping[str, Any], session: Any) -> object:
+    """Return the mode in which one of our clients asks for tools; None if it is not fixed, or for another client."""
+    if session is None:
+        return None
+    body: Mapping[str, Any] = create.get("extra_body") or {}
+    ours: Any = body.get("promptools")
+    return (is_object(ours) and ours.get("mode")) or session.settings.get("mode")
+
+
+def with_observers(client: Any, observers: Sequence[Observer]) -> Any:
+    """Return a copy of one of our clients, or of a wrapped one, that these observers follow besides its own."""
+    session: Session = client.promptools.with_settings(
+        {"observer": [*as_observers(client.promptools.settings.get("observer")), *observers]}
+    )
+    copied = client.with_options()
+    copied.__dict__["_client"] = intercept(copied.__dict__["_client"], session)
+    copied.__dict__["promptools"] = session
+    return copied
+
+
+def _as_dict(message: Any) -> dict[str, Any]:
+    if isinstance(message, Mapping):
+        return dict(cast("Mapping[str, Any]", message))
+    dump = getattr(message, "model_dump", None)
+    if dump is None:
+        raise UsageError(f"a message is {message!r}; expected a dict or one of the SDK's message objects")
+    plain: dict[str, Any] = dump(exclude_none=True)
+    return plain

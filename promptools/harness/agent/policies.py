@@ -1,0 +1,331 @@
+"""Policies: which replies are used, how often another one is requested, and what the model learns of the error.
+
+`AgentPolicy` has the settings, and the checks are below it: those of the default policy, for any mode, and those of the
+paper's harness (HarmonyAgent), with the observer that keeps the raw reply which they need. Errors of the exchange that
+are the model's fault are reasons to request another reply, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from promptools.errors import Exhausted, ModelError, UsageError, clip
+from promptools.fallback import Stop, WaitFor
+from promptools.harmony import examine
+from promptools.harmony.recipients import FUNCTIONS
+from promptools.harmony.renderer import Message
+from promptools.harness.agent.harness_errors import (
+    HarmonyMessageMissingChannel,
+    HarmonyParsingError,
+    LongGeneration,
+    MaxNewTokensExceeded,
+    MultipleFinalMessages,
+    MultipleReasoningMessages,
+    MultipleToolCalls,
+    NonTerminatingError,
+    NoToolCallNoFinalMessage,
+    Submitted,
+    ToolCallAndFinalMessage,
+    ToolCallArgNotObject,
+    ToolCallArgParsingError,
+    ToolCallArgTypeError,
+    ToolNameParsingError,
+    UnexpectedFinishReason,
+    UnknownToolCallArg,
+    UnknownToolCalled,
+)
+from promptools.json_values import is_object
+from promptools.wire.chat_encoder import CUT_OFF_REASONS, add_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from promptools.exchange import ExchangeEnd, ObservedExchange, SentRequest
+    from promptools.exchange.observer import Received
+    from promptools.harness.agent.loop_effects import AccumulatedReply
+    from promptools.harness.agent.toolbox import Toolbox
+
+
+# Policies: which replies are used, how often another one is requested, and what the model learns of the error.
+
+
+Checks: TypeAlias = Literal["default", "paper", "none"]
+PolicyName: TypeAlias = Literal["default", "paper"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPolicy:
+    """What becomes of a reply.
+
+    Checks are made of each reply. `default`, in any mode: several calls are run, a call wins over an answer, what is
+    wrong with a call is its result; a reply that is cut off, or empty, is requested again. `paper`: the conditions of
+    HarmonyAgent in their order, on the messages of the strict Harmony parse. `none`: every reply is used as it is.
+    """
+
+    checks: Checks = "default"
+    attempts: int = 10
+    """Replies that are requested for one step at most."""
+    stop: Stop | None = None
+    """In place of `attempts`: an object of tenacity's, such as `stop_after_delay(60)`."""
+    wait: WaitFor | None = None
+    """Seconds between attempts: an object of tenacity's, such as `wait_fixed(2)`; None: none."""
+    show_errors: bool = True
+    """Whether the next attempt shows the model its reply and the error. False: the same prompt is sent again, as the
+    paper does. Either way nothing of a failed attempt stays in the conversation."""
+    temperatures: tuple[float, ...] = ()
+    """The temperature of each attempt; the last one is for all further ones. Empty: that of the request."""
+    harmony_react: bool = False
+    """Harmony mode: begin each reply on `analysis`, and have the exchange correct replies, as HarmonyReAct does."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Options of each request, if the client is one of promptools'."""
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise UsageError(f"AgentPolicy.attempts is {self.attempts!r}; at least one reply has to be requested")
+
+    @property
+    def request_options(self) -> dict[str, Any]:
+        """The options of each request."""
+        if not self.harmony_react:
+            return dict(self.options)
+        kept = {key: value for key, value in self.options.items() if key != "corrections"}
+        return {"harmony_react": True, "prefill": "channel", **kept}
+
+    def temperature(self, attempt: int) -> dict[str, float]:
+        """Return the parameters of an attempt, counted from 0."""
+        return {"temperature": self.temperatures[min(attempt, len(self.temperatures) - 1)]} if self.temperatures else {}
+
+
+def _two_seconds(_: object) -> float:
+    return 2.0
+
+
+DEFAULT_POLICY = AgentPolicy()
+PAPER_POLICY = AgentPolicy(
+    checks="paper",
+    wait=_two_seconds,
+    options={"mode": "harmony", "tools_in": "auto", "thoughts": "keep", "corrections": 0, "on_repeat": "off"},
+)
+"""HarmonyAgent's, except that the model sees its errors: `replace(PAPER_POLICY, show_errors=False)` is the paper's."""
+UNCHECKED_POLICY = AgentPolicy(checks="none")
+_POLICIES: dict[str, AgentPolicy] = {"default": DEFAULT_POLICY, "paper": PAPER_POLICY}
+
+
+def find_policy(policy: AgentPolicy | str) -> AgentPolicy:
+    """Return a policy by its name, or as it is. Raises `UsageError` for an unknown name."""
+    if isinstance(policy, AgentPolicy):
+        return policy
+    if policy not in _POLICIES:
+        raise UsageError(f"there is no policy {policy!r}; there are {', '.join(map(repr, _POLICIES))} and AgentPolicy")
+    return _POLICIES[policy]
+
+
+Clock: TypeAlias = Callable[[], float]
+
+
+# The checks of the default policy, for any mode: what cannot be used is a reply that is cut off, or empty.
+
+
+_REFUSED = frozenset({"content_filter", "error"})
+"""Finish reasons of replies that another request would not improve."""
+
+
+def check_default(reply: AccumulatedReply) -> None:
+    """Raise an exception for a reply that cannot be used. Calls that are complete are used, cut off or not."""
+    if reply.finish_reason in _REFUSED:
+        raise UnexpectedFinishReason(f"unexpected finish_reason: {reply.finish_reason}")
+    if reply.calls:
+        return
+    if reply.finish_reason in CUT_OFF_REASONS:
+        raise LongGeneration(f"the reply was cut off, finish_reason: {reply.finish_reason}, usage: {reply.usage}")
+    if not reply.content.strip():
+        raise NoToolCallNoFinalMessage("the reply holds no tool call, and no text for the user")
+
+
+# The checks of the paper's harness (HarmonyAgent), in its order; each has an exception of its name.
+#
+#     finish reason, number of tokens, strict parse, channels, number of messages of reasoning, of calls, of finals,
+#     a call beside a final, the tool's name, the tool, the arguments' JSON, the arguments' keys
+#
+# They are made of the messages of the raw reply where the server was asked in harmony mode. In any other mode a reply
+# has no such messages, and those that it amounts to are checked. A recipient is compared as the rest of promptools
+# does, not by its beginning: the paper's harness takes `container.execute` for `container.exec`.
+
+
+_REASONS_OF_CALLS = frozenset({"tool_calls", "function_call"})
+"""Finish reasons that are `stop` on the server's raw endpoint."""
+
+
+def check_paper(
+    reply: AccumulatedReply, written: HarmonyReply | None, toolbox: Toolbox, max_tokens: int | None
+) -> None:
+    """Raise the exception of the first check that fails; return for a reply with one call, raise `Submitted` else."""
+    reason = written.finish_reason if written is not None else None
+    _check_end(reason or reply.finish_reason, reply.usage, max_tokens)
+    messages = _messages_of(reply) if written is None else parse_strictly(written.text)
+    message = _check_messages(messages)
+    if not message.recipient:
+        raise Submitted("the model has answered", content=str(message.content))
+    _check_call(message, toolbox)
+    if not reply.calls:  # the exchange found no call where the strict parse did
+        raise UnknownToolCalled(f"tool called: {clip(message.recipient)}, but it was not offered")
+
+
+def _check_end(reason: str | None, usage: dict[str, Any] | None, max_tokens: int | None) -> None:
+    if reason == "length":
+        raise LongGeneration(f"the reply was cut off, finish_reason: {reason}, usage: {usage}")
+    if reason is not None and reason != "stop" and reason not in _REASONS_OF_CALLS:
+        raise UnexpectedFinishReason(f"unexpected finish_reason: {clip(reason)}")
+    tokens = (usage or {}).get("completion_tokens")
+    if max_tokens is not None and isinstance(tokens, int) and tokens >= max_tokens:
+        raise MaxNewTokensExceeded(f"the reply has {tokens} tokens, of at most {max_tokens}")
+
+
+def parse_strictly(text: str) -> list[Message]:
+    """Parse a reply's text strictly. Raises `HarmonyParsingError`."""
+    examination = examine(text)
+    if examination.error is not None:
+        raise HarmonyParsingError(f"the reply is not Harmony: {examination.error}; it is {clip(text)!r}")
+    return [parsed.message for parsed in examination.messages]
+
+
+def _messages_of(reply: AccumulatedReply) -> list[Message]:
+    """Return the messages that a reply amounts to which was not read from Harmony."""
+    messages = [Message("assistant", reply.reasoning, channel="analysis")] if reply.reasoning else []
+    messages += (
+        Message("assistant", call.arguments, channel="commentary", recipient=f"{FUNCTIONS}.{call.name}")
+        for call in reply.calls
+    )
+    if reply.content.strip():
+        messages.append(Message("assistant", reply.content, channel="final"))
+    return messages
+
+
+def _check_messages(messages: Sequence[Message]) -> Message:
+    """Check the channels and numbers of messages; return the call or the final message."""
+    if any(not message.channel for message in messages):
+        raise HarmonyMessageMissingChannel("a message of the reply has no channel")
+    calls = [message for message in messages if message.recipient]
+    thoughts = [message for message in messages if message.channel == "analysis" and not message.recipient]
+    finals = [message for message in messages if message.channel == "final" and not message.recipient]
+    if len(thoughts) > 1:
+        raise MultipleReasoningMessages(f"expected 1 reasoning message, got {len(thoughts)}")
+    if len(calls) > 1:
+        raise MultipleToolCalls(f"expected 1 tool call, got {len(calls)}")
+    if len(finals) > 1:
+        raise MultipleFinalMessages(f"expected 1 final message, got {len(finals)}")
+    if calls and finals:
+        raise ToolCallAndFinalMessage("a tool call and a final message are in one reply")
+    if not calls and not finals:
+        channels = [message.channel for message in messages]
+        raise NoToolCallNoFinalMessage(
+            f"no tool call and no final message in {len(messages)} messages, of channels {channels}"
+        )
+    return (calls or finals)[0]
+
+
+def _check_call(call: Message, toolbox: Toolbox) -> None:
+    name = call.recipient.removeprefix(f"{FUNCTIONS}.")
+    if not name.strip():
+        raise ToolNameParsingError(f"the recipient {call.recipient!r} names no tool")
+    match = toolbox.tools.find(name)
+    if match is None:
+        raise UnknownToolCalled(f"tool called: {clip(name)}, available: {list(toolbox.tools.names)}")
+    tool, text = match[0], str(call.content)
+    if tool.free_text is not None and call.content_type == "code":
+        return  # its body need not be JSON
+    try:
+        arguments: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ToolCallArgParsingError(f"failed to parse args for {tool.name}, args: {clip(text)!r}") from error
+    if not is_object(arguments):
+        raise ToolCallArgNotObject(f"the args for {tool.name} are no object: {clip(text)!r}")
+    checked = toolbox.tools.check(tool, arguments)
+    required: Any = tool.parameters.get("required") or []
+    if set(required) - checked.arguments.keys():
+        raise UnknownToolCallArg(
+            f"unknown tool args for {tool.name}, got tool_args: {list(arguments)}, expected: {list(required)}"
+        )
+    if checked.errors:
+        raise ToolCallArgTypeError(f"the args for {tool.name} do not fit: {' '.join(checked.errors)}")
+
+
+# An observer that keeps the raw text of the last reply in harmony mode.
+
+
+@dataclass(frozen=True, slots=True)
+class HarmonyReply:
+    """A reply as the model wrote it, with what the prompt had begun of it."""
+
+    text: str
+    finish_reason: str | None
+    """The server's own."""
+
+
+class ReplyCapture:
+    """Follows the exchanges of one run, which come one after the other."""
+
+    def __init__(self) -> None:
+        self.last: HarmonyReply | None = None
+        """The last reply; None if it was requested in another mode."""
+        self._prefill = ""
+
+    def began(self, exchange: ObservedExchange) -> None:  # noqa: ARG002 - the protocol's
+        """Forget the reply before."""
+        self.last = None
+
+    def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
+        """Keep what the prompt has begun of the reply."""
+        self._prefill = sent.prepared.prefill if sent.prepared is not None else ""
+
+    def received(self, exchange: ObservedExchange, received: Received) -> None:
+        """Do nothing: the end has it all."""
+
+    def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:  # noqa: ARG002
+        """Keep the reply to the last attempt."""
+        last = end.attempts[-1] if end.attempts else None
+        if last is not None and last.attempt.mode == "harmony" and last.written:
+            written = last.written[0]
+            self.last = HarmonyReply(self._prefill + written.text, written.finish_reason)
+
+
+# Errors of the exchange that are the model's fault: reasons to request another reply, like the errors of checks.
+
+
+KINDS: Mapping[str, type[NonTerminatingError]] = MappingProxyType(
+    {
+        "truncated": LongGeneration,
+        "harmony": HarmonyParsingError,
+        "server_parser": HarmonyParsingError,
+        "swallowed": NoToolCallNoFinalMessage,
+        "empty_calls": NoToolCallNoFinalMessage,
+        "choice": NoToolCallNoFinalMessage,
+        "unknown_tool": UnknownToolCalled,
+        "malformed": ToolCallArgParsingError,
+    }
+)
+"""The exception for each kind of failure that another reply may not have; all others are the server's own."""
+
+
+def as_harness_error(error: Exception) -> NonTerminatingError | None:
+    """Return the exception for an error that crossed the client, with that as its cause; None for any other."""
+    if not isinstance(error, (Exhausted, ModelError)):
+        return None
+    kind = KINDS.get(str(getattr(error.__cause__, "code", "")))
+    if kind is None:
+        return None
+    made = kind(str(error))
+    made.__cause__ = error
+    return made
+
+
+def failed_usage(error: Exception) -> dict[str, Any] | None:
+    """Return the tokens of the attempts that failed, as far as they are known."""
+    total: dict[str, Any] | None = None
+    for attempt in error.attempts if isinstance(error, Exhausted) else ():
+        total = add_usage(total, attempt.usage)
+    return total
