@@ -24,7 +24,7 @@ from promptools.discovery.verdicts import (
     parameter_types,
     suspected_aliases,
 )
-from promptools.evaluation.intervals import Interval
+from promptools.harness.evaluation.intervals import Interval
 
 MAX_MENTIONED = 40
 """Tools that were only mentioned, of which there can be hundreds; the most frequent ones are listed."""

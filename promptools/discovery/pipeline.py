@@ -25,7 +25,7 @@ from promptools.discovery.output.tool_set import definition
 from promptools.discovery.sampler import Sampler
 from promptools.discovery.samples import Sample
 from promptools.discovery.tallies import prompt_shares, tool_counts
-from promptools.evaluation.intervals import require_numpy, share_interval
+from promptools.harness.evaluation.intervals import require_numpy, share_interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from promptools.evaluation.resumable_log import ResumableLog
+from promptools.harness.evaluation.resumable_log import ResumableLog
 
 
 def well_formed(value: Any) -> Any:

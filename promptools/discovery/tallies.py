@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from promptools.discovery.samples import CallMade, Sample
-from promptools.evaluation.intervals import (
+from promptools.harness.evaluation.intervals import (
     Interval,
     rate_interval,
     ratio_interval,

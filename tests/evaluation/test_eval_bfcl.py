@@ -19,8 +19,8 @@ from upstream import running
 from promptools.cli import main
 from promptools.cli.agent_commands.benchmarks.proxy_thread import serve_in_thread
 from promptools.errors import UsageError
-from promptools.evaluation.bfcl import BfclAnswer, BfclRunLog, read_answers, remove_failures, summarize_answers
-from promptools.evaluation.bfcl.bfcl_worker import choose
+from promptools.harness.evaluation.bfcl import BfclAnswer, BfclRunLog, read_answers, remove_failures, summarize_answers
+from promptools.harness.evaluation.bfcl_worker import choose
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
 from promptools.profiles import Config

@@ -12,9 +12,8 @@ from upstream import running
 
 from promptools.cli import main
 from promptools.errors import UsageError
-from promptools.evaluation.mcp import read_mcp_tasks
-from promptools.evaluation.mcp.checks import RunOutcome, is_subset, read_check
-from promptools.evaluation.tasks import TaskAttempt
+from promptools.harness.evaluation.mcp import RunOutcome, is_subset, read_check, read_mcp_tasks
+from promptools.harness.evaluation.tasks import TaskAttempt
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
 from promptools.testing import HttpAnswer, ModelReply

@@ -22,22 +22,22 @@ from upstream import running
 from promptools.cli import main
 from promptools.cli.agent_commands.benchmarks.benchmark_run import make_agent
 from promptools.errors import UsageError
-from promptools.evaluation.swe import SweSolver, read_instances
-from promptools.evaluation.swe.instance_images import docker_problem, open_image
-from promptools.evaluation.swe.swe_report import summarize_swe
-from promptools.evaluation.swe.swebench_grading import (
+from promptools.harness.agent import Agent, RunLimits
+from promptools.harness.evaluation.swe import (
     PREDICTIONS,
     RUN_ID,
     GradingError,
+    SweSolver,
     grade,
+    read_instances,
     read_report,
     report_name,
     require_swebench,
+    summarize_swe,
     write_predictions,
 )
-from promptools.evaluation.swe.work_trees import check_out, find_clone
-from promptools.evaluation.tasks import TaskAttempt, Unanswered
-from promptools.harness.agent import Agent, RunLimits
+from promptools.harness.evaluation.swe_workspaces import check_out, docker_problem, find_clone, open_image
+from promptools.harness.evaluation.tasks import TaskAttempt, Unanswered
 from promptools.harness.sandbox import LocalSandbox, SandboxError
 from promptools.harness.toolsets.in_distribution import gpt_oss_tools
 from promptools.lab.llamacpp_server import can_serve, serve

@@ -8,7 +8,8 @@ import pytest
 from counted import functions_called
 
 from promptools.errors import UsageError
-from promptools.evaluation.tasks import (
+from promptools.harness.evaluation import tasks as task_runner
+from promptools.harness.evaluation.tasks import (
     RunLog,
     Solution,
     Task,
@@ -19,7 +20,6 @@ from promptools.evaluation.tasks import (
     render_report,
     run_tasks,
     summarize,
-    task_runner,
 )
 
 TASKS = [Task("a", "1+1?", 2), Task("b", "2+2?", 4), Task("c", "3+3?", 6)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from promptools.errors import UsageError
-from promptools.evaluation.intervals import (
+from promptools.harness.evaluation.intervals import (
     Interval,
     difference_interval,
     mean_interval,
@@ -142,7 +142,7 @@ def test_without_numpy_the_extra_is_named():
     code = (
         "import importlib.util; found = importlib.util.find_spec;"
         "importlib.util.find_spec = lambda name, *rest: None if name == 'numpy' else found(name, *rest);"
-        "from promptools.evaluation.intervals import rate_interval; rate_interval(1, 2)"
+        "from promptools.harness.evaluation.intervals import rate_interval; rate_interval(1, 2)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'promptools-compat[evaluation]'" in done.stderr

@@ -6,7 +6,7 @@ import pytest
 from swe_project import FILES, git, make_clone, write
 
 from promptools.errors import UsageError
-from promptools.evaluation.swe.work_trees import GitError, WorkTreeChanges, check_commit, check_out, find_clone
+from promptools.harness.evaluation.swe_workspaces import GitError, WorkTreeChanges, check_commit, check_out, find_clone
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from recipes.recipe import CannotMakeError
 
 from promptools.cli import main
-from promptools.evaluation.bfcl import read_answers
+from promptools.harness.evaluation.bfcl import read_answers
 from promptools.lab.llamacpp_server import can_serve, serve_file
 
 pytestmark = pytest.mark.models

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.models.conversations.conversation import Conversation
 from benchmarks.models.conversations.judge import Verdict, judge
 from benchmarks.models.conversations.transcript import Transcript
-from promptools.evaluation.intervals import CONFIDENCE, RESAMPLES, Interval, rate_interval
+from promptools.harness.evaluation.intervals import CONFIDENCE, RESAMPLES, Interval, rate_interval
 
 
 @dataclass(frozen=True, slots=True)

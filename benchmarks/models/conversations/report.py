@@ -12,7 +12,7 @@ from benchmarks.models.conversations.figures import Judged, judged, mean, share
 from benchmarks.models.conversations.judge import Verdict
 from benchmarks.models.conversations.transcript import Transcript
 from benchmarks.models.markdown import table
-from promptools.evaluation.intervals import Interval
+from promptools.harness.evaluation.intervals import Interval
 
 Group = tuple[str, str]
 """A way of asking and the digest of its words."""

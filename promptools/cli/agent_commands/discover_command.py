@@ -59,7 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Draw the samples that the log does not have, and write the reports."""
     from promptools.discovery.output.plots import require_matplotlib
-    from promptools.evaluation.intervals import require_numpy
+    from promptools.harness.evaluation.intervals import require_numpy
 
     require_numpy()
     if arguments.plots:

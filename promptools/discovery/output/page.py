@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from promptools.discovery.findings import Findings, ToolFinding
 from promptools.errors import clip
-from promptools.evaluation.intervals import Interval
+from promptools.harness.evaluation.intervals import Interval
 
 NOTHING = "–"
 

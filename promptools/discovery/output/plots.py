@@ -9,7 +9,7 @@ from typing import Any
 
 from promptools.discovery.findings import Findings, ToolFinding
 from promptools.errors import UsageError, clip
-from promptools.evaluation.intervals import Interval
+from promptools.harness.evaluation.intervals import Interval
 
 MAX_ROWS = 20
 COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#a463f2")

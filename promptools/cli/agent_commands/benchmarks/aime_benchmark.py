@@ -44,9 +44,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the attempts that the log does not have; return 1 if some of them failed."""
-    from promptools.evaluation.intervals import require_numpy
-    from promptools.evaluation.tasks import read_tasks
-    from promptools.evaluation.tasks.agent_solver import AgentSolver
+    from promptools.harness.evaluation.agent_solver import AgentSolver
+    from promptools.harness.evaluation.intervals import require_numpy
+    from promptools.harness.evaluation.tasks import read_tasks
 
     require_numpy()
     tasks = read_tasks(*map(Path, arguments.file))

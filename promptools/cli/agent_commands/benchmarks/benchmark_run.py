@@ -18,9 +18,8 @@ from promptools.errors import UsageError, without_credentials
 from promptools.json_values import is_object
 
 if TYPE_CHECKING:
-    from promptools.evaluation.tasks import TaskAttempt
-    from promptools.evaluation.tasks.task_runner import Solver, TaskT
     from promptools.harness.agent import Agent
+    from promptools.harness.evaluation.tasks import Solver, TaskAttempt, TaskT
     from promptools.harness.sandbox import CommandLimits, Sandbox
     from promptools.harness.toolsets import Toolset
 
@@ -125,7 +124,7 @@ def run_and_report(
     settings: Mapping[str, Any],
 ) -> int:
     """Make the attempts that the log does not have, and print the report; return 1 if some of them failed."""
-    from promptools.evaluation.tasks import render_report, summarize
+    from promptools.harness.evaluation.tasks import render_report, summarize
 
     log = Path(arguments.output)
     summary = summarize(make_attempts(arguments, log, tasks, solve, settings, _describe))
@@ -145,7 +144,7 @@ def make_attempts(
     repeats: int | None = None,
 ) -> list[TaskAttempt]:
     """Make the attempts that the log does not have, and return all; `describe` returns what shows the progress."""
-    from promptools.evaluation.tasks import RunLog, run_tasks
+    from promptools.harness.evaluation.tasks import RunLog, run_tasks
 
     title = str(settings["model"])
     with RunLog(log, run_settings(arguments, settings)) as opened, show_progress(title) as show:

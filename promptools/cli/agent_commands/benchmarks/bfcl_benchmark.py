@@ -20,7 +20,7 @@ from promptools.errors import UsageError, without_credentials
 from promptools.types import ModeName
 
 if TYPE_CHECKING:
-    from promptools.evaluation.bfcl import BfclProcess, BfclRunLog
+    from promptools.harness.evaluation.bfcl import BfclProcess, BfclRunLog
 
 NAME = "bfcl"
 
@@ -70,8 +70,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask the questions that have no answer yet; return 1 if some of them failed."""
-    from promptools.evaluation.bfcl import BfclProcess, BfclRunLog, find_python, read_answers
-    from promptools.evaluation.bfcl.bfcl_worker import OVERFLOW
+    from promptools.harness.evaluation.bfcl import BfclProcess, BfclRunLog, find_python, read_answers
+    from promptools.harness.evaluation.bfcl_worker import OVERFLOW
 
     _check(arguments)
     python, folder = find_python(arguments.bfcl_python), Path(arguments.output)
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _ask(process: BfclProcess, folder: Path, base_url: str, key: str, *, overflows: bool = False) -> None:
     """Ask the questions without a result, and those whose context overflowed if `overflows`; check all answers."""
-    from promptools.evaluation.bfcl import remove_failures
+    from promptools.harness.evaluation.bfcl import remove_failures
 
     kept = remove_failures(folder, overflows=overflows)
     chosen = process.start(base_url, key)
@@ -115,8 +115,8 @@ def _ask(process: BfclProcess, folder: Path, base_url: str, key: str, *, overflo
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from promptools.evaluation.bfcl.bfcl_run_log import check_folder
-    from promptools.evaluation.intervals import require_numpy
+    from promptools.harness.evaluation.bfcl import check_folder
+    from promptools.harness.evaluation.intervals import require_numpy
     from promptools.proxy.access import API_KEY_VARIABLE
 
     require_numpy()
@@ -153,7 +153,7 @@ def _serve(arguments: argparse.Namespace, server: str, log: BfclRunLog) -> Gener
 
 
 def _report(arguments: argparse.Namespace, log: BfclRunLog, settings: dict[str, Any]) -> int:
-    from promptools.evaluation.bfcl import read_answers, render_bfcl_report, summarize_answers
+    from promptools.harness.evaluation.bfcl import read_answers, render_bfcl_report, summarize_answers
 
     summary = summarize_answers(read_answers(Path(arguments.output)))
     page = render_bfcl_report(f"BFCL: {settings['model']}", summary, settings, log.replies)

@@ -39,8 +39,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the attempts that the log does not have; return 1 if some of them failed."""
-    from promptools.evaluation.intervals import require_numpy
-    from promptools.evaluation.mcp import McpSolver, read_mcp_tasks
+    from promptools.harness.evaluation.intervals import require_numpy
+    from promptools.harness.evaluation.mcp import McpSolver, read_mcp_tasks
 
     require_numpy()
     servers = Path(arguments.servers) if arguments.servers else None

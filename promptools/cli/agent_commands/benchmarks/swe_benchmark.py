@@ -29,10 +29,9 @@ from promptools.cli.shared_arguments import read_text
 from promptools.errors import UsageError
 
 if TYPE_CHECKING:
-    from promptools.evaluation.swe import SweInstance
-    from promptools.evaluation.swe.swebench_grading import GradedRun
-    from promptools.evaluation.tasks import TaskAttempt
     from promptools.harness.agent import Agent
+    from promptools.harness.evaluation.swe import GradedRun, SweInstance
+    from promptools.harness.evaluation.tasks import TaskAttempt
     from promptools.harness.sandbox import Sandbox
 
 NAME = "swe"
@@ -61,9 +60,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the patches that the log does not have, and report them; return 1 if attempts failed."""
-    from promptools.evaluation.intervals import require_numpy
-    from promptools.evaluation.swe import SweSolver, read_instances
-    from promptools.evaluation.swe.swe_solver import PROMPT
+    from promptools.harness.evaluation.intervals import require_numpy
+    from promptools.harness.evaluation.swe import PROMPT, SweSolver, read_instances
 
     require_numpy()
     instances = read_instances(Path(arguments.file))
@@ -97,8 +95,7 @@ def _report(
     arguments: argparse.Namespace, model: str, attempts: Sequence[TaskAttempt], settings: dict[str, Any]
 ) -> int:
     """Write the predictions, grade them if that is wanted, and print the report."""
-    from promptools.evaluation.swe.swe_report import render_swe_report, summarize_swe
-    from promptools.evaluation.swe.swebench_grading import predictions, write_predictions
+    from promptools.harness.evaluation.swe import predictions, render_swe_report, summarize_swe, write_predictions
 
     predicted = predictions(attempts, model)
     write_predictions(Path(arguments.output), predicted)
@@ -109,7 +106,7 @@ def _report(
 
 
 def _graded(arguments: argparse.Namespace, model: str, predicted: dict[str, dict[str, str]]) -> GradedRun | None:
-    from promptools.evaluation.swe.swebench_grading import grade, read_report
+    from promptools.harness.evaluation.swe import grade, read_report
 
     if arguments.grade:
         path = grade(Path(arguments.output), Path(arguments.file), predicted, model, arguments.workers)
@@ -119,8 +116,8 @@ def _graded(arguments: argparse.Namespace, model: str, predicted: dict[str, dict
 
 def _check_grading(arguments: argparse.Namespace, model: str) -> None:
     """Raise `UsageError` if the patches could not be graded here: that is said before the run."""
-    from promptools.evaluation.swe.instance_images import docker_problem
-    from promptools.evaluation.swe.swebench_grading import require_swebench
+    from promptools.harness.evaluation.swe import require_swebench
+    from promptools.harness.evaluation.swe_workspaces import docker_problem
 
     if problem := docker_problem():
         raise UsageError(
@@ -131,7 +128,7 @@ def _check_grading(arguments: argparse.Namespace, model: str) -> None:
 
 
 def _how_to_grade(arguments: argparse.Namespace, model: str) -> str:
-    from promptools.evaluation.swe.swebench_grading import grading_arguments, report_name
+    from promptools.harness.evaluation.swe import grading_arguments, report_name
 
     command = shlex.join(["python", *grading_arguments(Path(arguments.file), arguments.workers)])
     report = shlex.quote(str(Path(arguments.output) / report_name(model)))
@@ -146,8 +143,7 @@ def _choose_workspaces(
     arguments: argparse.Namespace, instances: Sequence[SweInstance]
 ) -> Callable[[SweInstance, Path], Sandbox]:
     """Return what opens the repository of an instance; raise `UsageError` if some cannot be opened."""
-    from promptools.evaluation.swe.instance_images import docker_problem
-    from promptools.evaluation.swe.work_trees import check_commit, find_clone
+    from promptools.harness.evaluation.swe_workspaces import check_commit, docker_problem, find_clone
 
     if not arguments.repos:
         if arguments.sandbox not in {None, "docker"} or arguments.image:
@@ -168,13 +164,13 @@ def _choose_workspaces(
 
 
 def _open_image(arguments: argparse.Namespace, instance: SweInstance, root: Path) -> Sandbox:
-    from promptools.evaluation.swe.instance_images import open_image
+    from promptools.harness.evaluation.swe_workspaces import open_image
 
     return open_image(instance.image, root, network=arguments.network, limits=command_limits(arguments))
 
 
 def _open_clone(arguments: argparse.Namespace, instance: SweInstance, root: Path) -> Sandbox:
-    from promptools.evaluation.swe.work_trees import check_out, find_clone
+    from promptools.harness.evaluation.swe_workspaces import check_out, find_clone
 
     check_out(find_clone(Path(arguments.repos), instance.repo), instance.base_commit, root)
     return open_workspace(arguments, root, writable_git=True)

@@ -8,10 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from promptools.evaluation.tasks.task_file import Task
-from promptools.evaluation.tasks.task_runner import Solution, Unanswered
 from promptools.harness.agent import Agent, Transcript
 from promptools.harness.agent.harness_errors import MaxContextWindowOverflow, TerminatingError
+from promptools.harness.evaluation.tasks import Solution, Task, Unanswered
 
 OpenAgent: TypeAlias = Callable[[], AbstractContextManager[Agent]]
 """Returns an agent for one run, with a workspace of its own if its tools need one."""

@@ -1,0 +1,429 @@
+"""The Berkeley Function Calling Leaderboard: its own package generates and checks, in a process of its own.
+
+`BfclProcess` runs `bfcl_worker` in another Python, `BfclRunLog` has the settings of a run, `read_answers` reads the
+files that the package has left in its folder, and `render_bfcl_report` makes a page of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from promptools.errors import PromptoolsError, UsageError, clip, without_credentials
+from promptools.harness.evaluation.bfcl_worker import FAILED, OVERFLOW, PACKAGE
+from promptools.harness.evaluation.intervals import Interval, share_interval
+from promptools.harness.evaluation.resumable_log import ResumableLog
+from promptools.harness.evaluation.tasks import settings_section, table
+from promptools.json_values import is_array, is_object
+from promptools.types import Reply
+
+# The process in which bfcl-eval runs: another Python, since the package pins old versions of many others.
+
+
+WORKER = Path(__file__).with_name("bfcl_worker.py")
+INSTALL = (
+    "It pins old versions, so install it apart, with Python 3.10 to 3.12: `python3.11 -m venv bfcl`,"
+    " `bfcl/bin/pip install bfcl-eval soundfile`; then add --bfcl-python bfcl/bin/python"
+)
+LOG = "bfcl.log"
+_LOG_END = 800
+
+
+def find_python(path: str | None) -> str:
+    """Return the program of the Python that has bfcl-eval: `path`, or this one; raise `UsageError` if there is none."""
+    if path is not None:
+        program = shutil.which(path)
+        if program is None:
+            raise UsageError(f"there is no program {path!r}: --bfcl-python is the Python that has bfcl-eval. {INSTALL}")
+        return program
+    if importlib.util.find_spec(PACKAGE) is None:
+        raise UsageError(f"bfcl-eval is not installed here. {INSTALL}")
+    return sys.executable
+
+
+class BfclProcess:
+    """bfcl-eval at work in a folder, where what it prints goes to `bfcl.log`.
+
+    `settings` are the first line of `bfcl_worker`. Raises `UsageError` if the package cannot be imported, or does not
+    know the categories. Use it in a `with` block.
+    """
+
+    def __init__(self, python: str, folder: Path, settings: Mapping[str, Any]) -> None:
+        self.settings = settings
+        self._python = python
+        self._log = folder / LOG
+        folder.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 the user names the program
+                [python, str(WORKER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=_environment(folder),
+                text=True,
+                encoding="utf-8",
+            )
+        try:
+            self._send(json.dumps(settings))
+            ready = self._read()
+        except BaseException:
+            self.close()
+            raise
+        self.version: str = ready["version"]
+        """The version of bfcl-eval."""
+        self.categories: list[str] = ready["categories"]
+        """The categories, those of collections among them."""
+
+    def start(self, base_url: str, api_key: str) -> list[str]:
+        """Begin to ask a server; return the ids of the questions that were chosen, with what they depend on."""
+        self._send(json.dumps({"base_url": base_url, "api_key": api_key}))
+        ids: list[str] = self._read()["ids"]
+        return ids
+
+    def answers(self) -> Iterator[tuple[str, str]]:
+        """Yield the id of each new answer with its error, or an empty text; at the end all are checked."""
+        while (event := self._read())["event"] != "done":
+            yield event["id"], event["error"]
+
+    def close(self) -> None:
+        """End the process; idempotent."""
+        for stream in filter(None, (self._process.stdin, self._process.stdout)):
+            # what was to be written may be for a process that has ended
+            with contextlib.suppress(OSError):
+                stream.close()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _send(self, line: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise self._ended() from None
+
+    def _read(self) -> dict[str, Any]:
+        """Return the next event; raise `UsageError` for one that says what is wrong."""
+        assert self._process.stdout is not None
+        try:
+            event: Any = json.loads(self._process.stdout.readline())
+        except ValueError:
+            raise self._ended() from None
+        if not is_object(event):
+            raise self._ended()
+        if event["event"] == "missing":
+            raise UsageError(f"{self._python} cannot import bfcl_eval: {event['message']}. {INSTALL}")
+        if event["event"] == "unknown":
+            raise UsageError(f"{event['message']}. There are: {', '.join(event['names'])}")
+        return event
+
+    def _ended(self) -> PromptoolsError:
+        self.close()
+        text = self._log.read_text(encoding="utf-8", errors="replace").strip()
+        return PromptoolsError(
+            f"bfcl-eval ended with status {self._process.returncode}; its log {str(self._log)!r} ends: "
+            f"{text[-_LOG_END:] or '(nothing)'}"
+        )
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the environment of bfcl-eval; a proxy on this machine is not asked for through one of the environment."""
+    hosts = ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]))
+    return {**os.environ, "BFCL_PROJECT_ROOT": str(folder.resolve()), "NO_PROXY": hosts, "no_proxy": hosts}
+
+
+# The settings of a run, which must be the same when it goes on, and how promptools obtained each reply.
+
+
+FILE = "run.jsonl"
+
+
+class BfclRunLog(ResumableLog):
+    """The log in the folder of a run."""
+
+    PLACE = "folder"
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        self.replies: Counter[str] = Counter()
+        """How many replies there were in each mode, and how many with a call that the server missed or got wrong."""
+        self.overflow_retries = 0
+        """How many times the questions whose context overflowed were asked again."""
+        super().__init__(folder / FILE, settings)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Count a reply, or a retry."""
+        if "overflow_retry" in row:
+            self.overflow_retries += 1
+            return
+        self.replies[f"in {row.get('mode')} mode"] += 1
+        self.replies["with a repaired call"] += bool(row.get("repaired"))
+
+    def record(self, reply: Reply) -> None:
+        """Record how a reply was obtained; none of its text."""
+        native = reply.trace.mode == "native"
+        repaired = any(call.fixes or (native and call.dialect != "native") for call in reply.calls)
+        row = {"mode": reply.trace.mode, "repaired": repaired}
+        self.write(row)
+        self.add(row)
+
+    def record_overflow_retry(self) -> None:
+        """Record that the questions whose context overflowed are asked again."""
+        row = {"overflow_retry": self.overflow_retries + 1}
+        self.write(row)
+        self.add(row)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise `UsageError` for a folder with files that are not of a run."""
+    if folder.is_file():
+        raise UsageError(f"{str(folder)!r} is a file; --output is a folder")
+    if folder.is_dir() and any(folder.iterdir()) and not ((folder / FILE).exists() or (folder / LOG).exists()):
+        raise UsageError(f"{str(folder)!r} is not empty, and not the folder of a run; choose another")
+
+
+# The files of bfcl-eval in the folder of a run: which questions were chosen, their results, and their scores.
+#
+# A result is a line of JSON. The package skips questions that have one, whatever is in it: what failed, and a line
+# that was cut off, are removed before a run goes on.
+
+
+CHOSEN = "test_case_ids_to_generate.json"
+PREREQUISITE = "_prereq_"
+"""In the ids of conversations that fill the memory, and are no questions."""
+
+
+@dataclass(frozen=True, slots=True)
+class BfclAnswer:
+    """The answer to one question, checked."""
+
+    id: str
+    category: str
+    correct: bool
+    mistake: str = ""
+    """The package's kind of mistake, as `value_error:string`, if the answer is wrong; or `context_length_exceeded`."""
+    error: str = ""
+    """What failed; such a question is asked again when the run goes on."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+
+
+def remove_failures(folder: Path, *, overflows: bool = False) -> set[str]:
+    """Remove results that are errors, and lines that were cut off, from the files of a run; return the ids of others.
+
+    `overflows` removes those whose conversation did not fit into the context, too. Of several results of one question,
+    the last one stays.
+    """
+    failure = _failure if overflows else _error
+    ids: set[str] = set()
+    for path in sorted((folder / "result").rglob("*_result.json")):
+        lines = [line for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if line.strip()]
+        kept = {row["id"]: line for line in lines if (row := _read_row(line)) is not None and not failure(row)}
+        if len(kept) < len(lines):
+            part = path.with_suffix(".part")
+            part.write_text("".join(f"{line}\n" for line in kept.values()), encoding="utf-8")
+            part.replace(path)
+        ids |= kept.keys()
+    return ids
+
+
+def read_answers(folder: Path) -> list[BfclAnswer]:
+    """Return the answers to all questions that were chosen, in their order; one without a result has failed."""
+    chosen: dict[str, list[str]] = json.loads((folder / CHOSEN).read_text(encoding="utf-8"))
+    results = {row["id"]: row for row in _rows(folder / "result", "*_result.json")}
+    # the first line of a file of scores is a summary, without an id; only wrong answers have lines
+    mistakes = {row["id"]: _mistake(row) for row in _rows(folder / "score", "*_score.json")}
+    return [
+        _answer(name, category, results.get(name), mistakes.get(name))
+        for category, names in chosen.items()
+        for name in names
+        if PREREQUISITE not in name
+    ]
+
+
+def _answer(name: str, category: str, row: dict[str, Any] | None, mistake: str | None) -> BfclAnswer:
+    error = "no result was written" if row is None else _error(row)
+    if row is None or error:
+        # the package takes an error for an answer without a call, which is right where no call is wanted
+        return BfclAnswer(name, category, correct=False, error=without_credentials(error))
+    if _failure(row) == OVERFLOW:
+        mistake = OVERFLOW
+    return BfclAnswer(
+        name,
+        category,
+        correct=mistake is None,
+        mistake=mistake or "",
+        prompt_tokens=int(_total(row.get("input_token_count"))),
+        completion_tokens=int(_total(row.get("output_token_count"))),
+        seconds=round(_total(row.get("latency")), 3),
+    )
+
+
+def _rows(folder: Path, pattern: str) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.rglob(pattern)):
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+            if (row := _read_row(line)) is not None:
+                yield row
+
+
+def _read_row(line: str) -> dict[str, Any] | None:
+    try:
+        row: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if is_object(row) and isinstance(row.get("id"), str) else None
+
+
+def _error(row: dict[str, Any]) -> str:
+    """Return why a question is to be asked again; empty if it has a result."""
+    failure = _failure(row)
+    return "" if failure == OVERFLOW else failure
+
+
+def _failure(row: dict[str, Any]) -> str:
+    """Return the error that a result is, without its beginning; empty if it is none."""
+    result = row.get("result")
+    if "traceback" in row and isinstance(result, str) and result.startswith(FAILED):
+        return result.removeprefix(FAILED).strip() or "an error without a text"
+    return ""
+
+
+def _mistake(row: dict[str, Any]) -> str:
+    error = row.get("error")
+    kind = row.get("error_type") or (error.get("error_type") if is_object(error) else None)
+    return kind if isinstance(kind, str) else "wrong"
+
+
+def _total(value: Any) -> float:
+    """Return the sum of numbers in lists: one for each request of each turn."""
+    if is_array(value):
+        return sum(map(_total, value))
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+# The result of a run as figures, and as a page in Markdown.
+
+
+@dataclass(frozen=True, slots=True)
+class BfclSummary:
+    """The figures of a run; what failed counts as wrong."""
+
+    accuracy: Interval
+    """The share of correct answers to all questions, each of which counts the same."""
+    by_category: dict[str, Interval]
+    answers: Sequence[BfclAnswer]
+    usage: dict[str, int]
+    seconds: float
+    """Of all requests, added up."""
+
+    @property
+    def failed(self) -> int:
+        """Questions whose requests failed."""
+        return sum(bool(answer.error) for answer in self.answers)
+
+    def of(self, category: str) -> list[BfclAnswer]:
+        """Return the answers of a category."""
+        return [answer for answer in self.answers if answer.category == category]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "accuracy": self.accuracy.to_dict(),
+            "categories": {
+                name: {**interval.to_dict(), **_counts(self.of(name))} for name, interval in self.by_category.items()
+            },
+            **_counts(self.answers),
+            "mistakes": _mistakes(self.answers),
+            "usage": self.usage,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def summarize_answers(answers: Iterable[BfclAnswer], *, seed: int = 0) -> BfclSummary:
+    """Return the figures of answers, of which there is at least one; intervals come from drawing questions again."""
+    every = list(answers)
+    by_category: dict[str, list[float]] = {}
+    for answer in every:
+        by_category.setdefault(answer.category, []).append(float(answer.correct))
+    return BfclSummary(
+        accuracy=share_interval([float(answer.correct) for answer in every], seed=seed),
+        by_category={name: share_interval(sample, seed=seed) for name, sample in by_category.items()},
+        answers=every,
+        usage={
+            "prompt_tokens": sum(answer.prompt_tokens for answer in every),
+            "completion_tokens": sum(answer.completion_tokens for answer in every),
+        },
+        seconds=sum(answer.seconds for answer in every),
+    )
+
+
+def render_bfcl_report(
+    title: str, summary: BfclSummary, settings: Mapping[str, Any], replies: Mapping[str, int]
+) -> str:
+    """Return the page of a run."""
+    count = len(summary.answers)
+    rows = [
+        ("correct, of all questions, with its 95 % interval", summary.accuracy.percent()),
+        ("questions", str(count)),
+        ("questions that failed; they count as wrong", str(summary.failed)),
+        *((f"{name}, in all and per question", _per_question(n, count)) for name, n in summary.usage.items()),
+        ("seconds of requests, in all and per question", _per_question(summary.seconds, count)),
+        *((f"replies {name}", str(number)) for name, number in sorted(replies.items())),
+    ]
+    categories = [
+        (name, interval.percent(), f"{sum(answer.correct for answer in group)}/{len(group)}", str(_failed(group)))
+        for name, interval in summary.by_category.items()
+        for group in [summary.of(name)]
+    ]
+    lines = [f"# {title}", "", *table(("", "result"), rows), "", "## Categories", ""]
+    lines += table(("category", "correct", "questions", "failed"), categories)
+    lines += ["", *settings_section(settings)]
+    lines += _counted("Wrong answers", "mistake", _mistakes(summary.answers))
+    lines += _counted("Failures", "reason", Counter(clip(answer.error) for answer in summary.answers if answer.error))
+    return "\n".join(lines) + "\n"
+
+
+def _counted(title: str, column: str, counts: Mapping[str, int]) -> list[str]:
+    if not counts:
+        return []
+    rows = sorted(counts.items(), key=lambda pair: -pair[1])
+    return ["", f"## {title}", "", *table((column, "questions"), [(name, str(n)) for name, n in rows])]
+
+
+def _per_question(total: float, questions: int) -> str:
+    return f"{total:,.0f}, {total / questions:,.1f}"
+
+
+def _counts(answers: Sequence[BfclAnswer]) -> dict[str, int]:
+    correct = sum(answer.correct for answer in answers)
+    return {"questions": len(answers), "correct": correct, "failed": _failed(answers)}
+
+
+def _failed(answers: Sequence[BfclAnswer]) -> int:
+    return sum(bool(answer.error) for answer in answers)
+
+
+def _mistakes(answers: Sequence[BfclAnswer]) -> dict[str, int]:
+    return dict(Counter(f"{answer.category}: {answer.mistake}" for answer in answers if answer.mistake))

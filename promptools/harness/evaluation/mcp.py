@@ -1,0 +1,375 @@
+"""Tasks over the tools of MCP servers, with checks of what came of them.
+
+A task is a prompt, the servers, and checks of the answer, the calls, the state of the servers and the files that are
+left. `McpSolver` lets an agent work on it, with servers of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+from promptools.errors import UsageError, clip
+from promptools.harness.agent import Agent
+from promptools.harness.evaluation.agent_solver import FinishedRun, OverflowRetries, run_to_end
+from promptools.harness.evaluation.tasks import Solution, TaskAttempt, Unanswered, read_task_files, task_id
+from promptools.harness.sandbox import Command, CommandResult, Sandbox
+from promptools.harness.toolsets import Toolset
+from promptools.harness.toolsets.mcp import HttpServer, McpServer, McpServers, McpToolError, read_file, read_server
+from promptools.json_values import is_array, is_object
+from promptools.types import Call, Result
+
+# Checks of what an agent's run led to: its answer, its calls, the state of the servers, the files of its workspace.
+#
+# A check is an object of the task's file, and its kind is the key that only this kind has: `called`, `not_called`,
+# `result_of` or `command`; one with none of them is of the answer.
+
+
+WORKSPACE = "${workspace}"
+"""In texts of a task: the folder of the attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """What a run left."""
+
+    answer: str
+    calls: Sequence[tuple[Call, Result]]
+    call_tool: Callable[[str, dict[str, Any]], str]
+    """Calls a tool of the servers that the model worked with; raises `McpToolError` if it fails."""
+    run_command: Callable[[Command], CommandResult]
+    workspace: Path
+
+
+class Check(Protocol):
+    """One check."""
+
+    @property
+    def label(self) -> str:
+        """The check as it is in the file."""
+        ...
+
+    @property
+    def tool(self) -> str | None:
+        """The tool that it names."""
+        ...
+
+    def failure(self, outcome: RunOutcome) -> str:
+        """Return why the check fails; empty if it does not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TextPattern:
+    """What a text must contain, and match anywhere; nothing if both are None."""
+
+    contains: str | None = None
+    matches: re.Pattern[str] | None = None
+
+    def failure(self, text: str) -> str:
+        """Return why a text does not fit; empty if it does."""
+        fits = (self.contains is None or self.contains in text) and (self.matches is None or self.matches.search(text))
+        return "" if fits else f"it is {clip(repr(text))}"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCheck:
+    """The last text of the model fits a pattern."""
+
+    label: str
+    pattern: TextPattern
+    tool: None = None
+
+    def failure(self, outcome: RunOutcome) -> str:
+        """Return why the check fails; empty if it does not."""
+        return self.pattern.failure(outcome.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class CallCheck:
+    """A tool was called with success, or was not called at all, with arguments that hold those of the check."""
+
+    label: str
+    tool: str
+    arguments: dict[str, Any]
+    wanted: bool
+
+    def failure(self, outcome: RunOutcome) -> str:
+        """Return why the check fails; empty if it does not."""
+        arguments = fill_in(self.arguments, outcome.workspace)
+        calls = [(call, result) for call, result in outcome.calls if call.name == self.tool]
+        fitting = [(call, result) for call, result in calls if is_subset(arguments, call.arguments)]
+        if self.wanted and not any(not result.is_error for _, result in fitting):
+            shown = ", ".join(json.dumps(call.arguments) + " (failed)" * result.is_error for call, result in calls)
+            return f"it was called with {clip(shown)}" if calls else "it was not called"
+        return f"it was called with {clip(json.dumps(fitting[0][0].arguments))}" if fitting and not self.wanted else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultCheck:
+    """A tool that is called after the run does not fail, and its result fits a pattern."""
+
+    label: str
+    tool: str
+    arguments: dict[str, Any]
+    pattern: TextPattern
+
+    def failure(self, outcome: RunOutcome) -> str:
+        """Return why the check fails; empty if it does not."""
+        try:
+            result = outcome.call_tool(self.tool, fill_in(self.arguments, outcome.workspace))
+        except McpToolError as error:
+            return f"it fails: {clip(str(error))}"
+        return self.pattern.failure(result)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandCheck:
+    """A command in the workspace ends with 0, and its output fits a pattern."""
+
+    label: str
+    command: Command
+    pattern: TextPattern
+    tool: None = None
+
+    def failure(self, outcome: RunOutcome) -> str:
+        """Return why the check fails; empty if it does not."""
+        result = outcome.run_command(self.command)
+        if result.exit_code:
+            return f"it ended with {result.exit_code}: {clip(result.output.strip())}"
+        return self.pattern.failure(result.output)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """An object of the file whose keys are taken one after the other."""
+
+    data: dict[str, Any]
+    where: str
+    taken: set[str] = field(default_factory=set[str])
+
+    def take(self, key: str, kind: type) -> Any:
+        self.taken.add(key)
+        value = self.data.get(key)
+        if value is not None and not isinstance(value, kind):
+            raise UsageError(f"{self.where}: {key!r} has the wrong type")
+        return value
+
+    def pattern(self) -> TextPattern:
+        contains, matches = self.take("contains", str), self.take("matches", str)
+        try:
+            return TextPattern(contains, None if matches is None else re.compile(matches))
+        except re.error as error:
+            raise UsageError(f"{self.where}: 'matches' is not a valid regular expression: {error}") from error
+
+
+def read_check(data: Any, where: str) -> Check:
+    """Return a check of a task's file; raise `UsageError` if it is none."""
+    if not is_object(data):
+        raise UsageError(f"{where}: no object")
+    entry = _Entry(data, where)
+    check = _read(entry, json.dumps(data, ensure_ascii=False, default=str))
+    if unknown := sorted(data.keys() - entry.taken):
+        raise UsageError(f"{where}: {unknown[0]!r} is not a key of this check")
+    return check
+
+
+def _read(entry: _Entry, label: str) -> Check:
+    for key in ("called", "not_called"):
+        if key in entry.data:
+            return CallCheck(label, entry.take(key, str), entry.take("arguments", dict) or {}, key == "called")
+    if "result_of" in entry.data:
+        return ResultCheck(label, entry.take("result_of", str), entry.take("arguments", dict) or {}, entry.pattern())
+    if "command" in entry.data:
+        command = entry.take("command", object)
+        if not command or not (isinstance(command, str) or is_text_list(command)):
+            raise UsageError(f"{entry.where}: 'command' is neither a text nor a list of texts")
+        return CommandCheck(label, command, entry.pattern())
+    pattern = entry.pattern()
+    if pattern == TextPattern():
+        raise UsageError(
+            f"{entry.where}: a check has 'contains', 'matches', 'called', 'not_called', 'result_of' or 'command'"
+        )
+    return AnswerCheck(label, pattern)
+
+
+def is_text_list(value: object) -> bool:
+    """Whether a value is a list of texts."""
+    return is_array(value) and all(isinstance(item, str) for item in value)
+
+
+def is_subset(part: Any, whole: Any) -> bool:
+    """Whether a JSON value holds another: objects may have more keys, everything else is equal."""
+    if is_object(part):
+        return is_object(whole) and all(key in whole and is_subset(part[key], whole[key]) for key in part)
+    if is_array(part):
+        return is_array(whole) and len(part) == len(whole) and all(map(is_subset, part, whole))
+    return bool(part == whole) and isinstance(part, bool) == isinstance(whole, bool)
+
+
+def fill_in(value: Any, workspace: Path) -> Any:
+    """Return a JSON value in whose texts `${workspace}` is the folder."""
+    if isinstance(value, str):
+        return value.replace(WORKSPACE, str(workspace))
+    if is_object(value):
+        return {key: fill_in(item, workspace) for key, item in value.items()}
+    return [fill_in(item, workspace) for item in value] if is_array(value) else value
+
+
+# Files of tasks over MCP servers: a prompt, the servers, and checks.
+
+
+KEYS = {"id", "prompt", "servers", "checks"}
+
+
+@dataclass(frozen=True, slots=True)
+class McpTask:
+    """A task for an agent with the tools of `servers`. `id` is the file's own, or made of the prompt."""
+
+    id: str
+    prompt: str
+    servers: Mapping[str, McpServer] = field(repr=False)
+    checks: tuple[Check, ...]
+
+    def graded(self, attempt: TaskAttempt) -> TaskAttempt:
+        """Return an attempt, which is correct if it has an answer and no check failed."""
+        return replace(attempt, correct=not (attempt.error or attempt.ended or attempt.failed_checks))
+
+    @property
+    def has_command(self) -> bool:
+        """Whether a check runs a command."""
+        return any(isinstance(check, CommandCheck) for check in self.checks)
+
+
+def read_mcp_tasks(*paths: Path, servers: Path | None = None) -> list[McpTask]:
+    """Read files of tasks; `servers` is the file of the servers for tasks that name none.
+
+    Raises `UsageError` for an entry that is no task, and for two tasks with one id.
+    """
+    default = None if servers is None else read_file(servers)
+    return read_task_files(paths, lambda data, where, path: _read_task(data, where, path, default))
+
+
+def _read_task(data: dict[str, Any], where: str, path: Path, default: Mapping[str, McpServer] | None) -> McpTask:
+    if unknown := sorted(data.keys() - KEYS):
+        raise UsageError(f"{where}: {unknown[0]!r} is not a key of a task")
+    prompt, checks = data.get("prompt"), data.get("checks")
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise UsageError(f"{where}: 'prompt' must be a text")
+    if not is_array(checks) or not checks:
+        raise UsageError(f"{where}: 'checks' must be a list of at least one check")
+    return McpTask(
+        task_id(data, prompt),
+        prompt,
+        _read_servers(data.get("servers"), where, path, default),
+        tuple(read_check(check, f"{where}, check {number}") for number, check in enumerate(checks, 1)),
+    )
+
+
+def _read_servers(
+    given: object, where: str, path: Path, default: Mapping[str, McpServer] | None
+) -> Mapping[str, McpServer]:
+    if isinstance(given, str):
+        return read_file(path.parent / given)
+    if is_object(given) and all(map(is_object, given.values())):
+        return {name: read_server(name, settings) for name, settings in given.items()}
+    if given is None and default is not None:
+        return default
+    raise UsageError(f"{where}: 'servers' must be the name of a file with 'mcpServers', or servers by name")
+
+
+# A solver that lets an agent work with MCP servers of its own, and makes the checks of the task.
+
+
+PREFIX = "promptools-eval-"
+
+
+@dataclass(frozen=True, slots=True)
+class McpRun(FinishedRun):
+    """A run, and the checks that failed after it, with the reason."""
+
+    failed_checks: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class McpSolver:
+    """Starts the servers of a task anew for each attempt, with an empty folder.
+
+    So no attempt sees the state of another one; but servers that are reached over HTTP are the same for all attempts.
+    """
+
+    make_agent: Callable[[Toolset], Agent]
+    open_sandbox: Callable[[Path], Sandbox]
+    """Returns the sandbox in which commands of checks run."""
+    timeout: float = 60.0
+    """Seconds that a call of a server may take."""
+    overflow_retries: int = 0
+    """Times that a run whose context overflows is begun again, with new servers and an empty folder."""
+
+    def __call__(self, task: McpTask, repeat: int) -> Solution:  # noqa: ARG002
+        """Return the answer, the tokens of all runs, and the checks that failed in the last one."""
+        finished, _, usage = OverflowRetries(self.overflow_retries).run(partial(self._run, task))
+        if finished.reason:
+            raise Unanswered(finished.reason, usage)
+        return Solution(finished.transcript.content, usage, finished.failed_checks)
+
+    def _run(self, task: McpTask) -> McpRun:
+        """Let an agent work with servers and a folder of their own, and check what came of it."""
+        with TemporaryDirectory(prefix=PREFIX) as folder:
+            workspace = Path(folder).resolve()
+            with self._servers(task, workspace) as toolset:
+                transcript, reason = run_to_end(self.make_agent(toolset), fill_in(task.prompt, workspace))
+                if reason:
+                    return McpRun(transcript, reason)
+                tools = {entry.tool.name: entry.run for entry in toolset.tools}
+
+                def call_tool(name: str, arguments: dict[str, Any]) -> str:
+                    return str(tools[name](**arguments))
+
+                def run_command(command: Command) -> CommandResult:
+                    with closing(self.open_sandbox(workspace)) as sandbox:
+                        return sandbox.run(command)
+
+                calls = list(zip(transcript.calls, transcript.results, strict=False))
+                outcome = RunOutcome(transcript.content, calls, call_tool, run_command, workspace)
+                failures = {check.label: check.failure(outcome) for check in task.checks}
+        return McpRun(transcript, failed_checks={label: why for label, why in failures.items() if why})
+
+    def check_tools(self, tasks: Iterable[McpTask]) -> None:
+        """Start all servers once; raise `UsageError` if a check names a tool that they do not have.
+
+        A check with a misspelt `not_called` would never fail.
+        """
+        known: list[tuple[Mapping[str, McpServer], set[str]]] = []
+        for task in tasks:
+            names = next((names for servers, names in known if servers == task.servers), None)
+            if names is None:
+                with TemporaryDirectory(prefix=PREFIX) as folder, self._servers(task, Path(folder)) as toolset:
+                    names = {entry.tool.name for entry in toolset.tools}
+                known.append((task.servers, names))
+            for check in task.checks:
+                if check.tool is not None and check.tool not in names:
+                    have = ", ".join(sorted(names)) or "none"
+                    raise UsageError(f"task {task.id!r}: there is no tool {check.tool!r}. The tools are: {have}")
+
+    def _servers(self, task: McpTask, workspace: Path) -> McpServers:
+        servers = {name: _in_workspace(server, workspace) for name, server in task.servers.items()}
+        return McpServers(servers, timeout=self.timeout)
+
+
+def _in_workspace(server: McpServer, workspace: Path) -> McpServer:
+    if isinstance(server, HttpServer):
+        return server
+    return replace(
+        server,
+        args=fill_in(list(server.args), workspace),
+        env=fill_in(dict(server.env), workspace),
+        cwd=fill_in(server.cwd, workspace),
+    )

@@ -1,0 +1,360 @@
+"""SWE-bench: an agent changes a repository so that an issue is resolved; the `swebench` package grades the changes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from promptools.errors import PromptoolsError, UsageError, clip
+from promptools.harness.agent import Agent, trajectory
+from promptools.harness.evaluation.agent_solver import FinishedRun, OverflowRetries, run_to_end
+from promptools.harness.evaluation.intervals import Interval
+from promptools.harness.evaluation.swe_workspaces import WorkTreeChanges
+from promptools.harness.evaluation.tasks import (
+    RunSummary,
+    Solution,
+    TaskAttempt,
+    Unanswered,
+    cost_rows,
+    read_task_files,
+    reasons_section,
+    settings_section,
+    summarize,
+    table,
+)
+from promptools.harness.sandbox import Sandbox
+from promptools.json_values import is_array, is_object
+
+# Files of SWE-bench instances: JSON Lines, or one JSON array, with the fields of the data set.
+
+
+SUFFIXES = (".json", ".jsonl")
+"""Of local data sets, as `swebench` reads them."""
+_FORMS = {
+    "instance_id": (re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"), "a name of letters, digits, '.', '_' and '-'"),
+    "repo": (re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*"), "'owner/name'"),
+    "base_commit": (re.compile(r"[0-9a-f]{7,64}"), "the hash of a commit"),
+    "problem_statement": (re.compile(r"(?s).*\S.*"), "a text"),
+}
+_IMAGE = re.compile(r"[A-Za-z0-9][^\s]*")
+
+
+@dataclass(frozen=True, slots=True)
+class SweInstance:
+    """An issue of a repository at a commit. The fields for tests are read by `swebench` alone."""
+
+    id: str
+    repo: str
+    """`owner/name`."""
+    base_commit: str
+    problem_statement: str
+    image: str
+    """The Docker image with the repository in `/testbed`: that of the file, or the one that `swebench` publishes."""
+
+    def graded(self, attempt: TaskAttempt) -> TaskAttempt:
+        """Return the attempt as it is: all attempts are graded together, after the run."""
+        return attempt
+
+
+def read_instances(path: Path) -> list[SweInstance]:
+    """Read a file of instances; raise `UsageError` for one that lacks a field, and for two with one id."""
+    if path.suffix not in SUFFIXES:
+        raise UsageError(f"{str(path)!r} must be called .jsonl or .json, without which swebench does not read it")
+    return read_task_files([path], lambda data, where, _: _read_instance(data, where))
+
+
+def published_image(instance_id: str) -> str:
+    """Return the name of the image that `swebench` publishes for an instance (image_builder/image_spec.py of 5.0.2)."""
+    return f"swebench/sweb.eval.x86_64.{instance_id}:latest".replace("__", "_1776_").lower()
+
+
+def _read_instance(data: dict[str, Any], where: str) -> SweInstance:
+    for name, (form, what) in _FORMS.items():
+        value = data.get(name)
+        if not isinstance(value, str) or not form.fullmatch(value):
+            shown = clip(repr(value), 80) if name in data else "missing"
+            raise UsageError(f"{where}: {name!r} is {shown}; it has to be {what}")
+    image = data.get("image") or published_image(data["instance_id"])
+    if not isinstance(image, str) or not _IMAGE.fullmatch(image):
+        raise UsageError(f"{where}: 'image' is {clip(repr(image), 80)}; it has to be the name of a Docker image")
+    return SweInstance(data["instance_id"], data["repo"], data["base_commit"], data["problem_statement"], image)
+
+
+# A solver that lets an agent change a repository; the answer is the patch.
+
+
+PROBLEM = "{problem_statement}"
+WORKSPACE_PATH = "{workspace}"
+PROMPT = f"""\
+The repository of a project is in {WORKSPACE_PATH}. Change its code so that this issue is resolved:
+
+<issue>
+{PROBLEM}
+</issue>
+
+There is nobody to ask. When you have checked your change, answer with one sentence that describes it.
+"""
+MAX_PATCH = 16 * 2**20
+"""Characters; what is larger is no change of code, and neither log nor grading would get on with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweRun(FinishedRun):
+    """A run, and what it changed."""
+
+    patch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SweSolver:
+    """Lets an agent work in a repository of its own for each instance, and writes its trajectory.
+
+    The patch of a run that ends without an answer is in its trajectory alone.
+    """
+
+    make_agent: Callable[[Sandbox], Agent]
+    """Returns an agent with tools that work in a sandbox."""
+    open_workspace: Callable[[SweInstance, Path], Sandbox]
+    """Gets an instance and an empty folder, puts the repository into it, and returns the sandbox in which it is the
+    workspace."""
+    trajectories: Path
+    """The folder for `ID/ID.traj.json`."""
+    prompt: str = PROMPT
+    """The task, with `{problem_statement}` and `{workspace}`."""
+    overflow_retries: int = 0
+    """Times that a run whose context overflows is begun again, with the repository as it was."""
+
+    def __post_init__(self) -> None:
+        if PROBLEM not in self.prompt:
+            raise UsageError(f"the prompt has no {PROBLEM}, where the issue is put in")
+
+    def __call__(self, instance: SweInstance, repeat: int) -> Solution:  # noqa: ARG002
+        """Return the patch, and the tokens of all runs."""
+        made, retried, usage = OverflowRetries(self.overflow_retries).run(partial(self._run, instance))
+        self._write(instance, made, retried)
+        if made.reason:
+            raise Unanswered(made.reason, usage)
+        if len(made.patch) > MAX_PATCH:
+            raise Unanswered(f"the patch has {len(made.patch)} characters; {MAX_PATCH} are the most", usage)
+        return Solution(made.patch, usage)
+
+    def _run(self, instance: SweInstance) -> SweRun:
+        with TemporaryDirectory(prefix="promptools-swe-", ignore_cleanup_errors=True) as temporary:
+            folder = Path(temporary).resolve()
+            root = folder / "testbed"
+            root.mkdir()
+            with closing(self.open_workspace(instance, root)) as sandbox:
+                changes = WorkTreeChanges(root, folder / "first.git")
+                prompt = self.prompt.replace(WORKSPACE_PATH, sandbox.workspace)
+                transcript, reason = run_to_end(
+                    self.make_agent(sandbox), prompt.replace(PROBLEM, instance.problem_statement)
+                )
+            return SweRun(transcript, reason, changes.patch())
+
+    def _write(self, instance: SweInstance, made: SweRun, retried: int) -> None:
+        config: dict[str, Any] = {
+            "repo": instance.repo,
+            "base_commit": instance.base_commit,
+            "overflow_retries": retried,
+        }
+        written = trajectory(made.transcript, submission=made.patch, config=config)
+        folder = self.trajectories / instance.id
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"instance_id": instance.id, **written}, ensure_ascii=False, indent=2)
+        (folder / f"{instance.id}.traj.json").write_text(text, encoding="utf-8", errors="replace")
+
+
+# Predictions for `swebench`, the command that grades them, and its report.
+#
+# All names are swebench's own: `predictions.jsonl` has a prediction in each line, the harness writes its logs into
+# `logs/run_evaluation/RUN/MODEL/INSTANCE`, and its report is `MODEL.RUN.json` (versions 4.1 and 5.0.2).
+
+
+PREDICTIONS = "predictions.jsonl"
+RUN_ID = "promptools"
+HARNESS = "swebench.harness.run_evaluation"
+
+
+class GradingError(PromptoolsError):
+    """The harness of `swebench` failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradedRun:
+    """What a report of `swebench` says."""
+
+    resolved: frozenset[str]
+    errors: frozenset[str]
+    """Instances whose tests could not be run, or whose patch could not be applied."""
+
+
+def predictions(attempts: Iterable[TaskAttempt], model: str) -> dict[str, dict[str, str]]:
+    """Return the predictions by instance; attempts that failed have none, and runs without an answer an empty one."""
+    return {
+        attempt.task: {"instance_id": attempt.task, "model_name_or_path": model, "model_patch": attempt.text}
+        for attempt in attempts
+        if not attempt.error
+    }
+
+
+def write_predictions(folder: Path, predicted: Mapping[str, Mapping[str, str]]) -> None:
+    """Write `predictions.jsonl`."""
+    lines = "".join(json.dumps(prediction) + "\n" for prediction in predicted.values())
+    (folder / PREDICTIONS).write_text(lines, encoding="utf-8", newline="\n")
+
+
+def report_name(model: str) -> str:
+    """Return the name of the report that the harness writes."""
+    return f"{model.replace('/', '__')}.{RUN_ID}.json"
+
+
+def grading_arguments(instances: Path, workers: int) -> list[str]:
+    """Return the arguments of Python with which the harness grades, in the folder of the predictions."""
+    named = {"dataset_name": instances.resolve(), "predictions_path": PREDICTIONS, "max_workers": workers}
+    return ["-m", HARNESS, *(f"--{name}={value}" for name, value in named.items()), f"--run_id={RUN_ID}"]
+
+
+def require_swebench() -> None:
+    """Raise `UsageError` if `swebench` is not installed."""
+    if importlib.util.find_spec("swebench") is None:
+        raise UsageError("grading needs swebench: pip install 'promptools-compat[swe]'")
+
+
+def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, str]], model: str, workers: int) -> Path:
+    """Let the harness grade the predictions in a folder; return its report. What it prints goes to stderr.
+
+    It does not repeat what its logs have, so logs of other patches are refused.
+    """
+    if not any(prediction["model_patch"] for prediction in predicted.values()):
+        raise UsageError("there is no patch to grade")
+    logs = folder / "logs" / "run_evaluation" / RUN_ID / model.replace("/", "__")
+    for name, prediction in predicted.items():
+        graded = logs / name / "patch.diff"
+        if graded.exists() and graded.read_bytes() != prediction["model_patch"].encode():
+            raise UsageError(f"{str(graded)!r} is another patch than the prediction; remove {str(logs / name)!r}")
+    report = folder / report_name(model)
+    report.unlink(missing_ok=True)
+    done = subprocess.run([sys.executable, *grading_arguments(instances, workers)], cwd=folder, check=False, stdout=2)
+    if done.returncode or not report.exists():
+        raise GradingError(f"swebench wrote no report and ended with {done.returncode}; its output is above")
+    return report
+
+
+def read_report(path: Path, predicted: Mapping[str, Mapping[str, str]]) -> GradedRun:
+    """Read a report of the harness; raise `UsageError` if it is none, or not one on these predictions."""
+    try:
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"cannot read the report {str(path)!r}: {error}") from error
+    submitted, resolved, errors = (_ids(data, f"{name}_ids", path) for name in ("submitted", "resolved", "error"))
+    if missing := sorted(predicted.keys() - submitted):
+        raise UsageError(
+            f"the report {str(path)!r} lacks {len(missing)} of {len(predicted)} predictions, {clip(', '.join(missing))}"
+            f"; grade {PREDICTIONS} again"
+        )
+    if other := sorted(name for name in resolved if not predicted.get(name, {}).get("model_patch")):
+        raise UsageError(
+            f"the report {str(path)!r} is on other predictions: it has {clip(', '.join(other))} as resolved, for which"
+            " there is no patch here"
+        )
+    return GradedRun(resolved, errors)
+
+
+def _ids(data: Any, name: str, path: Path) -> frozenset[str]:
+    ids: Any = data.get(name) if is_object(data) else None
+    if not is_array(ids) or not all(isinstance(item, str) for item in ids):
+        raise UsageError(f"{str(path)!r} is not a report of swebench: it has no list {name!r}")
+    return frozenset(ids)
+
+
+# The result of a run on SWE-bench as figures, and as a page in Markdown.
+
+
+@dataclass(frozen=True, slots=True)
+class SweSummary:
+    """The figures of a run: those of all benchmarks, and what `swebench` says of the patches."""
+
+    run: RunSummary
+    attempts: list[TaskAttempt]
+    """One for each instance; a correct one resolves it."""
+    graded: GradedRun | None
+
+    @property
+    def resolved(self) -> Interval | None:
+        """The share of all instances that are resolved; those without a patch are not. None before grading."""
+        return self.run.accuracy if self.graded else None
+
+    def with_result(self, result: str) -> list[str]:
+        """Return the instances with a result."""
+        return [attempt.task for attempt in self.attempts if self.result(attempt) == result]
+
+    def result(self, attempt: TaskAttempt) -> str:
+        """Return what came of an instance, in one or two words."""
+        if attempt.error:
+            return "failed"
+        if attempt.ended:
+            return "no answer"
+        if not attempt.text:
+            return "no change"
+        if self.graded is None:
+            return "not graded"
+        return "resolved" if attempt.correct else "error" if attempt.task in self.graded.errors else "not resolved"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "resolved": None if self.resolved is None else self.resolved.to_dict(),
+            "instances": len(self.attempts),
+            "resolved_ids": self.with_result("resolved"),
+            "error_ids": self.with_result("error"),
+            "patches": sum(bool(attempt.text) for attempt in self.attempts),
+            "no_change": len(self.with_result("no change")),
+            "unanswered": self.run.unanswered,
+            "failed": self.run.failed,
+            "usage": self.run.usage,
+            "seconds": round(self.run.seconds, 3),
+        }
+
+
+def summarize_swe(attempts: Iterable[TaskAttempt], graded: GradedRun | None) -> SweSummary:
+    """Return the figures of attempts; the interval comes from drawing instances again."""
+    resolved = graded.resolved if graded else frozenset[str]()
+    marked = [replace(attempt, correct=attempt.task in resolved) for attempt in attempts]
+    return SweSummary(summarize(marked), marked, graded)
+
+
+def render_swe_report(title: str, summary: SweSummary, settings: Mapping[str, Any], how_to_grade: str) -> str:
+    """Return the page of a run; `how_to_grade` is what to do about patches that are not graded."""
+    figures = summary.to_dict()
+    resolved = "not graded" if summary.resolved is None else summary.resolved.percent()
+    rows = [
+        ("resolved, of all instances, with its 95 % interval", resolved),
+        ("instances", str(figures["instances"])),
+        ("patches", str(figures["patches"])),
+        ("answers without a change", str(figures["no_change"])),
+        ("runs that ended without an answer", str(figures["unanswered"])),
+        ("attempts that failed; they count as not resolved", str(figures["failed"])),
+    ]
+    if summary.graded is not None:
+        rows.append(("patches that could not be applied or tested", str(len(figures["error_ids"]))))
+    lines = [f"# {title}", "", *table(("", "result"), rows + cost_rows(summary.run))]
+    if summary.graded is None and figures["patches"]:
+        lines += ["", how_to_grade]
+    lines += ["", *settings_section(settings), "", "## Instances", ""]
+    entries = [(attempt.task, summary.result(attempt), _size(attempt.text)) for attempt in summary.attempts]
+    lines += table(("instance", "result", "lines of the patch"), entries)
+    return "\n".join([*lines, *reasons_section(summary.attempts)]) + "\n"
+
+
+def _size(patch: str) -> str:
+    return f"{patch.count(chr(10))}" if patch else ""
