@@ -7,18 +7,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from promptools.discovery.asking.agent_logs import read_logs
-from promptools.discovery.asking.intents import Intent, read_intents
-from promptools.discovery.asking.questions import Question
-from promptools.discovery.findings import Findings, find_tools
-from promptools.discovery.mentions import mentioned_parameters, mentioned_tools
-from promptools.discovery.output.page import render_page
-from promptools.discovery.output.tool_set import marks_toml
-from promptools.discovery.sampler import Sampler
-from promptools.discovery.samples import CallMade, Sample, SampleLog
-from promptools.discovery.tallies import fold_parameter, json_type, overlap
-from promptools.discovery.verdicts import judge_parameters, judge_tool, suspected_aliases
 from promptools.errors import UpstreamError, UsageError
+from promptools.harness.discovery.findings import Findings, find_tools, mentioned_parameters, mentioned_tools
+from promptools.harness.discovery.output import marks_toml, render_page
+from promptools.harness.discovery.questions import Intent, Question, read_intents, read_logs
+from promptools.harness.discovery.samples import CallMade, Sample, SampleLog, Sampler
+from promptools.harness.discovery.verdicts import (
+    fold_parameter,
+    json_type,
+    judge_parameters,
+    judge_tool,
+    overlap,
+    suspected_aliases,
+)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from promptools.types import ModeName
 if TYPE_CHECKING:
     import openai
 
-    from promptools.discovery.findings import Findings
-    from promptools.discovery.pipeline import Plan
+    from promptools.harness.discovery.findings import Findings
+    from promptools.harness.discovery.pipeline import Plan
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +58,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Draw the samples that the log does not have, and write the reports."""
-    from promptools.discovery.output.plots import require_matplotlib
+    from promptools.harness.discovery.output import require_matplotlib
     from promptools.harness.evaluation.intervals import require_numpy
 
     require_numpy()
@@ -79,9 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _discover(arguments: argparse.Namespace, client: openai.OpenAI, model: str, plan: Plan, path: Path) -> Findings:
     """Run the stages on the model, with the samples of the log at `path`."""
-    from promptools.discovery.pipeline import discover
-    from promptools.discovery.sampler import Budget, Sampler
-    from promptools.discovery.samples import SampleLog
+    from promptools.harness.discovery.pipeline import discover
+    from promptools.harness.discovery.samples import Budget, SampleLog, Sampler
 
     settings = {
         "model": model,
@@ -107,9 +106,8 @@ def _discover(arguments: argparse.Namespace, client: openai.OpenAI, model: str, 
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
-    from promptools.discovery.asking.agent_logs import read_logs
-    from promptools.discovery.asking.intents import INTENTS, read_intents
-    from promptools.discovery.pipeline import Plan
+    from promptools.harness.discovery.pipeline import Plan
+    from promptools.harness.discovery.questions import INTENTS, read_intents, read_logs
 
     intents = read_intents(Path(arguments.intents)) if arguments.intents else []
     intents += read_logs(Path(arguments.from_logs)) if arguments.from_logs else []
@@ -124,9 +122,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
 def write_reports(findings: Findings, folder: Path, model: str, *, plots: bool) -> str:
     """Write the reports into the folder; return the page."""
-    from promptools.discovery.output.page import render_page
-    from promptools.discovery.output.plots import draw_plots
-    from promptools.discovery.output.tool_set import definitions, marks_toml
+    from promptools.harness.discovery.output import definitions, draw_plots, marks_toml, render_page
 
     images = draw_plots(findings, folder) if plots else []
     page = render_page(findings, title=f"Tools of {model}", images=images)

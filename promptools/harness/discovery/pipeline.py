@@ -11,8 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from promptools.discovery.asking.intents import INTENTS, Intent
-from promptools.discovery.asking.questions import (
+from promptools.harness.discovery.findings import Findings, find_tools, tools_to_define
+from promptools.harness.discovery.output import definition
+from promptools.harness.discovery.questions import (
+    INTENTS,
+    Intent,
     defined_questions,
     description_questions,
     forced_questions,
@@ -20,11 +23,8 @@ from promptools.discovery.asking.questions import (
     list_questions,
     targeted_questions,
 )
-from promptools.discovery.findings import Findings, find_tools, tools_to_define
-from promptools.discovery.output.tool_set import definition
-from promptools.discovery.sampler import Sampler
-from promptools.discovery.samples import Sample
-from promptools.discovery.tallies import prompt_shares, tool_counts
+from promptools.harness.discovery.samples import Sample, Sampler
+from promptools.harness.discovery.verdicts import prompt_shares, tool_counts
 from promptools.harness.evaluation.intervals import require_numpy, share_interval
 
 

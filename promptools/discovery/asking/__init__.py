@@ -1,1 +1,0 @@
-"""What the model is asked: intents, questions about its tools, and reasoning from logs of agents."""

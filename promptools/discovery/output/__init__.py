@@ -1,1 +1,0 @@
-"""What a discovery writes: a page, plots, and a tool set."""
