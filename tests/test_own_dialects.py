@@ -18,7 +18,7 @@ from promptools import UsageError, dialects, parse, render, resolve, wrap
 from promptools.batch import reparse_columns
 from promptools.batch.ray_cluster import ServerActorSettings, _reparse_block, decode_chunk, encode_chunk
 from promptools.cli import build_parser, main
-from promptools.cli.server_commands.serve_command import build_proxy
+from promptools.cli.serve_command import build_proxy
 from promptools.client import AsyncOpenAI, OpenAI
 from promptools.dialects.own_dialects import read_own
 from promptools.dialects.table import make_dialect

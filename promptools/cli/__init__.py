@@ -186,7 +186,7 @@ def _own_dialects(files: Sequence[str]) -> AbstractContextManager[None]:
 
 def _is_trusted_now(error: UsageError) -> bool:
     """Whether the error is about a config that the user has been asked about, and trusts."""
-    from promptools.cli.trust_question import ask_trust
+    from promptools.cli.config_command import ask_trust
     from promptools.profiles import UntrustedConfig
 
     return isinstance(error, UntrustedConfig) and ask_trust(error)

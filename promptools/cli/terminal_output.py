@@ -1,4 +1,4 @@
-"""Output of commands: JSON, tables and styled text, with Rich if it is installed, else in aligned columns."""
+"""Output of commands: JSON, tables, styled text and progress, with Rich if it is installed, else in plain lines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import importlib.util
 import json
 import shutil
 import sys
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 PLAIN_WIDTH = 140
 """Width in columns if the output is no terminal."""
@@ -100,3 +101,25 @@ def _print_columns(title: str, columns: Sequence[str], rows: Sequence[Sequence[s
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         if index == 0:
             print("-" * min(sum(widths) + 2 * len(widths), shutil.get_terminal_size().columns))
+
+
+# The progress of a command on stderr: a bar in terminals if Rich is installed, else a line for each step.
+
+
+@contextmanager
+def show_progress(title: str) -> Generator[Callable[[str, int, int], None], None, None]:
+    """Yield a function that shows a text, how much is done, and of how much."""
+    if not shows_progress() or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
+        yield lambda text, done, total: print_progress(f"{done}/{total} {text}")
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task(title, total=None)
+
+        def show(text: str, done: int, total: int) -> None:
+            progress.update(bar, description=text.replace("[", "\\["), completed=done, total=total)
+
+        yield show

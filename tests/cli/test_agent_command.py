@@ -11,8 +11,7 @@ from deep_folders import nested
 from upstream import running
 
 from promptools.cli import main
-from promptools.cli.agent_commands.agent_view import AgentView, printable
-from promptools.cli.agent_commands.folder_diff import FolderSnapshot
+from promptools.cli.agent_command import AgentView, FolderSnapshot, printable
 from promptools.harness.agent import read_tape
 from promptools.testing import ModelReply
 

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from promptools.cli import main, terminal_output
-from promptools.cli.server_commands import demo_command
+from promptools.cli import demo_command, main, terminal_output
 from promptools.engine import StreamParser
 from promptools.engine.parser import spans
 

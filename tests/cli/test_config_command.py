@@ -309,7 +309,7 @@ def test_the_environments_server_needs_no_key(server, capsys, monkeypatch):
 
 
 def test_what_probe_writes_is_trusted(monkeypatch):
-    from promptools.cli.server_commands import probe_command
+    from promptools.cli import probe_command
     from promptools.probing.findings import Subject
     from promptools.probing.recommendation import Recommendation
     from promptools.profiles import Profile

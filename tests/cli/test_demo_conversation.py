@@ -3,7 +3,7 @@
 import pytest
 from upstream import completion, running, unary
 
-from promptools.cli.server_commands.demo_conversation import Scenario, run_scenario
+from promptools.cli.demo_command import Scenario, run_scenario
 from promptools.lab import weather
 
 PARIS = '{"city": "Paris"}'

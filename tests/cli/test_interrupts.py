@@ -90,7 +90,7 @@ IN_A_WORKER = """
 import os, signal, sys
 
 def watch(event, arguments):
-    if event == "import" and arguments[0] == "promptools.cli.serving.workers":
+    if event == "import" and arguments[0] == "promptools.cli.workers":
         os.killpg(os.getpgrp(), signal.SIGINT)
 
 if "--multiprocessing-fork" in sys.orig_argv:

@@ -176,7 +176,7 @@ def test_a_batch_says_at_once_that_its_server_is_away(dead, capsys):
 
 
 def test_serve_prints_one_json_document(server, capsys, monkeypatch):
-    from promptools.cli.server_commands import serve_command
+    from promptools.cli import serve_command
 
     monkeypatch.setattr(serve_command, "_serve", lambda proxy, listener, arguments: listener.close())
     assert main(["serve", server.url, "--port", "0", "--json", "--inspect"]) == 0
@@ -190,7 +190,7 @@ def test_serve_prints_one_json_document(server, capsys, monkeypatch):
 
 
 def test_serve_asks_for_the_keys_of_a_variable(monkeypatch, server):
-    from promptools.cli.server_commands.serve_command import build_proxy
+    from promptools.cli.serve_command import build_proxy
 
     words = ["serve", server.url, "--api-key-env", "CLIENTS"]
     arguments = build_parser().parse_args(words)

@@ -16,8 +16,8 @@ import environments
 import pytest
 import yaml
 
-from promptools.cli.server_commands import serve_command
-from promptools.cli.serving.report_options import METRICS_KEY_VARIABLE
+from promptools.cli import serve_command
+from promptools.cli.serve_command import METRICS_KEY_VARIABLE
 from promptools.profiles import load_config
 from promptools.proxy.access import API_KEY_VARIABLE
 from promptools.proxy.operations import Health, MetricsPage

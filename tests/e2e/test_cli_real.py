@@ -10,7 +10,7 @@ import pytest
 from scenes import WEATHER, hermes
 
 from promptools.cli import main
-from promptools.cli.server_commands.demo_conversation import Scenario, run_scenario
+from promptools.cli.demo_command import Scenario, run_scenario
 from promptools.lab import weather
 from promptools.lab.llamacpp_server import TEMPLATES, serve
 from promptools.lab.script import ScriptedReply

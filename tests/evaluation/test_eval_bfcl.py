@@ -17,7 +17,7 @@ from recipes.recipe import CannotMakeError
 from upstream import running
 
 from promptools.cli import main
-from promptools.cli.agent_commands.benchmarks.proxy_thread import serve_in_thread
+from promptools.cli.bfcl_benchmark import serve_in_thread
 from promptools.errors import UsageError
 from promptools.harness.evaluation.bfcl import BfclAnswer, BfclRunLog, read_answers, remove_failures, summarize_answers
 from promptools.harness.evaluation.bfcl_worker import choose

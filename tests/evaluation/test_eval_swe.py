@@ -20,7 +20,7 @@ from swe_project import git, instances, make_clone
 from upstream import running
 
 from promptools.cli import main
-from promptools.cli.agent_commands.benchmarks.benchmark_run import make_agent
+from promptools.cli.benchmark_run import make_agent
 from promptools.errors import UsageError
 from promptools.harness.agent import Agent, RunLimits
 from promptools.harness.evaluation.swe import (

@@ -179,7 +179,7 @@ def test_a_pass_through_waits_in_line_too(server):
     ids=["fields", "bytes"],
 )
 def test_a_header_of_too_many_fields_or_bytes_is_refused(server, kind, fields):
-    from promptools.cli.serving.http_server import HEADER_BUFFER
+    from promptools.cli.http_server import HEADER_BUFFER
 
     server.play(completion())
     with serving(proxy(server), kind, h11_max_incomplete_event_size=HEADER_BUFFER) as port:
@@ -278,7 +278,7 @@ def test_a_limit_that_cannot_be_is_an_error(limit):
 @pytest.mark.skipif(not importlib.util.find_spec("httptools"), reason="httptools is not installed")
 @pytest.mark.parametrize("piece", [b"a" * 65536, b"x: a\r\n" * 10000], ids=["a field", "fields"])
 def test_a_header_without_an_end_is_not_held_in_memory(server, piece):
-    from promptools.cli.serving.http_server import HEADER_BUFFER, http_protocol
+    from promptools.cli.http_server import HEADER_BUFFER, http_protocol
 
     server.play(completion())
     with serving(proxy(server), http_protocol()) as port:

@@ -7,7 +7,7 @@ import time
 import pytest
 from serving import HTTP, serving
 
-from promptools.cli.serving.http_server import http_protocol
+from promptools.cli.http_server import http_protocol
 
 SAFETY = 300
 """Seconds after which a test fails that waits for something."""
@@ -146,7 +146,7 @@ def test_without_a_limit_no_connection_is_closed(app, kind):
 
 
 def test_the_option_sets_the_limit(monkeypatch):
-    from promptools.cli.serving import http_server
+    from promptools.cli import http_server
 
     server = http_server.ProxyServer(App(), head_seconds=7.0)
     assert server.config.http.head_seconds == 7.0

@@ -6,8 +6,7 @@ import socket
 
 import pytest
 
-from promptools.cli import main
-from promptools.cli.server_commands import serve_command
+from promptools.cli import main, serve_command
 from promptools.errors import UsageError
 from promptools.profiles import Config, ProxyOptions, load_config
 from promptools.proxy import Proxy, served_config

@@ -22,7 +22,7 @@ def server():
 
 
 def protocols():
-    from promptools.cli.serving.http_server import http_protocol
+    from promptools.cli.http_server import http_protocol
 
     return ["h11", *([http_protocol()] if importlib.util.find_spec("httptools") else [])]
 

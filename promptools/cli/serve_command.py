@@ -1,4 +1,8 @@
-"""The command `promptools serve`."""
+"""The command `promptools serve`: its flags, in groups, and the proxy that they describe.
+
+What serves it is in `http_server`, several processes of it in `workers`, and what is printed at the start in
+`server_summary`. These are imported when the proxy starts, not for `--help`.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,16 @@ import argparse
 import gc
 import json
 import logging
+import os
 import signal
 import socket
 import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools.cli.command_log import log_if_healed, log_level, show_log
-from promptools.cli.serving import inspector_options, limit_options, record_options, report_options
 from promptools.cli.shared_arguments import (
     add_base_url,
     add_config,
@@ -30,11 +37,241 @@ from promptools.cli.terminal_output import print_progress
 from promptools.errors import UsageError
 from promptools.modes.options import Hold
 from promptools.profiles.profile import OnRepeat
+from promptools.recording.recorder import DEFAULT_LIMIT, MIN_LIMIT, Recorder
+from promptools.telemetry.metrics import MULTIPROCESS_VARIABLE
 from promptools.types import ModeName, Strictness
 
 if TYPE_CHECKING:
-    from promptools.proxy import Proxy
+    from collections.abc import Generator
+
+    from promptools.profiles import Config
+    from promptools.proxy import Extension, Proxy
     from promptools.proxy.access import ApiKey
+
+
+# How much may be requested, and by which web pages.
+
+
+_LIMITS = ("requests_per_minute", "concurrency", "queue", "queue_timeout")
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument(
+        "--requests-per-minute",
+        type=at_least(1, "requests"),
+        metavar="N",
+        help="requests beyond this rate are refused with 429",
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=at_least(1, "requests"),
+        metavar="N",
+        help="maximum number of requests in progress; others wait",
+    )
+    parser.add_argument(
+        "--queue",
+        type=at_least(0, "requests"),
+        metavar="N",
+        help="maximum number of waiting requests; others are refused (default: 100)",
+    )
+    parser.add_argument(
+        "--queue-timeout", type=seconds, metavar="SECONDS", help="longest time that a request may wait (default: 30)"
+    )
+    parser.add_argument(
+        "--attempt-timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help="longest time for one request to the server, including its reply",
+    )
+    _add_sharing(parser)
+
+
+def _add_sharing(parser: argparse.ArgumentParser) -> None:
+    """Add the options of who else may use the proxy, and of processes that share work and state."""
+    parser.add_argument(
+        "--cors-origin",
+        metavar="ORIGIN",
+        action="append",
+        default=[],
+        help="an origin whose web pages may use the proxy, as https://HOST ('*': any, with an API key)",
+    )
+    parser.add_argument(
+        "--redis-url",
+        metavar="URL",
+        help="Redis server through which workers and replicas share their state, as redis://HOST:6379/0",
+    )
+    parser.add_argument(
+        "--workers",
+        type=at_least(1, "processes"),
+        metavar="N",
+        default=1,
+        help="number of server processes (default: 1)",
+    )
+    parser.add_argument(
+        "--head-timeout",
+        type=seconds_or_none,
+        metavar="SECONDS",
+        default=30.0,
+        help="longest time for a client to send the head of a request; 0: no limit (default: 30)",
+    )
+    parser.add_argument(
+        "--drain-seconds",
+        type=seconds_or_none,
+        metavar="SECONDS",
+        default=30.0,
+        help="how long requests may take to finish after SIGTERM (default: 30)",
+    )
+
+
+def limit_settings(arguments: argparse.Namespace, config: Config) -> dict[str, Any]:
+    """Return the arguments of `Proxy` that the flags set."""
+    from promptools.proxy.admission import config_limits
+
+    given = {name: value for name in _LIMITS if (value := getattr(arguments, name)) is not None}
+    changed: dict[str, Any] = {"cors_origins": arguments.cors_origin}
+    if given:
+        changed["limits"] = replace(config_limits(config.proxy), **given)
+    if arguments.redis_url is not None:
+        changed["redis_url"] = arguments.redis_url
+    if arguments.attempt_timeout is not None:
+        changed["attempt_timeout"] = arguments.attempt_timeout
+    return changed
+
+
+# For those who run it: what it reports, and how.
+
+
+METRICS_KEY_VARIABLE = "PROMPTOOLS_METRICS_KEY"
+_LOG_FORMATS = ("json", "text", "none")
+
+
+def add_reports(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--log-format",
+        choices=_LOG_FORMATS,
+        default="none",
+        help="write a line to stderr for each exchange, without any text of users or models (default: none)",
+    )
+    parser.add_argument(
+        "--metrics-key",
+        metavar="KEY",
+        help="a key that opens /metrics and nothing else; PROMPTOOLS_METRICS_KEY shows it to nobody else",
+    )
+    parser.add_argument(
+        "--otel",
+        action="store_true",
+        help="export OpenTelemetry spans of all exchanges, as configured by the OTEL_* environment variables",
+    )
+
+
+def reporting_extensions(arguments: argparse.Namespace) -> list[Extension]:
+    """Return the extensions that the options ask for; health and metrics are always there."""
+    from promptools.proxy.operations import Health, LoggedExchanges, MetricsPage, TracedExchanges
+
+    reporting_extensions: list[Extension] = [Health(), MetricsPage(keys=_metrics_keys(arguments))]
+    if arguments.otel:
+        reporting_extensions.append(TracedExchanges())
+    if arguments.log_format != "none":
+        reporting_extensions.append(LoggedExchanges(arguments.log_format))
+    return reporting_extensions
+
+
+def _metrics_keys(arguments: argparse.Namespace) -> list[str]:
+    """Return the keys of the option and of the environment, where several are separated by blanks or commas."""
+    named = os.environ.get(METRICS_KEY_VARIABLE, "").replace(",", " ").split()
+    return [*([arguments.metrics_key] if arguments.metrics_key is not None else []), *named]
+
+
+@contextmanager
+def shared_counts() -> Generator[None]:
+    """Have the worker processes that are started here count together, in files of a temporary folder.
+
+    A folder that the environment names is left as it is.
+    """
+    if os.environ.get(MULTIPROCESS_VARIABLE):
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="promptools-metrics-") as folder:
+        os.environ[MULTIPROCESS_VARIABLE] = folder
+        try:
+            yield
+        finally:
+            del os.environ[MULTIPROCESS_VARIABLE]
+
+
+# Recording raw replies.
+
+
+def add_recording(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--record", metavar="DIR", help="record raw replies and their tools in this directory")
+    parser.add_argument(
+        "--record-messages",
+        action="store_true",
+        help="also record the requests' messages, which contain what users write",
+    )
+    parser.add_argument(
+        "--record-limit",
+        type=at_least(MIN_LIMIT, "bytes"),
+        metavar="BYTES",
+        help="maximum size of all recordings; the oldest are deleted (default: 256 MiB)",
+    )
+    parser.add_argument(
+        "--redact",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="regular expression for text to leave out of recordings; can be repeated",
+    )
+
+
+def recording_extensions(arguments: argparse.Namespace, config: Config) -> list[Extension]:
+    """Return the extension, if replies are to be recorded; the config's patterns are added to those of the command."""
+    if arguments.record is None:
+        if arguments.record_messages or arguments.record_limit or arguments.redact:
+            raise UsageError("--record-messages, --record-limit and --redact belong to a recording: add --record DIR")
+        return []
+    from promptools.proxy.operations import RecordingExtension
+
+    limit = arguments.record_limit or DEFAULT_LIMIT
+    patterns = (*config.proxy.redact, *arguments.redact)
+    return [
+        RecordingExtension(Recorder(arguments.record, redact=patterns, messages=arguments.record_messages, limit=limit))
+    ]
+
+
+# The inspector: its flag, and its extension.
+
+
+def add_inspector(parser: argparse.ArgumentParser) -> None:
+    """Add the flag."""
+    parser.add_argument(
+        "--inspect",
+        action="store_true",
+        help="keep the last exchanges in memory, prompts and replies included, and show them at /inspect",
+    )
+
+
+def inspector_extensions(arguments: argparse.Namespace) -> list[Extension]:
+    """Return the inspector, if it is asked for."""
+    if not arguments.inspect:
+        return []
+    if arguments.workers > 1:
+        raise UsageError("--inspect needs --workers 1: each worker would show only its own exchanges")
+    from promptools.proxy.inspector import Inspector
+
+    return [Inspector()]
+
+
+def warn_of_readers(arguments: argparse.Namespace, proxy: Proxy) -> None:
+    """Warn if everybody may see the inspector."""
+    if arguments.inspect and arguments.no_api_key and not proxy.access.requires_key:
+        print_progress("warning: everybody who reaches this proxy can read all prompts and replies in the inspector")
+
+
+# The command itself.
 
 
 _BACKLOG = 2048
@@ -58,10 +295,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     _add_request_defaults(parser)
     _add_access(parser)
-    limit_options.add(parser)
-    report_options.add(parser)
-    record_options.add(parser)
-    inspector_options.add(parser)
+    add_limits(parser)
+    add_reports(parser)
+    add_recording(parser)
+    add_inspector(parser)
     add_json(parser)
 
 
@@ -178,14 +415,14 @@ def _port(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted. The line `listening URL` on stdout, or a JSON object with it, means that it is up."""
-    from promptools.cli.serving.server_summary import print_servers
+    from promptools.cli.server_summary import print_servers
 
     proxy = build_proxy(arguments)
     listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
     host, port = listener.getsockname()[:2]
     print_servers(proxy, print_progress if arguments.json or arguments.quiet else print)
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    inspector_options.warn_of_readers(arguments, proxy)
+    warn_of_readers(arguments, proxy)
     _print_addresses(f"{address}/v1", f"{address}/inspect" if arguments.inspect else None, as_json=arguments.json)
     if arguments.workers > 1:
         if proxy.admission.has_limits and proxy.admission.shared is None:
@@ -207,9 +444,9 @@ def _print_addresses(address: str, inspector: str | None, *, as_json: bool) -> N
 
 def _run_workers(arguments: argparse.Namespace, listener: socket.socket) -> None:
     """Run the workers until a signal ends them, and end with the same signal."""
-    from promptools.cli.serving.workers import Supervisor
+    from promptools.cli.workers import Supervisor
 
-    with report_options.shared_counts():
+    with shared_counts():
         signal_number = Supervisor(_serve_worker, arguments, listener, arguments.workers).run()
     if signal_number is not None:
         signal.raise_signal(signal_number)
@@ -223,7 +460,7 @@ def _serve_worker(arguments: argparse.Namespace, listener: socket.socket) -> Non
 
 def build_proxy(arguments: argparse.Namespace) -> Proxy:
     """Build the proxy of these arguments."""
-    from promptools.cli.serving import hangup_reload
+    from promptools.cli import http_server
     from promptools.proxy import Proxy
 
     config = read_config(arguments.config)
@@ -239,12 +476,12 @@ def build_proxy(arguments: argparse.Namespace) -> Proxy:
         dialects=arguments.dialect_files,
         api_keys=_keys(arguments),
         allowed_hosts=(*arguments.allowed_host, arguments.host),
-        **limit_options.settings(arguments, config),
+        **limit_settings(arguments, config),
         extensions=(
-            *report_options.extensions(arguments),
-            *record_options.extensions(arguments, config),
-            *inspector_options.extensions(arguments),
-            *hangup_reload.extensions(arguments, config),
+            *reporting_extensions(arguments),
+            *recording_extensions(arguments, config),
+            *inspector_extensions(arguments),
+            *http_server.reload_extensions(arguments, config),
         ),
         **settings,
     )
@@ -259,7 +496,7 @@ def _keys(arguments: argparse.Namespace) -> list[str | ApiKey]:
 
 
 def _serve(proxy: Proxy, listener: socket.socket, arguments: argparse.Namespace) -> None:
-    from promptools.cli.serving.http_server import ProxyServer, raise_descriptor_limit
+    from promptools.cli.http_server import ProxyServer, raise_descriptor_limit
 
     raise_descriptor_limit()
     gc.freeze()  # what has been loaded stays: no collection looks at it again

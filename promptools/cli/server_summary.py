@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from promptools.cli.server_commands.detect_command import detect_server
+from promptools.cli.detect_command import detect_server
 from promptools.cli.terminal_output import print_progress
 from promptools.profiles import load_builtin
 from promptools.profiles.profile import GENERIC

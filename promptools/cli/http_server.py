@@ -2,7 +2,7 @@
 
 After the first signal it accepts no more connections, and what is in flight may finish for `drain_seconds`; the proxy
 ends the rest, each with an error in the client's API. An interrupt from the keyboard waits no longer than
-`INTERRUPT_SECONDS`. A second signal ends everything at once.
+`INTERRUPT_SECONDS`. A second signal ends everything at once. On SIGHUP the config is read again.
 """
 
 from __future__ import annotations
@@ -15,19 +15,26 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from promptools.cli.shared_arguments import read_config
 from promptools.errors import UsageError
+from promptools.log import log
+from promptools.proxy import Extension
 from promptools.proxy.admission import MAX_HEADER_BYTES
+
+if TYPE_CHECKING:
+    import argparse
+    import socket
+    from types import FrameType
+
+    from promptools.profiles import Config
+    from promptools.proxy import Proxy
+
 
 try:
     import uvicorn
 except ImportError as error:
     raise UsageError("serving needs uvicorn: pip install 'promptools-compat[server]'") from error
 
-if TYPE_CHECKING:
-    import socket
-    from types import FrameType
-
-    from promptools.proxy import Proxy
 
 DRAIN_SECONDS = 30.0
 INTERRUPT_SECONDS = 2.0
@@ -233,3 +240,42 @@ def _head_without_upgrade(parser: Any, target: bytes, fields: list[tuple[bytes, 
 def _is_not_cancellation(record: logging.LogRecord) -> bool:
     """Filter out the tracebacks of responses that were cancelled because the proxy was stopped."""
     return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
+
+
+# Read the config of `promptools serve` again on SIGHUP.
+
+
+_HANGUP: int | None = getattr(signal, "SIGHUP", None)
+"""None: the platform has no such signal."""
+
+
+def reload_extensions(arguments: argparse.Namespace, config: Config) -> list[Extension]:
+    """Return the extension, if there is a config that lists servers."""
+    return [ReloadOnHangup(arguments.config)] if config.providers else []
+
+
+class ReloadOnHangup(Extension):
+    """Reloads the proxy with the file that `--config` names, or else the first one that is found."""
+
+    def __init__(self, config: str | None) -> None:
+        self._config = config
+
+    async def start(self, proxy: Proxy) -> None:
+        """Install the handler of the signal."""
+        if _HANGUP is not None:
+            asyncio.get_running_loop().add_signal_handler(_HANGUP, self._reload, proxy)
+
+    async def stop(self) -> None:
+        """Remove the handler."""
+        if _HANGUP is not None:
+            asyncio.get_running_loop().remove_signal_handler(_HANGUP)
+
+    def _reload(self, proxy: Proxy) -> None:
+        """Reload; a config with an error changes nothing."""
+        try:
+            config = read_config(self._config)
+            proxy.reload(config)
+        except UsageError as error:
+            log.warning("the config was not reloaded, and the old one stays: %s", error)
+        else:
+            log.info("the config was reloaded: %s", config.file)

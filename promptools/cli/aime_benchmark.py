@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from promptools.cli.agent_commands.benchmarks.benchmark_run import (
+from promptools.cli.benchmark_run import (
     add_overflow_retries,
     add_repeated_run,
     digest,
@@ -19,11 +19,12 @@ from promptools.cli.agent_commands.benchmarks.benchmark_run import (
     open_workspace,
     run_and_report,
 )
-from promptools.cli.server_commands.chat_command import choose_model, connect
+from promptools.cli.chat_command import choose_model, connect
 
 if TYPE_CHECKING:
     from promptools.harness.agent import Agent
     from promptools.harness.toolsets import Toolset
+
 
 NAME = "aime"
 TOOLS = {"none": "", "container": "container.exec", "python": "python"}

@@ -9,14 +9,14 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from promptools.cli.progress_bar import show_progress
 from promptools.cli.shared_arguments import add_dialect_files, add_json, add_ray, at_least
-from promptools.cli.terminal_output import print_json, print_styled
+from promptools.cli.terminal_output import print_json, print_styled, show_progress
 from promptools.dialects.table_file import read_table
 from promptools.errors import UsageError, without_credentials
 
 if TYPE_CHECKING:
     from promptools.batch.reparsing import ReparsedLine
+
 
 SHOWN_EVERY = 10_000
 """Replies between two displays of the progress."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from promptools.cli.agent_commands.benchmarks import aime_benchmark, bfcl_benchmark, mcp_benchmark, swe_benchmark
+from promptools.cli import aime_benchmark, bfcl_benchmark, mcp_benchmark, swe_benchmark
 
 BENCHMARKS = (aime_benchmark, bfcl_benchmark, mcp_benchmark, swe_benchmark)
 

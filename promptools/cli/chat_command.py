@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from promptools.cli.collected_reply import CollectedReply
 from promptools.cli.command_log import log_if_healed
-from promptools.cli.server_commands.config_command import describe_source
+from promptools.cli.config_command import describe_source
 from promptools.cli.server_errors import require_server
 from promptools.cli.shared_arguments import (
     add_endpoint,

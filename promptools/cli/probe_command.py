@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptools.cli.server_commands.detect_command import detect_server
+from promptools.cli.detect_command import detect_server
 from promptools.cli.server_errors import no_answer, require_server
 from promptools.cli.shared_arguments import (
     DEFAULT_KEY_VARIABLE,

@@ -10,10 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from promptools.cli.agent_commands.sandbox_arguments import add_sandbox, open_sandbox
-from promptools.cli.progress_bar import show_progress
-from promptools.cli.shared_arguments import add_endpoint, add_json, at_least, seconds
-from promptools.cli.terminal_output import print_json
+from promptools.cli.shared_arguments import add_endpoint, add_json, add_sandbox, at_least, open_sandbox, seconds
+from promptools.cli.terminal_output import print_json, show_progress
 from promptools.errors import UsageError, without_credentials
 from promptools.json_values import is_object
 
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from promptools.harness.evaluation.tasks import Solver, TaskAttempt, TaskT
     from promptools.harness.sandbox import CommandLimits, Sandbox
     from promptools.harness.toolsets import Toolset
+
 
 SETTINGS = ("request", "system", "sandbox", "image", "policy", "steps")
 """Arguments that must be the same when a run goes on."""

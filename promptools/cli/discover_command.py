@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from promptools.cli.agent_commands.benchmarks.benchmark_run import json_object
-from promptools.cli.progress_bar import show_progress
-from promptools.cli.server_commands.chat_command import choose_model, connect
+from promptools.cli.benchmark_run import json_object
+from promptools.cli.chat_command import choose_model, connect
 from promptools.cli.shared_arguments import add_endpoint, add_json, at_least
-from promptools.cli.terminal_output import print_json
+from promptools.cli.terminal_output import print_json, show_progress
 from promptools.errors import UsageError, without_credentials
 from promptools.types import ModeName
 

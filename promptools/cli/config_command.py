@@ -1,16 +1,16 @@
-"""The command `promptools config`."""
+"""The command `promptools config`, and the question whether a config that was only found may be used."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptools.cli.shared_arguments import add_config, add_json, add_provider, read_config
 from promptools.cli.terminal_output import print_json, print_progress, print_table
-from promptools.cli.trust_question import print_reach
 from promptools.errors import UsageError
 from promptools.masking import mask_url
 from promptools.profiles import Config, UntrustedConfig, load_config, reach_of
@@ -21,7 +21,48 @@ from promptools.transport.http_library import split_credentials
 from promptools.transport.session import environment_address
 
 if TYPE_CHECKING:
-    from promptools.profiles import Target
+    from promptools.profiles import ConfigReach, Target
+
+
+# The question whether a config that was only found may be used.
+
+
+def ask_trust(error: UntrustedConfig) -> bool:
+    """Show what the config reaches, and ask on the terminal whether to trust it; without a terminal it is not trusted.
+
+    The answer is kept for what was shown: if the file has changed since, it is not trusted.
+    """
+    if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
+        return False
+    _print_shown(f"{shown_text(error.config.file)} was found in the current folder. It reaches:")
+    print_reach(error.reach)
+    print("Trust it? This is asked again only if the list changes. [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        return False
+    keep_trust(Path(error.config.file), error.reach)
+    return True
+
+
+def print_reach(reach: ConfigReach) -> None:
+    """Print a line to stderr for each thing that a config reaches; what the question is about comes first."""
+    for entry in sorted(reach.entries, key=lambda entry: not (entry.is_remote or entry.is_outside)):
+        where = "beyond this machine: " if entry.is_remote else "outside of its folder: " if entry.is_outside else ""
+        is_set = ""
+        if entry.is_variable:
+            is_set = " (set)" if os.environ.get(entry.value) else " (not set)"
+        _print_shown(f"  {where}{entry}{is_set}")
+
+
+def _print_shown(text: str) -> None:
+    """Print a line to stderr, with `--quiet` too: nothing is trusted unseen."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _is_terminal(stream: object) -> bool:
+    return bool(stream is not None and getattr(stream, "isatty", bool)())
+
+
+# The command.
 
 
 SDK_ADDRESS = "https://api.openai.com/v1"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from multiprocessing.context import SpawnProcess
 
+
 _RESTART_SECONDS = 1.0
 """Least time between two starts of one worker: one that cannot start must not be started over and over."""
 _FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))

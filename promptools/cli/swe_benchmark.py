@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from promptools.cli.agent_commands.benchmarks.benchmark_run import (
+from promptools.cli.benchmark_run import (
     Show,
     add_overflow_retries,
     add_run,
@@ -23,9 +23,8 @@ from promptools.cli.agent_commands.benchmarks.benchmark_run import (
     run_settings,
     server_of,
 )
-from promptools.cli.agent_commands.sandbox_arguments import add_sandbox
-from promptools.cli.server_commands.chat_command import choose_model, connect
-from promptools.cli.shared_arguments import read_text
+from promptools.cli.chat_command import choose_model, connect
+from promptools.cli.shared_arguments import add_sandbox, read_text
 from promptools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from promptools.harness.evaluation.swe import GradedRun, SweInstance
     from promptools.harness.evaluation.tasks import TaskAttempt
     from promptools.harness.sandbox import Sandbox
+
 
 NAME = "swe"
 LOG = "run.jsonl"

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from promptools.cli.agent_commands.benchmarks.benchmark_run import (
+from promptools.cli.benchmark_run import (
     add_overflow_retries,
     add_repeated_run,
     digest,
@@ -16,12 +16,13 @@ from promptools.cli.agent_commands.benchmarks.benchmark_run import (
     open_workspace,
     run_and_report,
 )
-from promptools.cli.server_commands.chat_command import choose_model, connect
+from promptools.cli.chat_command import choose_model, connect
 from promptools.cli.shared_arguments import seconds
 
 if TYPE_CHECKING:
     from promptools.harness.agent import Agent
     from promptools.harness.toolsets import Toolset
+
 
 NAME = "mcp"
 

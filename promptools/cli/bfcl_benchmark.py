@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
+import threading
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -11,16 +13,41 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from promptools.cli.agent_commands.benchmarks.benchmark_run import add_overflow_retries, json_object, print_report
-from promptools.cli.agent_commands.benchmarks.proxy_thread import serve_in_thread
-from promptools.cli.progress_bar import show_progress
-from promptools.cli.server_commands.chat_command import choose_model, connect
+from promptools.cli.benchmark_run import add_overflow_retries, json_object, print_report
+from promptools.cli.chat_command import choose_model, connect
 from promptools.cli.shared_arguments import add_endpoint, add_json, at_least, read_config
+from promptools.cli.terminal_output import show_progress
 from promptools.errors import UsageError, without_credentials
 from promptools.types import ModeName
 
 if TYPE_CHECKING:
     from promptools.harness.evaluation.bfcl import BfclProcess, BfclRunLog
+    from promptools.proxy import Proxy
+
+
+# A proxy for a benchmark that asks over HTTP, in a thread of this process.
+
+
+_DRAIN_SECONDS = 2.0
+
+
+@contextmanager
+def serve_in_thread(proxy: Proxy) -> Generator[str, None, None]:
+    """Serve a proxy on a free port of 127.0.0.1; yield its base URL. Raises `UsageError` without uvicorn."""
+    from promptools.cli.http_server import ProxyServer
+
+    server = ProxyServer(proxy, drain_seconds=_DRAIN_SECONDS)
+    with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which its connections inherit
+        host, port = listener.getsockname()
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="promptools-proxy")
+        thread.start()
+        try:
+            yield f"http://{host}:{port}/v1"
+        finally:
+            server.should_exit = True
+            thread.join()
+
 
 NAME = "bfcl"
 

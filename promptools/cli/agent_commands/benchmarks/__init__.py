@@ -1,1 +1,0 @@
-"""The benchmarks of `promptools eval`: one module each, and what they share."""

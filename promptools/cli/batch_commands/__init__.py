@@ -1,1 +1,0 @@
-"""Commands that work through whole files of requests or replies."""
