@@ -20,93 +20,45 @@ from promptools.errors import PromptoolsError, UsageError
 HELP = "help"
 COMMANDS = (
     Command(
-        "demo",
-        "server_commands",
-        "Run a weather conversation in several ways, and show what the server sent and what the app received.",
+        "demo", "Run a weather conversation in several ways, and show what the server sent and what the app received."
     ),
     Command(
-        "serve",
-        "server_commands",
-        "Run the proxy: apps get working tool calls by Chat Completions, Responses, Messages and Ollama's API.",
+        "serve", "Run the proxy: apps get working tool calls by Chat Completions, Responses, Messages and Ollama's API."
     ),
-    Command("parse", "text_commands", "Read a model's reply from a file or stdin and show the calls in it."),
+    Command("parse", "Read a model's reply from a file or stdin and show the calls in it."),
     Command(
         "render",
-        "text_commands",
         "Write a request as its mode sends it, or tools, calls and results as a dialect puts them into a prompt.",
     ),
+    Command("dialects", "List the dialects with an example of each, or show how one writes tools, calls and results."),
     Command(
-        "dialects",
-        "text_commands",
-        "List the dialects with an example of each, or show how one writes tools, calls and results.",
+        "harmony", "Keep the vocabulary of gpt-oss, which token ids and exact counts need, where promptools finds it."
     ),
-    Command(
-        "harmony",
-        "text_commands",
-        "Keep the vocabulary of gpt-oss, which token ids and exact counts need, where promptools finds it.",
-    ),
-    Command(
-        "providers",
-        "server_commands",
-        "List the providers of the config and the kinds of server that are known, or explain one.",
-    ),
+    Command("providers", "List the providers of the config and the kinds of server that are known, or explain one."),
     Command(
         "config",
-        "server_commands",
         "Show which config file and which variables decide where requests go, or trust a config that was found.",
     ),
+    Command("detect", "Detect which server runs at a URL, as the first request to it does, and show what it answered."),
+    Command("probe", "Test what a server and its model really do with tools, and which modes to use with them."),
+    Command("chat", "Chat with a model through promptools: its text is streamed, its calls are shown."),
     Command(
-        "detect",
-        "server_commands",
-        "Detect which server runs at a URL, as the first request to it does, and show what it answered.",
-    ),
-    Command(
-        "probe",
-        "server_commands",
-        "Test what a server and its model really do with tools, and which modes to use with them.",
-    ),
-    Command(
-        "chat",
-        "server_commands",
-        "Chat with a model through promptools: its text is streamed, its calls are shown.",
-    ),
-    Command(
-        "agent",
-        "agent_commands",
-        "Let a model work on a task in a folder, with shell commands in a sandbox, and show what it changed.",
+        "agent", "Let a model work on a task in a folder, with shell commands in a sandbox, and show what it changed."
     ),
     Command(
         "batch",
-        "batch_commands",
         "Send the requests of a file, in OpenAI's batch format, many at once, and write their results into another.",
     ),
-    Command(
-        "reparse",
-        "batch_commands",
-        "Read logged replies again, many at once: calls, content, reasoning and fixes of each.",
-    ),
-    Command(
-        "replay",
-        "text_commands",
-        "Read recorded replies again, and show what is read differently from when they were recorded.",
-    ),
-    Command(
-        "apply-patch",
-        "text_commands",
-        "Apply a patch in the V4A format (`*** Begin Patch`) to files, all or none.",
-    ),
+    Command("reparse", "Read logged replies again, many at once: calls, content, reasoning and fixes of each."),
+    Command("replay", "Read recorded replies again, and show what is read differently from when they were recorded."),
+    Command("apply-patch", "Apply a patch in the V4A format (`*** Begin Patch`) to files, all or none."),
     Command(
         "discover",
-        "agent_commands",
         "Find out which tools a model was trained on: sampled without definitions, tallied, described, validated.",
     ),
-    Command(
-        "eval",
-        "agent_commands",
-        "Run a benchmark on a model: resumable, several at once, with intervals, tokens and a report.",
-    ),
-    Command(HELP, "", "Show the help of promptools, or of a command."),
-    Command("version", "", "Show the version of promptools."),
+    Command("eval", "Run a benchmark on a model: resumable, several at once, with intervals, tokens and a report."),
+    Command(HELP, "Show the help of promptools, or of a command."),
+    Command("version", "Show the version of promptools."),
 )
 
 FAILURE = 1

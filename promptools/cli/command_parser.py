@@ -24,15 +24,12 @@ class Command(NamedTuple):
     """A command as the program's help lists it; its arguments are those of its module, which is imported for them."""
 
     name: str
-    folder: str
-    """The package in `promptools.cli` that its module is in; empty: `promptools.cli` itself."""
     about: str
     """What it does, in one line."""
 
     def load(self) -> Any:
         """Return its module."""
-        module = f"{self.name.replace('-', '_')}_command"
-        return import_module(".".join(filter(None, ("promptools.cli", self.folder, module))))
+        return import_module(f"promptools.cli.{self.name.replace('-', '_')}_command")
 
 
 class CommandParser(argparse.ArgumentParser):

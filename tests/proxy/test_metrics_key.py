@@ -6,7 +6,6 @@ from serving import serving
 from upstream import completion, running
 
 from promptools.cli import serve_command
-from promptools.cli import serve_command as report_options
 from promptools.errors import UsageError
 from promptools.profiles import Config
 from promptools.proxy import Proxy
@@ -73,12 +72,12 @@ def test_it_comes_from_the_environment_or_an_option(monkeypatch):
     monkeypatch.setenv("PROMPTOOLS_METRICS_KEY", "one, two")
     page = next(
         each
-        for each in report_options.reporting_extensions(parser.parse_args(["--metrics-key", "three"]))
+        for each in serve_command.reporting_extensions(parser.parse_args(["--metrics-key", "three"]))
         if isinstance(each, MetricsPage)
     )
     for key in ("one", "two", "three"):
         assert page.access.has_key({"headers": [(b"x-api-key", key.encode())]})
     assert not page.access.has_key({"headers": [(b"x-api-key", b"four")]})
     monkeypatch.delenv("PROMPTOOLS_METRICS_KEY")
-    pages = report_options.reporting_extensions(parser.parse_args([]))
+    pages = serve_command.reporting_extensions(parser.parse_args([]))
     assert all(each.access is None for each in pages)
