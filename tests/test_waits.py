@@ -23,10 +23,10 @@ SHORT = {
     "e2e/rigs.py": {"Servers._waited"},
     "proxy/test_admission_limits.py": {"test_a_bucket_is_refilled_steadily"},
     "proxy/test_uploads.py": {"test_an_upload_of_300_mb_to_a_slow_server_leaves_the_memory_flat"},
-    "toolsets/test_repo_browser.py": {"test_exchanging_a_folder_for_a_link_all_the_time_reveals_nothing"},
+    "harness/toolsets/test_repo_browser.py": {"test_exchanging_a_folder_for_a_link_all_the_time_reveals_nothing"},
 }
 """Functions with shorter ones, which have to run out, or are a step of a loop, or times of the test's own clock."""
-APART = ("e2e/test_ollama_", "e2e/test_vllm_", "sandbox/test_bubblewrap.py", "proxy/test_shared_state.py")
+APART = ("e2e/test_ollama_", "e2e/test_vllm_", "harness/sandbox/test_bubblewrap.py", "proxy/test_shared_state.py")
 """At servers with time-outs of their own, in `make e2e`."""
 
 

@@ -31,15 +31,15 @@ MAJORS = ("openai-1", "openai-2", "openai-3")
 """Environments with one major of openai each."""
 FOLDERS = {
     VOCABULARY: "tests/harmony tests/cli tests/test_tool_tokens.py",
-    "bfcl": "tests/evaluation",
-    "bubblewrap": "tests/sandbox tests/toolsets",
+    "bfcl": "tests/harness/evaluation",
+    "bubblewrap": "tests/harness/sandbox tests/harness/toolsets",
     "chromium": "tests/proxy",
     "dataframes": "tests/batch",
     "deploy-lint": "tests/deploy",
-    "mini-swe-agent": "tests/agent",
+    "mini-swe-agent": "tests/harness/agent",
     "ray": "tests/batch",
     "redis": "tests/proxy",
-    "swebench": "tests/evaluation",
+    "swebench": "tests/harness/evaluation",
     **dict.fromkeys(AGENTS, INTEGRATIONS),
     **dict.fromkeys(MAJORS, "tests/majors"),
 }

@@ -7,7 +7,7 @@ from counted import functions_called
 from raw_servers import rendered, said, server
 from raw_servers import streamed as raw_stream
 from scripted import NOW, WEATHER, ask, play, reply, stream, target
-from test_fronts_agree import joined_blocks
+from test_client_apis_agree import joined_blocks
 
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.exchange.messages_api import MESSAGES_API, serve_message

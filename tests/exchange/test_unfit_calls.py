@@ -7,7 +7,7 @@ import json
 
 import pytest
 from scripted import NOW, WEATHER, ask, call, error, play, reply, stream
-from test_fronts_agree import by_chat, by_messages, by_ollama, by_responses
+from test_client_apis_agree import by_chat, by_messages, by_ollama, by_responses
 
 NATIVE = {"promptools": {"mode": "native", "corrections": 0}}
 WHOLE = ' {"days":  3}\n'

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SUITES = ("tests/test_client.py", "tests/test_wrapping.py", "tests/transport", "tests/proxy", "tests/agent")
+SUITES = ("tests/test_client.py", "tests/test_wrapping.py", "tests/transport", "tests/proxy", "tests/harness/agent")
 ALIKE = (
-    "agent/test_paper_checks.py", "agent/test_trajectories_opened.py", "proxy/faults",
+    "harness/agent/test_paper_checks.py", "harness/agent/test_trajectories_opened.py", "proxy/faults",
     "proxy/test_admission_limits.py", "proxy/test_disconnect_time.py", "proxy/test_drain.py",
     "proxy/test_extension.py", "proxy/test_head_timeout.py", "proxy/test_inspector.py", "proxy/test_inspector_page.py",
     "proxy/test_kept_secrets.py", "proxy/test_listening.py", "proxy/test_loop_time.py", "proxy/test_metrics_key.py",
@@ -25,7 +25,7 @@ ALIKE = (
 """Processes, pages, servers' faults and policies, in which the HTTP library has no part, or is not there."""
 
 
-EXHAUSTIVE = ("tests/transport/test_look.py", "tests/proxy/test_uploads.py")
+EXHAUSTIVE = ("tests/transport/test_probes.py", "tests/proxy/test_uploads.py")
 """What `--sample` leaves out, although it is all about the HTTP library."""
 
 

@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager, suppress
 
 import pytest
-from test_pump_and_carriers import FAMILIES
+from test_drivers import FAMILIES
 from upstream import chunk, few_certificates
 
 from promptools.profiles import Config

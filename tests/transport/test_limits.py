@@ -10,7 +10,7 @@ import zlib
 from contextlib import contextmanager, suppress
 
 import pytest
-from test_pump_and_carriers import FAMILIES
+from test_drivers import FAMILIES
 from upstream import chunk, completion, few_certificates
 
 from promptools import StreamParser

@@ -28,7 +28,7 @@ from promptools.proxy import Proxy
 from promptools.testing.scripted_server import ScriptedServer
 from promptools.types import Call, Fix, Reply, Trace
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def called(name, **arguments):

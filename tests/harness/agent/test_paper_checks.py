@@ -121,7 +121,7 @@ def test_there_are_the_papers_thirteen_and_six():
 
 
 def test_the_page_has_the_kinds_of_failure_that_become_exceptions():
-    page = (Path(__file__).parents[2] / "docs" / "tasks" / "run-an-agent.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "tasks" / "run-an-agent.md").read_text(encoding="utf-8")
     rows = {
         line.split("`")[1]: line.rpartition("|")[0].rpartition("|")[2] for line in page.splitlines() if "| `" in line
     }

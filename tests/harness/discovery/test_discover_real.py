@@ -19,7 +19,7 @@ from promptools.harness.toolsets import AgentTool
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not can_serve(), reason="xllamacpp or gguf is not installed here")]
 
@@ -205,7 +205,7 @@ def coverage(server, folder, runs, size):
 
 @pytest.mark.exhaustive
 def test_intervals_cover_the_true_rates(server, tmp_path, capsys):
-    """At their confidence: in tests/evaluation, of thousands of draws."""
+    """At their confidence: in tests/harness/evaluation, of thousands of draws."""
     assert coverage(server, tmp_path, runs=6, size=60) >= 0.8
 
 
