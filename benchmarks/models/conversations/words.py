@@ -1,7 +1,7 @@
 """The words that a way of asking sends for a sample conversation, as a digest.
 
-Its prompts are those of a question, of a call with its result, and of the correction after a malformed call. The page
-tells by it which transcripts were made with today's words.
+Its prompts are those of a question, of a call with its result or its error, and of the correction after a malformed
+call. The page tells by it which transcripts were made with today's words.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _SAMPLE = [
     {"role": "assistant", "content": "", "tool_calls": [_CALL]},
     {"role": "tool", "tool_call_id": "call00001", "content": '{"temperature": 9}'},
 ]
+_FAILED = [*_SAMPLE[:2], {**_SAMPLE[2], "content": '{"error": "no such city; did you mean Oslo, Norway?"}'}]
 _BAD = '```json\n[{"tool": "get_weather", "arguments": {"city": Oslo", "x"]}\n```'
 """A call that is malformed in every dialect."""
 
@@ -45,7 +46,7 @@ def _digest(options: str, served: str) -> str:
     sent: list[Any] = []
     tools = [{"type": "function", "function": tool} for tool in world("city").tools.values()]
     with client_of(way, httpx2.MockTransport(lambda request: _answer(request, sent))) as client:
-        for messages in (_SAMPLE, _SAMPLE[:1]):
+        for messages in (_SAMPLE, _SAMPLE[:1], _FAILED):
             try:
                 client.chat.completions.create(
                     model=served,
