@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from promptools import dialects
 from promptools.errors import UsageError
+from promptools.modes.failed_results import is_first_failure
 from promptools.modes.foreign_text import foreign_escaper
 from promptools.modes.history import (
     Message,
@@ -146,7 +147,7 @@ def _encode_messages(request: ToolRequest, turns: Sequence[Turn], dialect: Diale
         messages += _results_message(results, dialect, request.profile)
         results = []
         messages.append(_with_calls(turn, dialect, request.profile))
-    line = _after_results(request) if block else ""
+    line = _after_results(request, turns) if block and results else ""
     messages += _results_message(results, dialect, request.profile, line)
     return fit_template(join_system(request, own, block), messages, request.profile)
 
@@ -179,13 +180,17 @@ def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
     return message
 
 
-def _after_results(request: ToolRequest) -> str:
+def _after_results(request: ToolRequest, turns: Sequence[Turn]) -> str:
     """Return what is said behind the results with which a conversation ends: small models call on and on without it.
 
-    Its first sentence makes them answer, the second go on where a step is missing (docs/reference/real-models.md).
+    Its first sentence makes them answer, the second go on where a step is missing. Behind an error they hand on what it
+    says as long as they may answer, so the first since the user spoke is followed by other words: by one attempt to
+    mend it, and no more (docs/reference/real-models.md).
     """
     if request.choice.forced:
         return ""
+    if is_first_failure(turns):
+        return "A call failed. If its result says what is right, call the tool again with that."
     form = "" if request.json_answer else " in plain text"
     return (
         f"If these results answer the user, write the answer now{form}. If an error can be mended, or a step that the"

@@ -36,6 +36,7 @@ AFTER_RESULTS = (
     "If these results answer the user, write the answer now in plain text. If an error can be mended, or a step that"
     " the user asked for is still missing, make the next call."
 )
+AFTER_FAILURE = "A call failed. If its result says what is right, call the tool again with that."
 
 
 def sent(messages=(USER,), profile=None, system_prompt="", **body):
@@ -153,6 +154,80 @@ def test_results_at_the_end_are_followed_by_what_to_do_with_them():
     assert AFTER_RESULTS not in str(last(USER))
     assert AFTER_RESULTS in last(USER, CALLED, RESULTS[1])[-1]["content"]
     assert str(last(USER, CALLED, RESULTS[1])).count(AFTER_RESULTS) == 1
+
+
+def ends_with(*contents, after=(), **keys):
+    """What follows the last result of a conversation in which every content is the result of a call of its own."""
+    messages = [USER]
+    for number, content in enumerate(contents):
+        call = {"id": f"c{number}", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+        messages += [
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{number}", "content": content, **keys},
+        ]
+    return sent([*messages, *after], tools=TOOLS).body["messages"][-1]["content"].rpartition("\n\n")[2]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        '{"error": "unknown city; known are Oslo and Bergen"}',
+        ' {"status": 404, "error": {"message": "no such city"}}',
+        '{"error": true, "message": "busy"}',
+        "error: no such city",
+        "Error: no such city",
+        "ValueError: no such city",
+        "Error executing tool get_weather: no such city",
+    ],
+)
+def test_an_error_is_followed_by_how_to_mend_it(result):
+    assert ends_with(result) == AFTER_FAILURE
+
+
+def test_an_error_that_the_api_flags_is_one_whatever_it_says():
+    assert ends_with("no such city", is_error=True) == AFTER_FAILURE
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "4 C",
+        "",
+        '{"error": null, "temperature": 4}',
+        '{"error": "", "temperature": 4}',
+        '{"value": 4, "error": 0.5}',
+        '{"error": [], "temperature": 4}',
+        '{"items": [{"error": "late"}]}',
+        '{"error": "late"',
+        '{"error": ' * 100_000,
+        "Errors fell by half in May.",
+        "error rates: 4 %",
+        "The log says: error: disk full",
+    ],
+)
+def test_a_result_that_only_tells_of_errors_is_followed_by_the_usual_words(result):
+    assert ends_with(result) == AFTER_RESULTS
+
+
+def test_of_several_results_one_that_is_an_error_is_enough():
+    results = [{**RESULTS[0], "content": "error: too late"}, RESULTS[1]]
+    assert sent([USER, CALLED, *results], tools=TOOLS).body["messages"][-1]["content"].endswith(AFTER_FAILURE)
+
+
+def test_only_the_first_failure_since_the_user_spoke_is_to_be_mended():
+    failed = "error: no such city"
+    assert ends_with("4 C", failed) == AFTER_FAILURE
+    assert ends_with(failed, failed) == AFTER_RESULTS
+    assert ends_with(failed, "4 C") == AFTER_RESULTS
+    assert ends_with(failed, "4 C", failed) == AFTER_RESULTS
+    answered = [
+        {"role": "assistant", "content": "There is none."},
+        USER,
+        CALLED,
+        RESULTS[0],
+        {**RESULTS[1], "content": failed},
+    ]
+    assert ends_with(failed, after=answered) == AFTER_FAILURE
 
 
 @pytest.mark.parametrize("body", [{"tool_choice": "required"}, {"tool_choice": "none"}, {"tools": []}])
