@@ -37,6 +37,7 @@ AS_IT_COMES = Way("as it comes", {})
 NATIVE = Way("native", {"mode": "native"})
 PROMPT = Way("prompt mode", {"mode": "prompt"})
 RAW = Way("raw mode", {"mode": "raw"})
+REPEATS_ANSWERED = Way('on_repeat="answer"', {"on_repeat": "answer"})
 
 
 def prompted(dialect: str) -> Way:

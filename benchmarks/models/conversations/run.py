@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Lock
 
-from benchmarks.models.ask import ALONE, AS_IT_COMES, NATIVE, RAW, Way, prompted
+from benchmarks.models.ask import ALONE, AS_IT_COMES, NATIVE, RAW, REPEATS_ANSWERED, Way, prompted
 from benchmarks.models.catalogue import MODELS
 from benchmarks.models.conversations.app import hold
 from benchmarks.models.conversations.conversation import Conversation
@@ -17,7 +17,7 @@ from benchmarks.models.conversations.transcript import Transcript
 from benchmarks.models.conversations.words import words_of
 from promptools.lab.llamacpp_server import serve_file
 
-WAYS = (AS_IT_COMES, NATIVE, prompted("hermes"), RAW, ALONE)
+WAYS = (AS_IT_COMES, REPEATS_ANSWERED, NATIVE, prompted("hermes"), RAW, ALONE)
 """The ways of asking a model whose template has tools; the others are asked as it comes only."""
 
 
