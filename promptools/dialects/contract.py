@@ -41,7 +41,7 @@ class HeadPredicate(Protocol):
     `fresh`: no text came before it, or the request asked for this dialect.
     """
 
-    def __call__(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    def __call__(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
         """Return whether it may; `NEED_MORE` if only more text can tell."""
         ...
 
@@ -103,7 +103,7 @@ class MessageFormat(NamedTuple):
 class HeaderPredicate(Protocol):
     """Decides whether a header begins at `text[at]`. `first`: no text came before it; `final`: none will follow."""
 
-    def __call__(self, text: str, at: int, rules: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
+    def __call__(self, text: str, at: int, options: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
         """Return whether one does; `NEED_MORE` if only more text can tell."""
         ...
 
@@ -194,7 +194,7 @@ class Dialect(Protocol):
         """Whether a call that ends the reasoning of an otherwise empty reply was meant."""
         ...
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Return a candidate for the text after `head`: the first character it is fed is the first of the body."""
         ...
 

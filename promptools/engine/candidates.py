@@ -72,7 +72,7 @@ def _begins(state: ParserState, group: str, text: str, start: int, end: int, fin
         return False
     if head.fence_labels and state.fence_label not in head.fence_labels:
         return False
-    expected = state.rules.expect == dialect.name
+    expected = state.options.expect == dialect.name
     if head.begins is None:
         if end < len(text):
             return text[end] in head.body_starts
@@ -83,7 +83,7 @@ def _begins(state: ParserState, group: str, text: str, start: int, end: int, fin
         return expected and text.startswith(head.literals, start)
     near = (first and (state.out.at_start or state.out.has_group)) or (state.in_fence and state.code.at_fence_start)
     fresh = near or (expected and not head.at_start)
-    ready = as_decision(head.begins(text, start, end, fresh=fresh, rules=state.rules))
+    ready = as_decision(head.begins(text, start, end, fresh=fresh, options=state.options))
     return False if ready is NEED_MORE and (final or end < len(text)) else ready
 
 
@@ -113,7 +113,7 @@ def open_candidate(state: ParserState, group: str, text: str, start: int, end: i
     markup = state.code.fence_markup
     if head.fenced and markup and markup[0].raw[0] in "`~":  # the fence is the block's own opener
         marker, state.code.fence_markup, in_fence = markup[0].raw, [], False
-    reader = dialect.candidate(marker, state.rules, evidence, definite=definite)
+    reader = dialect.candidate(marker, state.options, evidence, definite=definite)
     candidate = state.candidate = OpenCandidate(
         reader,
         group,
@@ -124,7 +124,7 @@ def open_candidate(state: ParserState, group: str, text: str, start: int, end: i
         on_text="fenced_code" if fenced else "prose",
         amid_words=state.alone and state.has_words,
     )
-    if state.rules.sources is not None:
+    if state.options.sources is not None:
         candidate.quote_stem = "" if marker[:1] in ("`", "~") else text[start:begin]  # an alias is read again
         candidate.stem_end = len(candidate.quote_stem)
     state.next = "in_candidate"
@@ -136,13 +136,13 @@ def _evidence(
 ) -> tuple[Evidence, bool, bool]:
     """Return the evidence that a head begins a call, whether it is definite, and whether it is mentioned."""
     dialect, head = state.plan.heads[group]
-    strictness, before = state.rules.strictness, state.out.last_text(CONTEXT)
+    strictness, before = state.options.strictness, state.out.last_text(CONTEXT)
     tier = head.tier or dialect.tier
     sure, sentinel = tier in ("S", "A"), tier == "S"
     # a tool's name that is also a tag of reasoning, of an answer or of a result counts no more than any other element
     reserved = head.gate == TAG_GATE and text[start:end] in state.plan.markers.reserved_tags
     program = fenced and head.at_start
-    expected = dialect.name == state.rules.expect and not reserved and (sure or fenced or _begins_line(state))
+    expected = dialect.name == state.options.expect and not reserved and (sure or fenced or _begins_line(state))
     expected = expected and not program
     mentioned = strictness != "lenient" and is_mentioned(before, fenced=fenced, sentinel=sentinel, expected=expected)
     if tier == "A" and _IN_WORD.search(before + text[start : start + 1]):
@@ -155,7 +155,7 @@ def _evidence(
     shown = state.out.shows_calls or (state.out.shows_fences and fenced)
     mentioned = mentioned or (shown and not definite)
     alone = sure and definite and not (state.out.has_text or state.follows_text or strictness == "strict")
-    sentinel = sentinel or (state.rules.undeclared and sure and definite)
+    sentinel = sentinel or (state.options.undeclared and sure and definite)
     first = state.out.at_start and not (state.out.has_group or fenced or doubted or state.follows_text)
     evidence = Evidence(
         dialect.name, wrapped=sure, expected=expected, sentinel=sentinel, wrapper_first=alone, at_start=first
@@ -207,8 +207,8 @@ def _may_be_quoted(state: ParserState, candidate: OpenCandidate, beginning: str,
     if candidate.compared_size and not over and len(beginning) < 2 * candidate.compared_size:
         return True
     candidate.compared_size = len(beginning)
-    assert state.rules.sources is not None
-    if state.rules.sources.may_contain_prefix(beginning[: candidate.stem_end]):
+    assert state.options.sources is not None
+    if state.options.sources.may_contain_prefix(beginning[: candidate.stem_end]):
         return True
     candidate.quote_stem = None
     return False
@@ -241,7 +241,7 @@ def _emit_early(state: ParserState, candidate: OpenCandidate) -> None:
 
 def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
     """Emit the parts of a decided candidate, and choose the next state; `end`: the offset up to which it read."""
-    reader, sources = candidate.reader, state.rules.sources
+    reader, sources = candidate.reader, state.options.sources
     state.candidate = None
     state.unread = reader.unread
     # without a stem its beginning is in no source, and parts of it were emitted
@@ -390,7 +390,7 @@ def _is_part_of_larger(state: ParserState, candidate: OpenCandidate, parts: list
         return True
     if _is_named(state, candidate) and not state.out.has_group:
         since = candidate.start - state.last_named_end if state.last_named_end is not None else None
-        if continues_program(state.out.last_text(CONTEXT), since, state.rules):
+        if continues_program(state.out.last_text(CONTEXT), since, state.options):
             return True
     raw = "".join(part.raw for part in parts[:2])
     if _INDEXED.search(before) and _INDEX.match(raw):

@@ -87,8 +87,10 @@ class Engine:
     `alone`: calls count only if the text holds nothing else.
     """
 
-    def __init__(self, rules: ParseOptions, plan: ScanPlan, out: Emitter, at: int = 0, *, alone: bool = False) -> None:
-        self._state = ParserState(rules, plan, out, parse_standalone, at, alone=alone)
+    def __init__(
+        self, options: ParseOptions, plan: ScanPlan, out: Emitter, at: int = 0, *, alone: bool = False
+    ) -> None:
+        self._state = ParserState(options, plan, out, parse_standalone, at, alone=alone)
 
     @property
     def found_header(self) -> tuple[Dialect, str] | None:
@@ -171,8 +173,8 @@ def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -
     but begins a new level, with an output of its own, so that all levels together cost one pass over the text. Calls
     are not rescued.
     """
-    rules = state.rules._replace(rescue=False)
-    alone = ParserState(rules, state.plan, state.out.silent(), parse_standalone)
+    options = state.options._replace(rescue=False)
+    alone = ParserState(options, state.plan, state.out.silent(), parse_standalone)
     alone.follows_text = True
     levels = alone.levels = Levels(len(text))
     _run(alone, text, final=True)

@@ -134,7 +134,7 @@ def in_line(before: str) -> bool:
     return len(line) < CONTEXT and bool(_LOGGED.match(line.lstrip()) or _PATCHED.match(line) or _CELL.match(line))
 
 
-def continues_program(before: str, since: int | None, rules: ParseOptions) -> bool:
+def continues_program(before: str, since: int | None, options: ParseOptions) -> bool:
     """Whether a call by a tool's name follows another line of code, so that both are lines of one program.
 
     `since`: characters since the end of the last text that began with a tool's name, None if there was none.
@@ -146,7 +146,7 @@ def continues_program(before: str, since: int | None, rules: ParseOptions) -> bo
             return True
     above = before.rstrip(" \t").split("\n")[-2:]
     called = _CALLED.match(above[0]) if len(above) > 1 and not above[1] else None
-    return called is not None and is_offered_name(called[1], rules.tools)
+    return called is not None and is_offered_name(called[1], options.tools)
 
 
 def _opens_long_string(line: str) -> bool:

@@ -49,16 +49,16 @@ class MessageRouter:
     def __init__(
         self,
         dialect: Dialect,
-        rules: ParseOptions,
+        options: ParseOptions,
         out: Emitter,
         new_engine: Callable[[int, bool], Engine],
         *,
         in_header: bool,
     ) -> None:
         assert dialect.channels is not None
-        self._splitter = dialect.channels.make_splitter(rules, in_header)
+        self._splitter = dialect.channels.make_splitter(options, in_header)
         self._dialect = dialect
-        self._rules = rules
+        self._options = options
         self._out = out
         self._new_engine = new_engine
         self._engine: Engine | None = None
@@ -67,14 +67,14 @@ class MessageRouter:
         self._free_text_tool: Tool | None = None
         """The tool of the open call, if its body is free text."""
         self._streamer: ArgumentStreamer | None = None
-        self._sources = rules.sources
+        self._sources = options.sources
         self._maybe_quoted = False
         """The call may be quoted from the conversation: nothing of it is emitted before its end."""
         self._calls_are_definite = True
         """Calls remain calls whatever follows."""
         self._after_quoted_call = False
         """The last call was quoted, so the space after it is text."""
-        self._expected = in_header or rules.expect == dialect.name
+        self._expected = in_header or options.expect == dialect.name
         self._assistant_began = False
         """The assistant has begun a message."""
         self._addressed_user = False
@@ -176,7 +176,7 @@ class MessageRouter:
             self._maybe_quoted = self._sources is not None and self._sources.may_contain_prefix(opened.raw)
             self._free_text_tool = self._find_free_text_tool(opened.name)
             live = self._expected and not self._maybe_quoted and self._free_text_tool is None
-            self._streamer = ArgumentStreamer(self._rules, opened.name) if live else None
+            self._streamer = ArgumentStreamer(self._options, opened.name) if live else None
             return
         zone: Literal["text", "reasoning"] = "reasoning" if opened.kind == "thoughts" else "text"
         self._out.add_message_boundary(opened.raw, zone, delimited=opened.delimited)
@@ -186,11 +186,11 @@ class MessageRouter:
 
     def _find_free_text_tool(self, name: str) -> Tool | None:
         takes_text = self._dialect.channels is not None and self._dialect.channels.free_text
-        if not takes_text or self._rules.tools is None or not self._rules.tools.any_free_text:
+        if not takes_text or self._options.tools is None or not self._options.tools.any_free_text:
             return None
         from promptools.dialects.families.harmony_free_text import free_text_tool  # few apps have such tools
 
-        return free_text_tool(name, self._rules)
+        return free_text_tool(name, self._options)
 
     def _add_fixes(self, opened: MessageStart) -> None:
         """Add the fixes of a message that is not a call."""
@@ -208,7 +208,7 @@ class MessageRouter:
         match self._open_message.kind:
             case "thoughts":
                 self._out.add_text(raw)
-            case "words" if self._open_message.text_only or (self._open_message.final and self._rules.json_answer):
+            case "words" if self._open_message.text_only or (self._open_message.final and self._options.json_answer):
                 self._out.add_text(raw)
             case "words":
                 self._feed_prose(raw, self._offset)
@@ -273,7 +273,7 @@ class MessageRouter:
         if part is not None:
             self._emit([part], opened)
             return
-        read = read_arguments(opened.name, raw, self._rules, evidence, ended=done, content_follows=True)
+        read = read_arguments(opened.name, raw, self._options, evidence, ended=done, content_follows=True)
         parts: list[Part] = []
         at = 0
         for result, end in zip(read.calls, read.ends, strict=True):
@@ -291,9 +291,9 @@ class MessageRouter:
             from promptools.dialects.families.harmony_free_text import read_free_text
 
             tool = self._free_text_tool
-            outcome = read_free_text(opened.name, tool, raw, self._rules, evidence, ended=done)
+            outcome = read_free_text(opened.name, tool, raw, self._options, evidence, ended=done)
             return call_part(outcome, raw or opened.raw)
-        if done and self._rules.undeclared and self._is_undeclared_text(opened.name, raw):
+        if done and self._options.undeclared and self._is_undeclared_text(opened.name, raw):
             from promptools.dialects.families.harmony_free_text import undeclared_call
 
             return call_part(undeclared_call(opened.name, raw, evidence), raw)
@@ -306,13 +306,13 @@ class MessageRouter:
             from promptools.dialects.families.harmony_xml import OPENER, read_parameters  # rare: loaded when needed
 
             if raw.lstrip().startswith(OPENER):
-                return call_part(read_parameters(opened.name, raw, self._rules, evidence, ended=done), raw)
+                return call_part(read_parameters(opened.name, raw, self._options, evidence, ended=done), raw)
         return None
 
     def _is_undeclared_text(self, name: str, raw: str) -> bool:
         """Whether the body of a call of a tool that is not offered is free text."""
         takes_text = self._dialect.channels is not None and self._dialect.channels.free_text
-        offered = self._rules.tools is not None and self._rules.tools.find(name) is not None
+        offered = self._options.tools is not None and self._options.tools.find(name) is not None
         return takes_text and not offered and bool(raw.strip()) and raw.lstrip()[0] not in "{<"
 
     def _emit(self, parts: list[Part], opened: MessageStart) -> None:

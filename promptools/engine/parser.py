@@ -76,7 +76,7 @@ class StreamParser:
         prepared = _prepare_tools(tools)
         if expect is not None:
             get_dialect(expect)
-        self._rules = ParseOptions(
+        self._options = ParseOptions(
             prepared,
             strictness,
             dialect if expect is None else expect,
@@ -92,12 +92,12 @@ class StreamParser:
         self._begin(dialect, new_id, in_reasoning=in_reasoning)
 
     def _begin(self, pinned: str | None, new_id: NewId | None, *, in_reasoning: bool) -> None:
-        self._plan = plan_for(self._rules, pinned)
+        self._plan = plan_for(self._options, pinned)
         self._out = Emitter(new_id, self._plan.markers.tokens_before_text)
         self._out.record.emits_events = not self._is_whole
         self._out.records_refusals = self._explains
         self._closed = False
-        self._engine = Engine(self._rules, self._plan, self._out)
+        self._engine = Engine(self._options, self._plan, self._out)
         self._router: MessageRouter | None = None
         """The parser of the rest, once a message with a header was found."""
         self._held_events: list[Event] | None = None
@@ -173,12 +173,12 @@ class StreamParser:
 
     def _new_router(self, dialect: Dialect, *, in_header: bool) -> MessageRouter:
         # the plan of a pinned dialect has no other one, but a message's content may
-        plan = content_plan(plan_for(self._rules, None) if in_header else self._plan)
+        plan = content_plan(plan_for(self._options, None) if in_header else self._plan)
 
         def new_engine(at: int, alone: bool) -> Engine:
-            return Engine(self._rules, plan, self._out, at, alone=alone)
+            return Engine(self._options, plan, self._out, at, alone=alone)
 
-        return MessageRouter(dialect, self._rules, self._out, new_engine, in_header=in_header)
+        return MessageRouter(dialect, self._options, self._out, new_engine, in_header=in_header)
 
 
 def _with_reasoning(events: list[Event]) -> list[Event]:

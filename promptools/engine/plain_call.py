@@ -79,7 +79,7 @@ class PlainCall(NamedTuple):
 def plain_call(state: ParserState, text: str, at: int, _final: bool) -> Progress:
     """Read a whole reply that ends in one plain call; leave any other to the states that follow."""
     state.begin()
-    call = find_plain_call(state, text) if _is_allowed(state.rules) else None
+    call = find_plain_call(state, text) if _is_allowed(state.options) else None
     if call is None:
         return at
     opener, start, end, closer_end = call[4:]
@@ -97,14 +97,14 @@ def plain_call(state: ParserState, text: str, at: int, _final: bool) -> Progress
     return len(text)
 
 
-def _is_allowed(rules: ParseOptions) -> bool:
+def _is_allowed(options: ParseOptions) -> bool:
     """Return whether nothing that the request asks for could make such a text anything but a call."""
     return (
-        rules.expect in EXPECTED_DIALECTS
-        and rules.strictness == "balanced"
-        and rules.accept is None
-        and rules.sources is None
-        and not rules.json_answer
+        options.expect in EXPECTED_DIALECTS
+        and options.strictness == "balanced"
+        and options.accept is None
+        and options.sources is None
+        and not options.json_answer
     )
 
 
@@ -112,7 +112,7 @@ def find_plain_call(state: ParserState, text: str) -> PlainCall | None:
     """Return the plain call that ends the text, if its first marker begins one. O(n) in characters."""
     brace = text.find("{")
     envelope = _ENVELOPE.match(text, brace) if brace >= 0 else None
-    if envelope is None or not state.rules.tools:
+    if envelope is None or not state.options.tools:
         return None
     at = envelope.end()
     if len(text) - at > MAX_HOOKED_LENGTH and text.count('":', at, at + MAX_HOOKED_LENGTH) >= FEW_KEYS:
@@ -128,7 +128,7 @@ def find_plain_call(state: ParserState, text: str) -> PlainCall | None:
         return None
     closer = form.closer.match(text, end)
     name = envelope[1]
-    fits = closer is not None and state.rules.tools.fits(name, arguments)
+    fits = closer is not None and state.options.tools.fits(name, arguments)
     if closer is None or not fits or exceeds_max_depth([arguments], text, brace, end):
         return None
     return PlainCall(form.dialect, name, arguments, text[at:end], start, brace, closer.end(1), closer.end(2))

@@ -104,7 +104,7 @@ def inline_start(state: ParserState, text: str, start: int, final: bool) -> Prog
 
 def _quoted_call_end(state: ParserState, text: str, at: int, final: bool) -> Progress | None:
     """Return the end of the inline code at `text[at]` if it has several lines and is a call; None: it is not."""
-    if state.levels is not None or state.rules.strictness == "lenient":
+    if state.levels is not None or state.options.strictness == "lenient":
         return None
     margin = _MARGIN.match(text, at)
     assert margin is not None
@@ -400,9 +400,9 @@ def _is_mentioned(state: ParserState, group: str) -> bool:
     if state.out.in_block_quote():
         return True
     dialect = state.plan.header_dialects.get(group)
-    if dialect is None or state.rules.strictness == "lenient":
+    if dialect is None or state.options.strictness == "lenient":
         return False
-    expected = dialect.name == state.rules.expect
+    expected = dialect.name == state.options.expect
     before = state.out.last_text_and_tokens(CONTEXT)
     token = before.find("<|", before.rfind("\n") + 1)  # of this header, which was not accepted at its first token
     before = before if token < 0 else before[:token]
@@ -474,7 +474,7 @@ def _is_truncated_call(state: ParserState, group: str, text: str, start: int, en
         return False
     if head.begins is None:
         return True
-    return as_decision(head.begins(text, start, end, fresh=True, rules=state.rules)) is NEED_MORE
+    return as_decision(head.begins(text, start, end, fresh=True, options=state.options)) is NEED_MORE
 
 
 def _check_start(
@@ -486,7 +486,7 @@ def _check_start(
     channels = state.plan.header_dialects[group].channels
     assert channels is not None
     first = first and state.out.at_start
-    return as_decision(channels.begins(text, start, state.rules, first=first, final=final))
+    return as_decision(channels.begins(text, start, state.options, first=first, final=final))
 
 
 def _start(state: ParserState, group: str, text: str, start: int, end: int) -> int:

@@ -163,14 +163,14 @@ def _is_mentioned(state: ParserState, group: str, before: str) -> bool:
     before = before if fence is None else before[: fence.start()]
     if begins_block_quote(before[before.rfind("\n") + 1 :]):
         return True
-    if state.rules.strictness == "lenient":
+    if state.options.strictness == "lenient":
         return False
     dialect, head = state.plan.heads[group]
     return is_mentioned(
         before,
         fenced=fence is not None,
         sentinel=(head.tier or dialect.tier) == "S",
-        expected=dialect.name == state.rules.expect,
+        expected=dialect.name == state.options.expect,
     )
 
 
@@ -255,13 +255,13 @@ def _end_thought(state: ParserState, text: str) -> None:
 
 def _may_rescue(state: ParserState, thought: str) -> bool:
     """Return whether calls that end a closed zone may have been meant: nothing but calls follows the first."""
-    if state.rules.rescue is False or state.out.has_text or state.out.has_call:
+    if state.options.rescue is False or state.out.has_text or state.out.has_call:
         return False
     alone = state.parse_standalone(state, thought, None)
     state.reasoning.verdicts = alone.verdicts
     if not alone.has_calls or alone.has_text or alone.has_malformed:
         return False
-    return state.rules.rescue is True or alone.dialects <= state.plan.markers.rescuing_dialects
+    return state.options.rescue is True or alone.dialects <= state.plan.markers.rescuing_dialects
 
 
 def holding_trailing_calls(state: ParserState, text: str, at: int, _final: bool) -> Progress:

@@ -470,28 +470,28 @@ def _new_plan(
     return ScanPlan(names, tiers, expected, channels=channels)
 
 
-def plan_for(rules: ParseOptions, pinned: str | None) -> ScanPlan:
-    """Return the plan for the dialects that the rules allow. Raises UsageError for an unknown pinned one.
+def plan_for(options: ParseOptions, pinned: str | None) -> ScanPlan:
+    """Return the plan for the dialects that the options allow. Raises UsageError for an unknown pinned one.
 
     If no tools are offered, only tier S is searched for, and with `undeclared` tier A. Bare calls (tiers B and C) are
     searched for only where they are allowed: neither in strict mode nor where the answer is JSON.
     """
-    names = (get_dialect(pinned).name,) if pinned is not None else _accepted_dialects(rules)
-    if rules.tools is not None and not rules.tools.names:
-        return _cached_plan(names, "SA", rules.expect) if rules.undeclared else _cached_plan(names, "S", None)
-    bare = rules.strictness != "strict" and not rules.json_answer
-    return _cached_plan(names, "SABC" if bare else "SA", rules.expect)
+    names = (get_dialect(pinned).name,) if pinned is not None else _accepted_dialects(options)
+    if options.tools is not None and not options.tools.names:
+        return _cached_plan(names, "SA", options.expect) if options.undeclared else _cached_plan(names, "S", None)
+    bare = options.strictness != "strict" and not options.json_answer
+    return _cached_plan(names, "SABC" if bare else "SA", options.expect)
 
 
-def _accepted_dialects(rules: ParseOptions) -> tuple[str, ...] | None:
+def _accepted_dialects(options: ParseOptions) -> tuple[str, ...] | None:
     """Return the dialects that are read if none is pinned; None: all."""
-    if rules.accept is None:
+    if options.accept is None:
         return None
-    return tuple(name for name in dialect_names() if name in rules.accept or name == rules.expect)
+    return tuple(name for name in dialect_names() if name in options.accept or name == options.expect)
 
 
 def default_plan(expect: str | None) -> ScanPlan:
-    """Return the plan of `plan_for` for offered tools and otherwise default rules."""
+    """Return the plan of `plan_for` for offered tools and otherwise default options."""
     return _cached_plan(None, "SABC", expect)
 
 

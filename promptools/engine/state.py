@@ -210,11 +210,11 @@ class ParserState:
         "last_named_end",
         "levels",
         "next",
+        "options",
         "out",
         "parse_standalone",
         "plan",
         "reasoning",
-        "rules",
         "search",
         "tool_scanners",
         "truncated",
@@ -224,7 +224,7 @@ class ParserState:
 
     def __init__(
         self,
-        rules: ParseOptions,
+        options: ParseOptions,
         plan: ScanPlan,
         out: Emitter,
         parse_standalone: ParseStandalone,
@@ -232,9 +232,9 @@ class ParserState:
         *,
         alone: bool = False,
     ) -> None:
-        self.rules = rules
+        self.options = options
         self.plan = plan
-        self.tool_scanners = plan.scanners_for(rules.tools.all_names if rules.tools is not None else None)
+        self.tool_scanners = plan.scanners_for(options.tools.all_names if options.tools is not None else None)
         self.out = out
         self.parse_standalone = parse_standalone
         self.next: StateName
@@ -322,4 +322,4 @@ class ParserState:
 StateFunction: TypeAlias = Callable[[ParserState, str, int, bool], Progress]
 """Consume `text[at:]`; return the offset to go on from, or `state.hold(offset)`."""
 ParseStandalone: TypeAlias = Callable[[ParserState, str, "str | None"], StandaloneResult]
-"""Parse a text as a reply of its own, by the rules of a state; the last argument is the server's finish reason."""
+"""Parse a text as a reply of its own, with the options of a state; the last argument is the server's finish reason."""

@@ -49,8 +49,8 @@ def _wants_the_arguments(request: ToolRequest) -> bool:
     return [request.answer_schema] == [tool.parameters for tool in request.offered]
 
 
-def read_bare_arguments(text: str, rules: ParseOptions) -> Call | None:
-    """Return the call that a whole reply is, if it is nothing but arguments that fit exactly one of `rules.tools`.
+def read_bare_arguments(text: str, options: ParseOptions) -> Call | None:
+    """Return the call that a whole reply is, if it is nothing but arguments that fit exactly one of `options.tools`.
 
     The call has no id yet. O(n) in characters.
     """
@@ -63,25 +63,25 @@ def read_bare_arguments(text: str, rules: ParseOptions) -> Call | None:
             return None
         end = len(text[: end - len(fence)].rstrip())
     try:
-        node, fixes, _ = read_node(text, opened.end(), end, rules.anchors)
+        node, fixes, _ = read_node(text, opened.end(), end, options.anchors)
     except Unreadable:
         return None
     if node.end != end:
         return None
-    for unresolved in _readings(node._replace(fixes=fixes), rules):
+    for unresolved in _readings(node._replace(fixes=fixes), options):
         try:
-            call = resolve_call(unresolved, rules, Evidence(JSON, wrapped=True, expected=False))
+            call = resolve_call(unresolved, options, Evidence(JSON, wrapped=True, expected=False))
         except NotACall:
             continue
         return call if isinstance(call, Call) else None
     return None
 
 
-def _readings(node: JsonNode, rules: ParseOptions) -> Iterator[UnresolvedCall]:
+def _readings(node: JsonNode, options: ParseOptions) -> Iterator[UnresolvedCall]:
     """Yield the object as the arguments, `{"name": "Ada"}` too, and then what it wraps: `{"arguments": {...}}`."""
     yield UnresolvedCall(node, None, node, {}, node.fixes)
     try:
-        inner = unresolved_calls(node, rules.anchors, rules.tools)
+        inner = unresolved_calls(node, options.anchors, options.tools)
     except (NotACall, Unreadable):
         return
     if len(inner) == 1 and inner[0].name is None and inner[0].arguments is not node:

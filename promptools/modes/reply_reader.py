@@ -289,7 +289,7 @@ class ReplyReader:
         self._filter = CallFilter(request, prepared)
         self._parser: StreamParser | None = None
         self._restore = prepared.restore
-        self._rules = ParseOptions(
+        self._options = ParseOptions(
             self._tools,
             request.options.strictness,
             None,
@@ -298,7 +298,7 @@ class ReplyReader:
             restore=self._restore,
             undeclared=request.options.takes_undeclared,
         )
-        self._structured = StructuredCalls(request, self._rules, new_id, self._filter.notes)
+        self._structured = StructuredCalls(request, self._options, new_id, self._filter.notes)
         self._raw_text = RawText(markup=not self._harmony)  # headers are not text, and would corrupt the history
         self._content: list[str] = []
         self._reasoning: list[str] = []
@@ -555,8 +555,8 @@ class ReplyReader:
             return
         sent_names = {name: sent_name for sent_name, name in self._prepared.client_names.items()}
         callable_tools = rename_tools(self._request.offered, sent_names)
-        rules = self._rules._replace(tools=callable_tools, json_answer=False, anchors=callable_tools.all_keys)
-        call = read_bare_arguments(text, rules)
+        options = self._options._replace(tools=callable_tools, json_answer=False, anchors=callable_tools.all_keys)
+        call = read_bare_arguments(text, options)
         if call is not None:
             self._content = []
             event = CallEnd(0, replace(call, id=self._new_id()), Span(0, len(text)))

@@ -156,14 +156,14 @@ class StructuredCalls:
     both are freed at the end of a request.
     """
 
-    def __init__(self, request: ToolRequest, rules: ParseOptions, new_id: NewId, notes: list[str]) -> None:
-        assert rules.tools is not None
+    def __init__(self, request: ToolRequest, options: ParseOptions, new_id: NewId, notes: list[str]) -> None:
+        assert options.tools is not None
         self._request = request
-        self._tools: Tools = rules.tools
-        self._rules = rules
+        self._tools: Tools = options.tools
+        self._options = options
         self._new_id = new_id
         self._notes = notes
-        tools = rules.tools
+        tools = options.tools
         live = request.options.arguments == "live"
         self._assembler = ToolCallAssembler(lambda name: tools.get(name) is not None)
         self._streams_arguments = (
@@ -171,7 +171,7 @@ class StructuredCalls:
             and request.options.arguments != "whole"
             and (live or not request.profile.cuts_streams)
             and request.choice.kind != "none"
-            and rules.restore is None
+            and options.restore is None
         )
         self.has_thoughts = False
         """Whether a call was left out because it is part of a thought."""
@@ -216,7 +216,7 @@ class StructuredCalls:
             self._notes.append(f"the call of {pending.name!r} was left out, as a part of a thought: {raw}")
             return events
         for position, outcome in enumerate(
-            read_arguments(pending.name, raw, self._rules, NATIVE_EVIDENCE, ended=ended).calls
+            read_arguments(pending.name, raw, self._options, NATIVE_EVIDENCE, ended=ended).calls
         ):
             number, call_id = self._assign_id(pending) if position == 0 else self._assign_id(PendingCall(None))
             sent = pending.streamer.sent if pending.streamer is not None and position == 0 else ""

@@ -41,9 +41,9 @@ class Acme(Textual):
     tokens_before_text = (OPENER,)
     rescues = True
 
-    def candidate(self, head: str, rules: Any, place: Any, *, definite: bool) -> JsonBlockReader:
+    def candidate(self, head: str, options: Any, place: Any, *, definite: bool) -> JsonBlockReader:
         closers = Closers(right=(CLOSER,), wrong=(), openers=(OPENER,))
-        return JsonBlockReader(head, closers, rules, place, definite=definite)
+        return JsonBlockReader(head, closers, options, place, definite=definite)
 
 
 @pytest.fixture(autouse=True)
@@ -146,9 +146,9 @@ class Sigil(Textual):
         self.heads = (Head((opener,), re.escape(opener)),)
         self.closers = (closer,)
 
-    def candidate(self, head: str, rules: Any, place: Any, *, definite: bool) -> JsonBlockReader:
+    def candidate(self, head: str, options: Any, place: Any, *, definite: bool) -> JsonBlockReader:
         closers = Closers(right=self.closers, wrong=(), openers=self.heads[0].literals)
-        return JsonBlockReader(head, closers, rules, place, definite=definite)
+        return JsonBlockReader(head, closers, options, place, definite=definite)
 
 
 @pytest.mark.parametrize(
@@ -174,13 +174,13 @@ class Noted(Textual):
         self._undecided = undecided
         self.heads = (Head(("~call~",), r"~call~[a-z]*+", begins=self._begins),)
 
-    def _begins(self, text: str, start: int, end: int, *, fresh: bool, rules: Any) -> Any:
-        del fresh, rules
+    def _begins(self, text: str, start: int, end: int, *, fresh: bool, options: Any) -> Any:
+        del fresh, options
         return self._undecided if end == len(text) else text[start:end] == "~call~now" and text[end] == "{"
 
-    def candidate(self, head: str, rules: Any, place: Any, *, definite: bool) -> JsonBlockReader:
+    def candidate(self, head: str, options: Any, place: Any, *, definite: bool) -> JsonBlockReader:
         closers = Closers(right=("~end~",), wrong=(), openers=("~call~now",))
-        return JsonBlockReader(head, closers, rules, place, definite=definite)
+        return JsonBlockReader(head, closers, options, place, definite=definite)
 
 
 @pytest.mark.parametrize("undecided", [dialects.NEED_MORE, None])
@@ -208,13 +208,13 @@ class Run(Textual):
         head = Head((), pattern, gate=NAME_GATE, begins=self._begins, at_line_start=True, first_words=("run:",))
         self.heads = (head,)
 
-    def _begins(self, text: str, start: int, end: int, *, fresh: bool, rules: Any) -> Any:
-        del fresh, rules
+    def _begins(self, text: str, start: int, end: int, *, fresh: bool, options: Any) -> Any:
+        del fresh, options
         return dialects.NEED_MORE if end == len(text) else text[start:end] == "run:get_weather"
 
-    def candidate(self, head: str, rules: Any, place: Any, *, definite: bool) -> JsonBlockReader:
+    def candidate(self, head: str, options: Any, place: Any, *, definite: bool) -> JsonBlockReader:
         closers = Closers(right=(), wrong=(), openers=(), required=False)
-        return JsonBlockReader(head, closers, rules, place, definite=definite, name=head.removeprefix("run:"))
+        return JsonBlockReader(head, closers, options, place, definite=definite, name=head.removeprefix("run:"))
 
 
 def test_a_line_may_begin_with_a_word_before_the_name() -> None:

@@ -29,8 +29,8 @@ NAMED = '{"name": "get_weather", "parameters": {"city": "Oslo"}}'
 
 def plain_call(text: str, tools: Tools = TOOLS, expect: str | None = None) -> PlainCall | None:
     """Return the call that the state takes."""
-    rules = ParseOptions(tools, "balanced", expect, json_answer=False, anchors=tools.all_keys)
-    return find_plain_call(ParserState(rules, default_plan(expect), Emitter(None), parse_standalone), text)
+    options = ParseOptions(tools, "balanced", expect, json_answer=False, anchors=tools.all_keys)
+    return find_plain_call(ParserState(options, default_plan(expect), Emitter(None), parse_standalone), text)
 
 
 def taken(text: str, expect: str | None = None, reason: str | None = None) -> PlainCall | None:

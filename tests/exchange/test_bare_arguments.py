@@ -274,7 +274,7 @@ def test_in_the_responses_api(streamed):
 
 def test_the_cost_is_linear():
     tools = Tools([WEATHER])
-    rules = ParseOptions(tools, "balanced", None, json_answer=False, anchors=tools.all_keys)
+    options = ParseOptions(tools, "balanced", None, json_answer=False, anchors=tools.all_keys)
     shapes = [
         lambda size: '{"city": "' + "x" * size + '"}',
         lambda size: "```\n" * size + PARIS + "\n```" * size,
@@ -283,6 +283,6 @@ def test_the_cost_is_linear():
         lambda size: '{"city": [' + "{}, " * size + "]}",
     ]
     for shape in shapes:
-        read_bare_arguments(shape(1000), rules)  # what is loaded and compiled on first use does not count
-        small, large = (functions_called(lambda: read_bare_arguments(shape(size), rules)) for size in (250, 1000))  # noqa: B023
+        read_bare_arguments(shape(1000), options)  # what is loaded and compiled on first use does not count
+        small, large = (functions_called(lambda: read_bare_arguments(shape(size), options)) for size in (250, 1000))  # noqa: B023
         assert large <= 4 * small + 100, shape(2)

@@ -120,8 +120,8 @@ def test_without_the_mark_it_is_a_function():
 
 def test_elsewhere_text_in_place_of_arguments_is_the_parameter_too():
     both = tools(TIMED)
-    rules = ParseOptions(both, "balanced", None, json_answer=False, anchors=both.all_keys)
-    (call,) = read_arguments("python", "print(1)", rules, NATIVE_EVIDENCE, ended=True).calls
+    options = ParseOptions(both, "balanced", None, json_answer=False, anchors=both.all_keys)
+    (call,) = read_arguments("python", "print(1)", options, NATIVE_EVIDENCE, ended=True).calls
     assert call.arguments == {"code": "print(1)"}
     assert [fix.detail for fix in call.fixes] == ["the arguments were a bare string: taken as 'code'"]
 

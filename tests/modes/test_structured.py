@@ -27,7 +27,7 @@ TOOLS = Tools([
     tool("ping"),
     tool("wipe", ["disk"], disk=TEXT),
 ], marks={"wipe": {"dangerous": True}})  # fmt: skip
-RULES = ParseOptions(TOOLS, "balanced", None, False, TOOLS.all_keys)
+OPTIONS = ParseOptions(TOOLS, "balanced", None, False, TOOLS.all_keys)
 
 
 # --- assembling
@@ -96,8 +96,8 @@ def test_a_call_is_given_once_it_is_whole_and_another_begins():
 # --- reading
 
 
-def read(name, text, *, ended=True, rules=RULES):
-    return read_arguments(name, text, rules, NATIVE_EVIDENCE, ended=ended).calls
+def read(name, text, *, ended=True, options=OPTIONS):
+    return read_arguments(name, text, options, NATIVE_EVIDENCE, ended=ended).calls
 
 
 def fixes(outcome):
@@ -197,9 +197,9 @@ def test_a_call_of_an_unknown_tool_is_flagged():
 
 def test_without_known_tools_every_plausible_name_is_one():
     loose = ParseOptions(None, "balanced", None, False, frozenset())
-    (call,) = read("anything", '{"a": 1}', rules=loose)
+    (call,) = read("anything", '{"a": 1}', options=loose)
     assert (call.name, call.arguments) == ("anything", {"a": 1})
-    (broken,) = read("", '{"a": 1}', rules=loose)
+    (broken,) = read("", '{"a": 1}', options=loose)
     assert (broken.reason, broken.call) == ("unknown_tool", None)
 
 

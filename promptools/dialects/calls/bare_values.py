@@ -27,13 +27,13 @@ ANY_TYPE = frozenset(TYPE_ORDER)
 STRING_ONLY = frozenset(("string",))
 
 
-def read_parameter(rules: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
+def read_parameter(options: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
     """Read the bare text of a tool's parameter: its value, and the fixes made to read it. O(n) in characters.
 
     A parameter that an offered tool does not declare is a string: nothing shows that it is more. If the tool declares
     none at all, any type is tried.
     """
-    tools = rules.tools
+    tools = options.tools
     keys = tools.keys(tool) if tools is not None else frozenset[str]()
     if not keys or tools is None:
         return read_typed(text, frozenset())
@@ -76,8 +76,8 @@ TYPE_NAMES: Final = {
 class CallBuilder:
     """What is known of one call so far."""
 
-    def __init__(self, rules: ParseOptions) -> None:
-        self.rules = rules
+    def __init__(self, options: ParseOptions) -> None:
+        self.options = options
         self.name = ""
         """The tool's name as it is written."""
         self.tool: Tool | None = None
@@ -95,7 +95,7 @@ class CallBuilder:
 
     def declares(self, key: str) -> bool:
         """Return whether the tool has a parameter of this name; True if its schema is unknown."""
-        tools = self.rules.tools
+        tools = self.options.tools
         return tools is None or self.tool is None or key in tools.keys(self.tool.name)
 
     def may_lack_only_its_closer(self, finish_reason: str | None) -> bool:
@@ -103,9 +103,9 @@ class CallBuilder:
 
         So the model was done, or nobody said why the text ends, and it has every parameter that the tool declares.
         """
-        if finish_reason is not None or self.tool is None or self.rules.tools is None:
+        if finish_reason is not None or self.tool is None or self.options.tools is None:
             return finish_reason in COMPLETE_FINISH_REASONS
-        keys = self.rules.tools.keys(self.tool.name)
+        keys = self.options.tools.keys(self.tool.name)
         return bool(keys) and keys <= self.arguments.keys()
 
     def lacks(self, key: str) -> bool:
@@ -123,7 +123,7 @@ class CallBuilder:
             return _read_json(text)
         if type_name in TYPE_NAMES:
             return read_typed(text, frozenset((TYPE_NAMES[type_name],)))
-        return read_parameter(self.rules, self.tool_name, key, text)
+        return read_parameter(self.options, self.tool_name, key, text)
 
     def put(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> None:
         """Add an argument whose value has been read."""
@@ -137,7 +137,7 @@ class CallBuilder:
         """Build the call. Raise `NotACall` if it calls no offered tool."""
         node = JsonNode(self.arguments, "", 0, 0, exact=False)
         fixes = (*self.fixes, *self.value_fixes)
-        return resolve_call(UnresolvedCall(node, self.name, node, {}, fixes), self.rules, place)
+        return resolve_call(UnresolvedCall(node, self.name, node, {}, fixes), self.options, place)
 
 
 def _read_json(text: str) -> tuple[Any, tuple[Fix, ...]]:

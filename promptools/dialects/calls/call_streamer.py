@@ -34,11 +34,11 @@ from promptools.types import Call, Malformed, Tool
 class CallStreamer:
     """The name and the arguments that were sent of one call."""
 
-    def __init__(self, rules: ParseOptions) -> None:
-        self._rules = rules
+    def __init__(self, options: ParseOptions) -> None:
+        self._options = options
         self._tool: Tool | None = None
         self._stream = ArgumentStream(None)
-        self._stopped = rules.tools is None or rules.restore is not None  # `restore` changes the arguments
+        self._stopped = options.tools is None or options.restore is not None  # `restore` changes the arguments
 
     @property
     def started(self) -> bool:
@@ -47,12 +47,12 @@ class CallStreamer:
 
     def _start(self, name: str) -> list[EarlyCallStart | EarlyArguments]:
         """Send the name of an offered tool; stop if there is none, or it is strict."""
-        tool = self._rules.tools.get(name) if self._rules.tools is not None else None
-        if self._rules.tools is None or tool is None or tool.strict:
+        tool = self._options.tools.get(name) if self._options.tools is not None else None
+        if self._options.tools is None or tool is None or tool.strict:
             self._stopped = True
             return []
         self._tool = tool
-        self._stream = ArgumentStream(self._rules.tools.graph(tool.name), whole_members=True)
+        self._stream = ArgumentStream(self._options.tools.graph(tool.name), whole_members=True)
         return [EarlyCallStart(tool.name)]
 
     def _send(self, text: str) -> list[EarlyCallStart | EarlyArguments]:
@@ -107,8 +107,8 @@ class ArgumentStreamer(CallStreamer):
     `keyed`: the name is the object's only key, and its value the arguments.
     """
 
-    def __init__(self, rules: ParseOptions, name: str | None = None, *, keyed: bool = False) -> None:
-        super().__init__(rules)
+    def __init__(self, options: ParseOptions, name: str | None = None, *, keyed: bool = False) -> None:
+        super().__init__(options)
         self._opening = _NAME_AS_KEY if keyed else _BEFORE_FIRST_KEY if name is None else _BEFORE_ARGUMENTS
         # the patterns match a whole envelope, so arguments alone get the beginning of one
         self._buffer = f'{{"name": {dump(name)}, "arguments": ' if name is not None else ""
@@ -121,7 +121,7 @@ class ArgumentStreamer(CallStreamer):
         self._buffer += piece
         early = self._match_name() if self._tool is None else []
         # nobody consumes the fragments of a single shot, so a complete object is left to `resolve_call`
-        if self._tool is not None and not (last and self._rules.single_shot):
+        if self._tool is not None and not (last and self._options.single_shot):
             early += self._send_buffer()
         return early
 
@@ -163,8 +163,8 @@ LAYOUT: Final = " \t\r\n"
 class MemberStreamer(CallStreamer):
     """Streams the arguments of one call of the tool `name`. O(n) in characters."""
 
-    def __init__(self, rules: ParseOptions, name: str, trim: Trim = "verbatim") -> None:
-        super().__init__(rules)
+    def __init__(self, options: ParseOptions, name: str, trim: Trim = "verbatim") -> None:
+        super().__init__(options)
         self._name = name
         self._trim: Trim = trim
         self._has_members = False

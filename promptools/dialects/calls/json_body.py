@@ -95,7 +95,7 @@ class JsonBody:
 
     def calls(
         self,
-        rules: ParseOptions,
+        options: ParseOptions,
         place: Evidence,
         *,
         close: bool = False,
@@ -104,7 +104,7 @@ class JsonBody:
     ) -> list[Part]:
         """Read the value as calls with `read_calls`, reusing the node if it was parsed already."""
         return read_calls(
-            self.raw, rules, place, node=self.node, strict=self.strict, close=close, stopped=stopped, name=name
+            self.raw, options, place, node=self.node, strict=self.strict, close=close, stopped=stopped, name=name
         )
 
     def extend(self, text: str) -> None:
@@ -115,7 +115,7 @@ class JsonBody:
 
 def read_calls(
     raw: str,
-    rules: ParseOptions,
+    options: ParseOptions,
     place: Evidence,
     *,
     node: JsonNode | None = None,
@@ -134,23 +134,23 @@ def read_calls(
     """
     try:
         if node is None or (node.closers_supplied and not close):
-            node, fixes, closed = read_node(raw, 0, len(raw), rules.anchors, close=close, strict=strict)
+            node, fixes, closed = read_node(raw, 0, len(raw), options.anchors, close=close, strict=strict)
         else:
             fixes, closed = node.fixes, node.closers_supplied
         if node.value == [] and place.wrapped:  # an empty list calls nothing, and is markup, not content
             return [Part("markup", raw[: node.end - node.start])]
-        if not node.exact and rules.strictness == "strict" and not place.expected:
+        if not node.exact and options.strictness == "strict" and not place.expected:
             raise NotACall("strict allows no repair of the body")
-        raw_calls = [_by_keys(call, keys) if keys else call for call in _unresolved_calls(node, name, rules)]
+        raw_calls = [_by_keys(call, keys) if keys else call for call in _unresolved_calls(node, name, options)]
     except Unreadable as error:
-        return [unreadable_part(raw, rules, place, error.kind, error.reason, name or _guess_by_key(raw, keys))]
+        return [unreadable_part(raw, options, place, error.kind, error.reason, name or _guess_by_key(raw, keys))]
     if fixes and any(call.fixes for call in raw_calls):
         fixes = ()  # each element of a list was read by itself, and has its own fixes
     if closed and not _may_supply_closers(raw_calls, closed, stopped):
-        return [unreadable_part(raw, rules, place, "truncated", "the text ended inside its arguments", name)]
-    parts = _split_parts(raw[: node.end - node.start], node.start, raw_calls, fixes, rules, place)
+        return [unreadable_part(raw, options, place, "truncated", "the text ended inside its arguments", name)]
+    parts = _split_parts(raw[: node.end - node.start], node.start, raw_calls, fixes, options, place)
     if closed and any(part.malformed for part in parts):  # what is missing may have been cut off
-        return [unreadable_part(raw, rules, place, "truncated", "the text ended inside its arguments", name)]
+        return [unreadable_part(raw, options, place, "truncated", "the text ended inside its arguments", name)]
     return parts
 
 
@@ -162,10 +162,10 @@ def _guess_by_key(raw: str, keys: tuple[str, str] | None, limit: int = 2000) -> 
     return match[1] if match is not None else None
 
 
-def _unresolved_calls(node: JsonNode, name: str | None, rules: ParseOptions) -> list[UnresolvedCall]:
+def _unresolved_calls(node: JsonNode, name: str | None, options: ParseOptions) -> list[UnresolvedCall]:
     if name is not None and (is_object(node.value) or isinstance(node.value, str)):
         return [UnresolvedCall(node, name or None, node, {})]
-    return unresolved_calls(node, rules.anchors, rules.tools)
+    return unresolved_calls(node, options.anchors, options.tools)
 
 
 def _by_keys(unresolved: UnresolvedCall, keys: tuple[str, str]) -> UnresolvedCall:
@@ -200,13 +200,18 @@ def _may_supply_closers(unresolved: list[UnresolvedCall], closed: int, stopped: 
 
 
 def _split_parts(
-    raw: str, base: int, unresolved: list[UnresolvedCall], fixes: tuple[Fix, ...], rules: ParseOptions, place: Evidence
+    raw: str,
+    base: int,
+    unresolved: list[UnresolvedCall],
+    fixes: tuple[Fix, ...],
+    options: ParseOptions,
+    place: Evidence,
 ) -> list[Part]:
     """Split `raw`, which is at offset `base` of its source, into one part per call and the markup around them."""
     parts: list[Part] = []
     at = 0
     for call in unresolved:
-        outcome = resolve_call(call._replace(fixes=(*fixes, *call.fixes)) if fixes else call, rules, place)
+        outcome = resolve_call(call._replace(fixes=(*fixes, *call.fixes)) if fixes else call, options, place)
         start, end = (call.node.start - base, call.node.end - base) if len(unresolved) > 1 else (0, len(raw))
         if start > at:
             parts.append(Part("markup", raw[at:start]))
@@ -225,7 +230,7 @@ def call_part(outcome: Call | Malformed, raw: str) -> Part:
 
 
 def unreadable_part(
-    raw: str, rules: ParseOptions, place: Evidence, reason: MalformedReason, text: str, named: str | None = None
+    raw: str, options: ParseOptions, place: Evidence, reason: MalformedReason, text: str, named: str | None = None
 ) -> Part:
     """Return the malformed part for a body that cannot be read, if a call was certainly meant; else raise `NotACall`.
 
@@ -234,9 +239,9 @@ def unreadable_part(
     spelled = named or guess_name(raw)
     name: str | None = None
     if spelled is not None:
-        match = rules.tools.find(spelled) if rules.tools is not None else None
-        name = match[0].name if match else (spelled if rules.tools is None else None)
-    if rules.strictness == "strict" and not place.expected:
+        match = options.tools.find(spelled) if options.tools is not None else None
+        name = match[0].name if match else (spelled if options.tools is None else None)
+    if options.strictness == "strict" and not place.expected:
         raise NotACall(f"it cannot be read ({text})")
     if name is None and not place.expected and not (place.wrapped and reason == "truncated"):
         raise NotACall(f"it cannot be read ({text}) and names no offered tool")
@@ -292,7 +297,7 @@ class ParsedArguments(NamedTuple):
 
 
 def read_arguments(
-    name: str, text: str, rules: ParseOptions, place: Evidence, *, ended: bool, content_follows: bool = False
+    name: str, text: str, options: ParseOptions, place: Evidence, *, ended: bool, content_follows: bool = False
 ) -> ParsedArguments:
     """Read the arguments of a call of `name`. O(n).
 
@@ -312,7 +317,7 @@ def read_arguments(
     while body:
         count += 1
         try:
-            node, fixes = _read_value(body, rules, ended=ended)
+            node, fixes = _read_value(body, options, ended=ended)
         except Unreadable as error:
             return with_malformed(error.kind, error.reason)
         rest = body[node.end :].lstrip()
@@ -328,13 +333,13 @@ def read_arguments(
         if rest and not body:
             fixes = (*fixes, _tail_fix(rest) if tail else Fix("marker", "text followed the arguments"))
         end = len(text) if tail and not body else size - len(rest)
-        read.add(_resolve(name, node, fixes, rules, place), end)
+        read.add(_resolve(name, node, fixes, options, place), end)
     return read
 
 
-def _read_value(body: str, rules: ParseOptions, *, ended: bool) -> tuple[JsonNode, tuple[Fix, ...]]:
+def _read_value(body: str, options: ParseOptions, *, ended: bool) -> tuple[JsonNode, tuple[Fix, ...]]:
     """Read the value at the beginning of `body`, or after a text that precedes it. Raises `Unreadable`."""
-    anchors = rules.anchors
+    anchors = options.anchors
     try:
         node, fixes, _ = read_node(body, 0, len(body), anchors)
     except Unreadable as error:
@@ -390,40 +395,43 @@ def _tail_fix(rest: str) -> Fix:
 
 
 def _resolve(
-    name: str, node: JsonNode, fixes: tuple[Fix, ...], rules: ParseOptions, place: Evidence
+    name: str, node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions, place: Evidence
 ) -> list[Call | Malformed]:
     """Resolve the call whose arguments are `node`; if `name` is no tool name, look for one inside them."""
-    tools = rules.tools
+    tools = options.tools
     if PLAUSIBLE_NAME.match(_strip_header(name)) and ("<" not in name or tools is None or tools.find(name) is not None):
         readings = [[UnresolvedCall(node, name, node, {}, fixes)]]
     else:
-        readings = [[UnresolvedCall(node, None, node, {}, fixes)], _inner_calls(node, fixes, rules)]
+        readings = [[UnresolvedCall(node, None, node, {}, fixes)], _inner_calls(node, fixes, options)]
     why = "it names no tool"
     for reading in readings:
         try:
             if reading:
-                return [resolve_call(call, rules, place) for call in reading]
+                return [resolve_call(call, options, place) for call in reading]
         except NotACall as no:
             why = str(no)
-    return [_unknown_tool(name, why, rules, place)]
+    return [_unknown_tool(name, why, options, place)]
 
 
-def _inner_calls(node: JsonNode, fixes: tuple[Fix, ...], rules: ParseOptions) -> list[UnresolvedCall]:
+def _inner_calls(node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions) -> list[UnresolvedCall]:
     """Return the calls that the arguments hold themselves, if they do."""
     try:
         return [
-            call._replace(fixes=(*fixes, *call.fixes)) for call in unresolved_calls(node, rules.anchors, rules.tools)
+            call._replace(fixes=(*fixes, *call.fixes))
+            for call in unresolved_calls(node, options.anchors, options.tools)
         ]
     except (NotACall, Unreadable):
         return []
 
 
-def _unknown_tool(name: str, why: str, rules: ParseOptions, place: Evidence) -> Malformed:
+def _unknown_tool(name: str, why: str, options: ParseOptions, place: Evidence) -> Malformed:
     """Return the malformed call for one that names no tool, or whose arguments are a tool's definition."""
     tool = _strip_header(name)
-    if rules.tools is not None and rules.tools.find(name) is not None:
+    if options.tools is not None and options.tools.find(name) is not None:
         return malformed_call("invalid_arguments", why, place.dialect, tool)
-    message = unknown_tool_message(tool, rules.tools) if rules.tools is not None else f"The call was not run: {why}."
+    message = (
+        unknown_tool_message(tool, options.tools) if options.tools is not None else f"The call was not run: {why}."
+    )
     return Malformed(0, "", "unknown_tool", message, name=tool, dialect=place.dialect)
 
 

@@ -62,68 +62,68 @@ _NO_ARGUMENTS_FIX = Fix("coerce", "no arguments to {}")
 
 
 def find_arguments(
-    unresolved: UnresolvedCall, tool: Tool, rules: ParseOptions, place: Evidence, fixes: list[Fix]
+    unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, place: Evidence, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
     """Return the arguments of `tool`, under their key or beside the name, with their node if it holds only them."""
-    assert rules.tools is not None
-    keys = rules.tools.keys(tool.name)
+    assert options.tools is not None
+    keys = options.tools.keys(tool.name)
     flat = {key: value for key, value in unresolved.siblings.items() if key in keys or key not in METADATA_KEYS}
     if unresolved.arguments is None:
-        _reject_foreign_keys(unresolved, tool, flat, rules, place)
+        _reject_foreign_keys(unresolved, tool, flat, options, place)
         fixes.append(_FLAT_FIX if flat else _NO_ARGUMENTS_FIX)
         return None, flat
     if (
         is_schema(unresolved.arguments.value)
         and "properties" not in keys
-        and not _fits_despite_schema(unresolved, tool, rules)
+        and not _fits_despite_schema(unresolved, tool, options)
     ):
         raise NotACall("it is a tool's definition, not a call")
     if unresolved.arguments.value == {"type": "object"} and "description" in unresolved.siblings and "type" not in keys:
         raise NotACall("it is a tool's definition, not a call")
-    if _is_flat_call(unresolved, tool, flat, rules):
+    if _is_flat_call(unresolved, tool, flat, options):
         fixes.append(_FLAT_FIX)
         return None, flat
     node, arguments = read_object(unresolved.arguments, fixes, tool)
-    return _unwrap(node, arguments, tool, rules, fixes)
+    return _unwrap(node, arguments, tool, options, fixes)
 
 
 def _reject_foreign_keys(
-    unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], rules: ParseOptions, place: Evidence
+    unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions, place: Evidence
 ) -> None:
     """Raise `NotACall` if the keys beside the name are no arguments: all of them must be parameters of the tool."""
-    assert rules.tools is not None
-    sure = place.wrapped or place.expected or rules.strictness == "lenient"
+    assert options.tools is not None
+    sure = place.wrapped or place.expected or options.strictness == "lenient"
     if not flat:
         if (
             place.wrapped
             or (sure and unresolved.name_key != "name")
-            or _is_name_only_call(unresolved, tool, rules, place)
+            or _is_name_only_call(unresolved, tool, options, place)
         ):
             return
         raise NotACall("it has a name, but no arguments")
-    checked_flat = rules.tools.check(tool, flat, guess=False)
-    keys = rules.tools.keys(tool.name)
+    checked_flat = options.tools.check(tool, flat, guess=False)
+    keys = options.tools.keys(tool.name)
     fits = keys.issuperset(checked_flat.arguments) and not checked_flat.errors
     if not fits and (not sure or keys.isdisjoint(checked_flat.arguments)):
         raise NotACall(f"the keys beside the name are not all parameters of {tool.name!r}")
 
 
-def _fits_despite_schema(unresolved: UnresolvedCall, tool: Tool, rules: ParseOptions) -> bool:
+def _fits_despite_schema(unresolved: UnresolvedCall, tool: Tool, options: ParseOptions) -> bool:
     """Whether arguments that look like a JSON schema are values of the tool's parameters."""
-    assert rules.tools is not None
+    assert options.tools is not None
     assert unresolved.arguments is not None
     if "description" in unresolved.siblings:
         return False
-    result = rules.tools.check(tool, unresolved.arguments.value)
-    return result.verified and rules.tools.keys(tool.name).issuperset(result.arguments)
+    result = options.tools.check(tool, unresolved.arguments.value)
+    return result.verified and options.tools.keys(tool.name).issuperset(result.arguments)
 
 
-def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, rules: ParseOptions, place: Evidence) -> bool:
+def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, place: Evidence) -> bool:
     """Whether a name alone is a call: the reply is nothing but the exact name of a tool that needs no arguments.
 
     It is not where the same object may be the arguments of another tool.
     """
-    tools = rules.tools
+    tools = options.tools
     assert tools is not None
     key = unresolved.name_key
     alone = place.at_start and is_object(unresolved.node.value) and unresolved.node.value == {key: tool.name}
@@ -133,17 +133,17 @@ def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, rules: ParseOptio
     return all(tools.check(other, {key: tool.name}).errors for other in others)
 
 
-def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], rules: ParseOptions) -> bool:
+def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions) -> bool:
     """Whether the key that looks like the arguments' is a parameter of the tool itself."""
-    assert rules.tools is not None
+    assert options.tools is not None
     assert unresolved.arguments is not None
-    keys = rules.tools.keys(tool.name)
+    keys = options.tools.keys(tool.name)
     if not flat or not keys.issuperset(flat):
         return False
-    if rules.tools.check(tool, flat, guess=False).errors:
+    if options.tools.check(tool, flat, guess=False).errors:
         return False
     inner = unresolved.arguments.value
-    return not is_object(inner) or bool(rules.tools.check(tool, inner).errors)
+    return not is_object(inner) or bool(options.tools.check(tool, inner).errors)
 
 
 def read_object(node: JsonNode, fixes: list[Fix], tool: Tool | None) -> tuple[JsonNode | None, dict[str, Any]]:
@@ -198,14 +198,14 @@ def sole_string_parameter(tool: Tool | None) -> str | None:
 
 
 def _unwrap(
-    node: JsonNode | None, arguments: dict[str, Any], tool: Tool, rules: ParseOptions, fixes: list[Fix]
+    node: JsonNode | None, arguments: dict[str, Any], tool: Tool, options: ParseOptions, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
     """Unwrap a call inside a call, at any depth, where the tool declares no such parameters.
 
     Raises `InvalidArguments` if the inner call is of another tool.
     """
-    assert rules.tools is not None
-    keys = rules.tools.keys(tool.name)
+    assert options.tools is not None
+    keys = options.tools.keys(tool.name)
     while True:
         inner_key = argument_key(arguments)
         if inner_key is None or inner_key in keys:
@@ -214,7 +214,7 @@ def _unwrap(
         rest = [key for key in arguments if key not in (inner_key, name_key) and key not in METADATA_KEYS]
         if rest:
             return node, arguments
-        other = rules.tools.find(arguments[name_key]) if name_key is not None else None
+        other = options.tools.find(arguments[name_key]) if name_key is not None else None
         if other is not None and other[0] is not tool:  # which of the two was meant cannot be known
             raise InvalidArguments("invalid_arguments", f"its arguments are a call of {other[0].name!r}")
         inner_fixes: list[Fix] = []
@@ -249,40 +249,40 @@ PLAUSIBLE_NAME = lazy_pattern(r"[^\W\d][\w.:/ -]{0,127}\Z")
 """What may be a tool name where the offered tools are not known."""
 
 
-def resolve_call(unresolved: UnresolvedCall, rules: ParseOptions, place: Evidence) -> Call | Malformed:
+def resolve_call(unresolved: UnresolvedCall, options: ParseOptions, place: Evidence) -> Call | Malformed:
     """Return a `Call`, or a `Malformed` that says what is wrong. Raises `NotACall` if it is no call at all."""
     if unresolved.name is None:
-        return _resolve_unnamed(unresolved, rules, place)
+        return _resolve_unnamed(unresolved, options, place)
     if len(unresolved.name) > MAX_NAME_LENGTH or not NOT_IN_NAMES.isdisjoint(unresolved.name):
         raise NotACall("what is in the name's place is no name")
-    _reject_record(unresolved, rules, place)
-    if rules.tools is None:
+    _reject_record(unresolved, options, place)
+    if options.tools is None:
         return _resolve_without_tools(unresolved, place)
-    match = rules.tools.find(unresolved.name)
+    match = options.tools.find(unresolved.name)
     if match is None and unresolved.arguments is None and unresolved.name_key in AMBIGUOUS_NAME_KEYS and place.wrapped:
         return _resolve_unnamed(
-            UnresolvedCall(unresolved.node, None, unresolved.node, {}, unresolved.fixes), rules, place
+            UnresolvedCall(unresolved.node, None, unresolved.node, {}, unresolved.fixes), options, place
         )
     if match is None:
-        return _resolve_unoffered(unresolved, rules, place)
+        return _resolve_unoffered(unresolved, options, place)
     tool, renamed = match
     fixes = [*unresolved.fixes, *([renamed] if renamed else [])]
     try:
-        node, arguments = find_arguments(unresolved, tool, rules, place, fixes)
+        node, arguments = find_arguments(unresolved, tool, options, place, fixes)
     except InvalidArguments as unfit:
         if unfit.reason == "not_an_object" and not (place.wrapped or place.expected) and _may_be_data(unresolved):
             raise NotACall(unfit.text) from None
         return malformed_call(unfit.reason, unfit.text, place.dialect, tool.name)
-    return validate_call(tool, arguments, node, fixes, rules, place)
+    return validate_call(tool, arguments, node, fixes, options, place)
 
 
-def _reject_record(unresolved: UnresolvedCall, rules: ParseOptions, place: Evidence) -> None:
+def _reject_record(unresolved: UnresolvedCall, options: ParseOptions, place: Evidence) -> None:
     """Raise `NotACall` for the record of an earlier call, unless its keys are parameters of the tool."""
-    sure = place.wrapped or place.expected or rules.strictness == "lenient"
+    sure = place.wrapped or place.expected or options.strictness == "lenient"
     if sure or not unresolved.record_keys or unresolved.arguments is None:
         return
-    match = rules.tools.find(unresolved.name or "") if rules.tools is not None else None
-    own = rules.tools.keys(match[0].name) if rules.tools is not None and match is not None else frozenset[str]()
+    match = options.tools.find(unresolved.name or "") if options.tools is not None else None
+    own = options.tools.keys(match[0].name) if options.tools is not None and match is not None else frozenset[str]()
     if not unresolved.record_keys <= own:
         raise NotACall(f"it is a record of a call: {min(unresolved.record_keys - own)!r} is beside it")
 
@@ -293,15 +293,20 @@ def _may_be_data(unresolved: UnresolvedCall) -> bool:
 
 
 def validate_call(
-    tool: Tool, arguments: dict[str, Any], node: JsonNode | None, fixes: list[Fix], rules: ParseOptions, place: Evidence
+    tool: Tool,
+    arguments: dict[str, Any],
+    node: JsonNode | None,
+    fixes: list[Fix],
+    options: ParseOptions,
+    place: Evidence,
 ) -> Call | Malformed:
     """Check `arguments` against the schema; `node` is the text that they were read from, if it holds nothing else."""
-    assert rules.tools is not None
-    if rules.restore is not None:
-        arguments, undone = rules.restore(arguments)
+    assert options.tools is not None
+    if options.restore is not None:
+        arguments, undone = options.restore(arguments)
         fixes = [*fixes, *undone]
     own = node.text() if node is not None and node.value is arguments else None
-    result = rules.tools.check(tool, arguments, own)
+    result = options.tools.check(tool, arguments, own)
     text = own if result.arguments is arguments else None
     call = Call(
         id="",
@@ -353,13 +358,13 @@ def _resolve_without_tools(unresolved: UnresolvedCall, place: Evidence) -> Call 
     return Call("", name, arguments, _arguments_text(node, arguments), tuple(fixes), dialect=place.dialect)
 
 
-def _resolve_unoffered(unresolved: UnresolvedCall, rules: ParseOptions, place: Evidence) -> Call | Malformed:
+def _resolve_unoffered(unresolved: UnresolvedCall, options: ParseOptions, place: Evidence) -> Call | Malformed:
     """Return a well-formed call of a tool that was not offered, flagged, where a call is meant: the app decides.
 
     Where a readable wrapper is the only evidence, it is malformed, and plain text if text follows.
     """
     assert unresolved.name is not None
-    assert rules.tools is not None
+    assert options.tools is not None
     likely = place.implies_call or (place.wrapper_first and " " not in unresolved.name)
     if not likely or unresolved.arguments is None or not PLAUSIBLE_NAME.match(unresolved.name):
         raise NotACall(f"no tool {clip(unresolved.name, 60)!r} is offered")
@@ -371,9 +376,9 @@ def _resolve_unoffered(unresolved: UnresolvedCall, rules: ParseOptions, place: E
         call = Call("", unresolved.name, arguments, written, tuple(fixes), dialect=place.dialect, unknown_tool=True)
         if place.implies_call:
             return call
-    if call is None and rules.undeclared:
+    if call is None and options.undeclared:
         return malformed_call("not_an_object", "its arguments are no JSON object", place.dialect, unresolved.name)
-    message = unknown_tool_message(unresolved.name, rules.tools)
+    message = unknown_tool_message(unresolved.name, options.tools)
     return Malformed(0, "", "unknown_tool", message, name=unresolved.name, dialect=place.dialect, call=call)
 
 
@@ -390,16 +395,16 @@ def unknown_tool_message(name: str, tools: Tools) -> str:
     return f"{missing} The tools are: {offered}. Call one of these, or answer without a tool."
 
 
-def _resolve_unnamed(unresolved: UnresolvedCall, rules: ParseOptions, place: Evidence) -> Call | Malformed:
-    if rules.tools is None or rules.json_answer:
+def _resolve_unnamed(unresolved: UnresolvedCall, options: ParseOptions, place: Evidence) -> Call | Malformed:
+    if options.tools is None or options.json_answer:
         raise NotACall("it names no tool")
     assert unresolved.arguments is not None  # without a name the whole object is the arguments
     arguments = unresolved.arguments.value
     if not is_object(arguments):
         raise NotACall("it names no tool, and its arguments are no object")
-    free = place.wrapped or rules.strictness == "lenient"
-    match = rules.tools.infer(arguments, optin_only=not free)
+    free = place.wrapped or options.strictness == "lenient"
+    match = options.tools.infer(arguments, optin_only=not free)
     if match is None:
         raise NotACall("it names no tool, and its keys do not fit exactly one")
     tool, inferred = match
-    return validate_call(tool, arguments, unresolved.arguments, [*unresolved.fixes, *inferred], rules, place)
+    return validate_call(tool, arguments, unresolved.arguments, [*unresolved.fixes, *inferred], options, place)

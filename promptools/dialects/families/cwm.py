@@ -46,18 +46,18 @@ _MEMBER = lazy_pattern(r"""["']([^"']{1,128})["']\s*:""")
 _CLOSERS = Closers(right=(CLOSER,), wrong=("</tool_call>", "</think>"), openers=("<tool:",))
 
 
-def _name_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _name_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether arguments, or the closing tag, follow the name."""
-    del start, fresh, rules
+    del start, fresh, options
     return NEED_MORE if end == len(text) else True
 
 
-def _tag_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _tag_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether the tag names an offered tool."""
     name = _NAMED.match(text, start, end)
     if name is not None and end < len(text):
-        return may_be_tool(name[1], rules)
-    return _name_begins(text, start, end, fresh=fresh, rules=rules)
+        return may_be_tool(name[1], options)
+    return _name_begins(text, start, end, fresh=fresh, options=options)
 
 
 HEADS = (
@@ -75,15 +75,15 @@ HEADS = (
 class Cwm(NamedMarkerJson):
     """`<tool: function>`, a name and its arguments, `</tool>`."""
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the first character of the arguments, which shows whether they are JSON."""
         named = _NAMED.match(head)
         name = named[1] if named is not None else ""
 
         def choose(first: str) -> Candidate:
             if first in "{<":
-                return JsonBlockReader(head, _CLOSERS, rules, place, definite=definite, name=name)
-            return CommandReader(head, name, rules, place, definite=definite)
+                return JsonBlockReader(head, _CLOSERS, options, place, definite=definite, name=name)
+            return CommandReader(head, name, options, place, definite=definite)
 
         return ByFirstCharacter(head, choose, definite=definite)
 
@@ -101,9 +101,9 @@ class CommandReader(CandidateBase):
     Calls that are quoted in the text, their tags on lines of their own, take their own closing tags.
     """
 
-    def __init__(self, head: str, name: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, head: str, name: str, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite, head=head)
-        self._call = CallBuilder(rules)
+        self._call = CallBuilder(options)
         self._call.name = name
         self._place = place
         self._lines: list[str] = []
@@ -171,7 +171,7 @@ class CommandReader(CandidateBase):
 
     def _resolve(self, command: str, *, whole: bool) -> Call | Malformed:
         call = self._call
-        tools = call.rules.tools
+        tools = call.options.tools
         found = tools.find(call.name) if tools is not None else None
         if found is not None:
             call.tool, renamed = found

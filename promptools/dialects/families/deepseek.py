@@ -94,18 +94,18 @@ CLOSERS = Closers(
 UNMARKED = Closers(right=("```",), wrong=(), openers=())
 
 
-def _named(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _named(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether the name joined to `function` is an offered tool, if the markers were stripped."""
     del fresh
-    if rules.tools is None:
+    if options.tools is None:
         return False
     line, newline, _ = text[start + len("function") : end].partition("\n")
     name = line.strip()
-    if newline and rules.tools.find(name) is None:
+    if newline and options.tools.find(name) is None:
         return False
     if end < len(text):
         return text[end] == "{"
-    return NEED_MORE if newline or any(offered.startswith(name) for offered in rules.tools.all_names) else False
+    return NEED_MORE if newline or any(offered.startswith(name) for offered in options.tools.all_names) else False
 
 
 HEADS = (
@@ -119,20 +119,20 @@ HEADS = (
 class DeepSeek(NamedMarkerJson):
     """`<｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜>`."""
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the arguments."""
         names = _NAMES.match(head)
         if names is None:
             name = head.partition("\n")[0].removeprefix("function").strip()
             lost = Fix("marker", "the markers around its name are missing")
-            return JsonBlockReader(head, UNMARKED, rules, place, definite=definite, name=name, fixes=[lost])
+            return JsonBlockReader(head, UNMARKED, options, place, definite=definite, name=name, fixes=[lost])
         kind, line = names[1].strip(), names[2].strip()
         marks = re.findall(r"<[^<>]*>", head)
         misspelled = [mark for mark in marks if mark not in (CALLS, CALL, SEP)]
         fixes = [Fix("marker", f"{misspelled[0]!r} is spelled otherwise")] if misspelled else []
         if not head.startswith("<"):
             fixes.append(Fix("marker", LOST_OPENER))
-        return JsonBlockReader(head, CLOSERS, rules, place, definite=definite, name=line or kind, fixes=fixes)
+        return JsonBlockReader(head, CLOSERS, options, place, definite=definite, name=line or kind, fixes=fixes)
 
 
 def deepseek() -> DeclaredDialect:

@@ -41,56 +41,56 @@ MAX_HELD = 4096
 CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|recipient|>"), required=False)
 
 
-def _call_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether the line is the name of an offered tool, with a bracket after it."""
     del fresh
     name = text[start:end].lstrip(">").partition("\n")[0].strip()
-    if rules.tools is None or end < len(text):
-        known = rules.tools is None or rules.tools.get(name) is not None
+    if options.tools is None or end < len(text):
+        known = options.tools is None or options.tools.get(name) is not None
         return known and text[end : end + 1] == "{" if end < len(text) else NEED_MORE
-    return NEED_MORE if any(offered.startswith(name) for offered in rules.tools.all_names) else False
+    return NEED_MORE if any(offered.startswith(name) for offered in options.tools.all_names) else False
 
 
-def _code_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _code_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether the line names an interpreter that is offered, with code after it."""
     del fresh
     header = _INTERPRETER.fullmatch(text, start, end)
     if header is None:
         return NEED_MORE if end == len(text) else False
-    if find_interpreter(rules.tools, header["name"]) is None:
+    if find_interpreter(options.tools, header["name"]) is None:
         return False
     return NEED_MORE if end == len(text) else text[end] != "{"
 
 
-def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether this is a header without its first tokens; if the tools are not known, any first word might be one."""
-    return rules.tools is not None and _call_begins(text, start, end, fresh=fresh, rules=rules)
+    return options.tools is not None and _call_begins(text, start, end, fresh=fresh, options=options)
 
 
-def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether this is a complete header of content for the user, and not a line of a program."""
-    del rules
+    del options
     if text[start] in ">a" and not fresh:
         return False
     return True if _USER_HEADER.fullmatch(text, start, end) else (NEED_MORE if end == len(text) else False)
 
 
 def _stripped_user_header_begins(
-    text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions
+    text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
 ) -> bool | NeedMore:
     """Whether this is v2's complete header for the user, without its first tokens."""
     if "<|content|>" in text[start:end]:
-        return _user_header_begins(text, start, end, fresh=fresh, rules=rules)
+        return _user_header_begins(text, start, end, fresh=fresh, options=options)
     return NEED_MORE if fresh and end == len(text) else False
 
 
 def _first_line_user_header_begins(
-    text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions
+    text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
 ) -> bool | NeedMore:
     """Whether the first line of the reply may be a header for the user without its marker."""
-    if rules.tools is None or rules.strictness == "strict" or rules.expect == "functionary":
+    if options.tools is None or options.strictness == "strict" or options.expect == "functionary":
         return False
-    return _user_header_begins(text, start, end, fresh=fresh, rules=rules)
+    return _user_header_begins(text, start, end, fresh=fresh, options=options)
 
 
 _STRIPPED_ALL = Head(
@@ -175,16 +175,16 @@ HEADS = (
 class Functionary(NamedMarkerJson):
     """`>>>name`, and the arguments on the next line."""
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the arguments; without a head, from the header for the user."""
         if head == CODE_ALIAS:
-            return CodeCandidate(_INTERPRETER, rules, place, definite=definite)
+            return CodeCandidate(_INTERPRETER, options, place, definite=definite)
         if head == ALL_ALIAS:
-            return HeldHeaderCandidate(rules, definite=definite)
+            return HeldHeaderCandidate(options, definite=definite)
         if not head:
             return UserHeaderCandidate(definite=definite)
         recipient = _NAMED.match(head)
-        return JsonBlockReader(head, CLOSERS, rules, place, definite=definite, name=recipient[1] if recipient else "")
+        return JsonBlockReader(head, CLOSERS, options, place, definite=definite, name=recipient[1] if recipient else "")
 
 
 def functionary() -> DeclaredDialect:
@@ -212,9 +212,9 @@ class UserHeaderCandidate(CandidateBase):
 class HeldHeaderCandidate(CandidateBase):
     """A line `all`, which is a header if the header of a call follows, and else content."""
 
-    def __init__(self, rules: ParseOptions, *, definite: bool) -> None:
+    def __init__(self, options: ParseOptions, *, definite: bool) -> None:
         super().__init__(definite=definite)
-        self._rules = rules
+        self._options = options
         self._text = ""
         self._at = 0
         """The offset before which no header of a call begins."""
@@ -224,7 +224,7 @@ class HeldHeaderCandidate(CandidateBase):
         end = min(len(piece), start + MAX_HELD - len(self._text))
         self._text += piece[start:end]
         for call in _CALL.finditer(self._text, self._at) if "{" in piece[start:end] else ():
-            tools = self._rules.tools
+            tools = self._options.tools
             if tools is not None and tools.get(call[1]) is not None:
                 self._decide("markup")
                 return end

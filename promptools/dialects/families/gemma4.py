@@ -43,27 +43,27 @@ _LEAK = lazy_pattern(rf"<(?:call|function)[:>](?:default_api:)?({_NAME})\{{")
 _LEAK_LAYOUT = CallLayout(closers=("/>", "</call>", "</function>", ">"), brackets=False)
 
 
-def _line_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _line_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether a line begins with what is left of a call when the tokens are stripped."""
     del fresh
-    if rules.tools is None:
+    if options.tools is None:
         return False
     call = _LINE.match(text, start)
     if call is None or text[end - 1] not in ":}":
         return NEED_MORE if end == len(text) else False
     prefix, namespace, name, empty = call.groups()
     if prefix is None and namespace is None:  # the name alone: it must be exactly an offered tool's, and have arguments
-        return not empty and rules.tools.get(name) is not None
-    return (namespace is not None or prefix in ("call", "function")) and rules.tools.find(name) is not None
+        return not empty and options.tools.get(name) is not None
+    return (namespace is not None or prefix in ("call", "function")) and options.tools.find(name) is not None
 
 
-def _leak_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _leak_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether a tag is made of fragments of the special tokens."""
     del fresh
     leak = _LEAK.match(text, start)
     if leak is None or end == len(text):
         return NEED_MORE
-    return rules.tools is not None and rules.tools.find(leak[1]) is not None
+    return options.tools is not None and options.tools.find(leak[1]) is not None
 
 
 class GemmaBlock(PythonCallReader):
@@ -130,13 +130,15 @@ class Gemma4(Textual):
     control_tokens: tuple[str, ...] = ("<tool_response|>", "<|tool>", "<tool|>", '<|"|>')
     turn_tokens: tuple[str, ...] = ("<|turn>", "<escape>")
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the name, or from the `call` before it."""
         if head.startswith(("<call", "<function")):
-            return GemmaBlock(head, _LEAK_LAYOUT, rules, place, definite=definite)
+            return GemmaBlock(head, _LEAK_LAYOUT, options, place, definite=definite)
         if head:
-            return GemmaBlock(head, CallLayout(closers=(self.closer,), brackets=False), rules, place, definite=definite)
-        return GemmaBlock("", CallLayout(brackets=False), rules, place, definite=definite)
+            return GemmaBlock(
+                head, CallLayout(closers=(self.closer,), brackets=False), options, place, definite=definite
+            )
+        return GemmaBlock("", CallLayout(brackets=False), options, place, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _STRING = r'"\s{0,8}(?:\Z|[{\[]\s{0,8}(?:\Z|\\\Z|\\"))'
 
 
-def _string_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
-    del start, rules
+def _string_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
+    del start, options
     return fresh and (True if text.startswith('\\"', end - 2) else NEED_MORE)
 
 
@@ -46,11 +46,11 @@ class GenericJson(Textual):
     )
     closers: tuple[str, ...] = ("<|python_tag|>",)  # Llama 3.1 prints it before bare JSON
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the opening bracket; `head` is the code fence before it, or empty."""
         if head == '"':
-            return EncodedReplyReader(rules, place, definite=definite)
-        return bare_json_candidate(head, rules, place, definite=definite)
+            return EncodedReplyReader(options, place, definite=definite)
+        return bare_json_candidate(head, options, place, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

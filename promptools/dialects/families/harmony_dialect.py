@@ -41,7 +41,7 @@ class HarmonyDialect(Textual):
     def __init__(self) -> None:
         self.channels = CHANNELS
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Raise NotImplementedError: the dialect has no heads."""
         raise NotImplementedError(f"{self.name} is read by its channels")
 
@@ -91,25 +91,25 @@ def _result(result: Result) -> Message:
     return Message("tool", result.content, recipient, "commentary", "assistant")
 
 
-def offered_recipients(rules: ParseOptions) -> IsTool | None:
+def offered_recipients(options: ParseOptions) -> IsTool | None:
     """Return a predicate for recipients whose tool is offered; None if the offered tools are not known."""
-    tools = rules.tools
+    tools = options.tools
     if tools is None:
         return None
     return lambda name: tools.get(name) is not None or tools.get(name.removeprefix(f"{FUNCTIONS}.")) is not None
 
 
-def _header_begins(text: str, at: int, rules: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
+def _header_begins(text: str, at: int, options: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
     if text[at] == "<":  # one of the markers
         return harmony_header_begins(text, at, first=first, final=final)
-    return stripped_headers.stripped_header_begins(text, at, offered_recipients(rules), first=first, final=final)
+    return stripped_headers.stripped_header_begins(text, at, offered_recipients(options), first=first, final=final)
 
 
-def _make_splitter(rules: ParseOptions, inside: bool) -> MessageSplitter:
+def _make_splitter(options: ParseOptions, inside: bool) -> MessageSplitter:
     from promptools.dialects.families.harmony_messages import HarmonySplitter
 
     del inside  # it makes no difference to a lenient parser
-    return HarmonySplitter(offered_recipients(rules), rules)
+    return HarmonySplitter(offered_recipients(options), options)
 
 
 CHANNELS = MessageFormat(

@@ -25,29 +25,29 @@ UNDECLARED_PARAMETER = "input"
 _FIRST_KEY = lazy_pattern(r'\s*\{\s*"([^"\\]+)"\s*:')
 
 
-def free_text_tool(name: str, rules: ParseOptions) -> Tool | None:
+def free_text_tool(name: str, options: ParseOptions) -> Tool | None:
     """Return the tool of this name if it takes free text."""
-    match = rules.tools.find(name) if rules.tools is not None else None
+    match = options.tools.find(name) if options.tools is not None else None
     return match[0] if match is not None and match[0].free_text is not None else None
 
 
 def read_free_text(
-    name: str, tool: Tool, body: str, rules: ParseOptions, place: Evidence, *, ended: bool
+    name: str, tool: Tool, body: str, options: ParseOptions, place: Evidence, *, ended: bool
 ) -> Call | Malformed:
     """Read the body of a call of a tool that takes free text; not `ended`: it was cut off."""
     assert tool.free_text is not None
-    assert rules.tools is not None
+    assert options.tools is not None
     if not ended:
         return malformed_call("truncated", "the text ended before its end", place.dialect, tool.name)
     first = _FIRST_KEY.match(body)
-    if first is not None and first[1] in rules.tools.keys(tool.name):
-        outcomes = read_arguments(name, body, rules, place, ended=True).calls
+    if first is not None and first[1] in options.tools.keys(tool.name):
+        outcomes = read_arguments(name, body, options, place, ended=True).calls
         only = outcomes[0] if len(outcomes) == 1 else None
         if isinstance(only, Call) and isinstance(only.arguments.get(tool.free_text), str):
             return only
-    match = rules.tools.find(name)
+    match = options.tools.find(name)
     fixes = [match[1]] if match is not None and match[1] is not None else []
-    return validate_call(tool, {tool.free_text: body}, None, fixes, rules, place)
+    return validate_call(tool, {tool.free_text: body}, None, fixes, options, place)
 
 
 def undeclared_call(name: str, body: str, place: Evidence) -> Call:

@@ -34,8 +34,8 @@ _FIX = Fix("marker", "harmony: JSON that addresses no tool was left out before w
 class UnaddressedJson:
     """Passes segments on, and holds such JSON until what follows it shows whether it is left out. O(n)."""
 
-    def __init__(self, rules: ParseOptions) -> None:
-        self._rules = rules
+    def __init__(self, options: ParseOptions) -> None:
+        self._options = options
         self._held: list[Segment] = []
         """The JSON, with all that follows it."""
         self._scanner: BracketScanner | None = None
@@ -115,7 +115,7 @@ class UnaddressedJson:
         if end != len(text):
             return False
         try:
-            read_calls(text, self._rules, Evidence("harmony", wrapped=False, expected=False))
+            read_calls(text, self._options, Evidence("harmony", wrapped=False, expected=False))
         except NotACall:
             return True
         return False
@@ -132,10 +132,10 @@ def _is_commentary(segment: Segment) -> bool:
 class HarmonySplitter:
     """Splits a reply of the assistant into segments. `known` tells whether a recipient is an offered tool."""
 
-    def __init__(self, known: IsTool | None, rules: ParseOptions) -> None:
+    def __init__(self, known: IsTool | None, options: ParseOptions) -> None:
         self._items = ItemParser("assistant", known=known)
-        tools_offered = rules.tools is None or bool(rules.tools.names)
-        self._unaddressed = UnaddressedJson(rules) if tools_offered and not rules.json_answer else None
+        tools_offered = options.tools is None or bool(options.tools.names)
+        self._unaddressed = UnaddressedJson(options) if tools_offered and not options.json_answer else None
 
     def feed(self, text: str) -> list[Segment]:
         """Read a piece of text; return the segments that are certain."""

@@ -32,9 +32,9 @@ _GRAMMAR: Final = MarkupGrammar(
 )
 
 
-def read_parameters(name: str, text: str, rules: ParseOptions, place: Evidence, *, ended: bool) -> Call | Malformed:
+def read_parameters(name: str, text: str, options: ParseOptions, place: Evidence, *, ended: bool) -> Call | Malformed:
     """Read the call of `name` whose parameters are `text`, cut off unless `ended`. O(n)."""
-    reader = MarkupReader(_GRAMMAR, rules, place._replace(sentinel=True), definite=False)
+    reader = MarkupReader(_GRAMMAR, options, place._replace(sentinel=True), definite=False)
     reader.begin_call(name)
     if reader.feed(text, 0) is None:
         reader.close("stop" if ended else "length")

@@ -68,10 +68,10 @@ _BRACKETED = Closers(right=(")]",), wrong=(), openers=(), required=False)
 _BARE = Closers(right=("```",), wrong=(), openers=(), required=False)
 
 
-def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether printed history is read at all, and names an offered tool."""
     del fresh
-    if rules.strictness != "lenient":
+    if options.strictness != "lenient":
         return False
     if end == len(text):
         return NEED_MORE
@@ -80,11 +80,11 @@ def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions
         return False
     if named is None:
         return text.startswith("Calling tools", start)
-    return rules.tools is not None and PLAUSIBLE_NAME.match(named[1]) is not None and _offered(named[1], rules)
+    return options.tools is not None and PLAUSIBLE_NAME.match(named[1]) is not None and _offered(named[1], options)
 
 
-def _offered(name: str, rules: ParseOptions) -> bool:
-    return rules.tools is not None and rules.tools.find(name) is not None
+def _offered(name: str, options: ParseOptions) -> bool:
+    return options.tools is not None and options.tools.find(name) is not None
 
 
 def _line(pattern: str, gate: str) -> Head:
@@ -105,10 +105,10 @@ class HistoryEcho(GenericJson):
     )
     closers: tuple[str, ...] = ()
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the arguments, or from the list of calls."""
         if head[:1] not in ("[", "T", "C", "🔧"):
-            return super().candidate(head, rules, place, definite=definite)
+            return super().candidate(head, options, place, definite=definite)
         named = _NAMED.match(head)
         closers = _BRACKETED if head.rstrip().endswith("(") else _BARE
-        return JsonBlockReader(head, closers, rules, place, definite=definite, name=named[1] if named else None)
+        return JsonBlockReader(head, closers, options, place, definite=definite, name=named[1] if named else None)

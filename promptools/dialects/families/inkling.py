@@ -21,9 +21,9 @@ HEADER, INVOKE, END = "<|message_model|>", "<|content_invoke_tool_json|>", "<|en
 _NAME = r"[\w.:/-]{1,128}+"
 
 
-def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether a name and the token after it come first; if the tools are not known, any word may be a name."""
-    del start, rules
+    del start, options
     return (text[end] == "{" if end < len(text) else NEED_MORE) if fresh else False
 
 
@@ -46,10 +46,10 @@ HEADS = (
 class Inkling(MarkedJson):
     """One object after `<|content_invoke_tool_json|>`."""
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket after the header."""
         return JsonBlockReader(
-            head, self.closers_of(INVOKE), rules, place, definite=definite, envelope_keys=self._envelope
+            head, self.closers_of(INVOKE), options, place, definite=definite, envelope_keys=self._envelope
         )
 
 

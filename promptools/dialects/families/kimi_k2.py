@@ -61,15 +61,15 @@ UNOPENED = Closers(
 UNMARKED = Closers(right=(), wrong=(END, *SECTION_ENDS), openers=("functions.",), required=False)
 
 
-def _indexed_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _indexed_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether a name and its number are those of an offered tool."""
     del fresh
-    if rules.tools is None:
+    if options.tools is None:
         return False
     form = _INDEXED_FORM.fullmatch(text, start, end)
     if form is None:
         return NEED_MORE if end == len(text) else False
-    return rules.tools.get(form[1]) is not None
+    return options.tools.get(form[1]) is not None
 
 
 class KimiK2(Textual):
@@ -123,15 +123,15 @@ class KimiK2(Textual):
     control_tokens = (ARGUMENT,)
     rescues = True  # on third-party servers, K2 Thinking ends its reasoning with the call (qwen-code)
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the arguments."""
         residue = _RESIDUE_FORM.fullmatch(head)
         if residue is not None:
             lost = Fix("marker", "the markers around its name are missing")
-            return JsonBlockReader(head, UNMARKED, rules, place, definite=definite, name=residue[1], fixes=[lost])
+            return JsonBlockReader(head, UNMARKED, options, place, definite=definite, name=residue[1], fixes=[lost])
         name, fixes = _name_in(head)
         closers = CLOSERS if CALL in head else UNOPENED
-        return JsonBlockReader(head, closers, rules, place, definite=definite, name=name, fixes=fixes)
+        return JsonBlockReader(head, closers, options, place, definite=definite, name=name, fixes=fixes)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

@@ -123,9 +123,9 @@ _BEGINNING = lazy_pattern(
 )
 
 
-def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether a call that names a tool begins, perhaps in its block, and a tag or an object follows."""
-    del fresh, rules
+    del fresh, options
     return _BEGINNING.match(text, start, end) is not None or (NEED_MORE if end == len(text) else False)
 
 
@@ -160,10 +160,10 @@ class KimiK3(Textual):
     end_tokens = ("<|end_of_msg|>", f"{CLOSE}message{SEP}")
     control_tokens = (CLOSE, SEP, END_ARGUMENT, END_JSON)
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the first tag, the block's or the call's."""
         del head
-        return MarkupReader(GRAMMAR, rules, place, definite=definite)
+        return MarkupReader(GRAMMAR, options, place, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

@@ -32,17 +32,17 @@ _MARKER = lazy_pattern(r"<\|python_tag\|>(?P<name>)")
 _BUILT_IN_CALL = lazy_pattern(r"\w+\.call[ \t]{0,8}\(")
 
 
-def _calls_begin(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _calls_begin(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether calls follow the tag: if an interpreter is offered, the name of no offered tool is a program's."""
-    if find_interpreter(rules.tools) is None or _BUILT_IN_CALL.match(text, end):
-        return begins_with_marker(text, start, end, fresh=fresh, rules=rules)
-    return begins_offered_call(text, start, end, fresh=fresh, rules=rules)
+    if find_interpreter(options.tools) is None or _BUILT_IN_CALL.match(text, end):
+        return begins_with_marker(text, start, end, fresh=fresh, options=options)
+    return begins_offered_call(text, start, end, fresh=fresh, options=options)
 
 
-def _code_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _code_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether code may follow the tag."""
     del start, fresh
-    if find_interpreter(rules.tools) is None:
+    if find_interpreter(options.tools) is None:
         return False
     return NEED_MORE if end == len(text) else text[end] not in "{["
 
@@ -57,11 +57,11 @@ _LAYOUT = CallLayout(one_per_line=True, whole_reply=True)
 class LlamaPython(MarkedPythonCalls):
     """`<|python_tag|>brave_search.call(query="oslo weather")`."""
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the call, or from the tag before code."""
         if head == CODE_ALIAS:
-            return CodeCandidate(_MARKER, rules, place, definite=definite)
-        return _TaggedCall(head, _LAYOUT, rules, place._replace(sentinel=False), definite=definite)
+            return CodeCandidate(_MARKER, options, place, definite=definite)
+        return _TaggedCall(head, _LAYOUT, options, place._replace(sentinel=False), definite=definite)
 
 
 def llama_python() -> DeclaredDialect:
@@ -83,7 +83,7 @@ class _TaggedCall(PythonCallReader):
         return name, end
 
     def _is_offered(self, name: str) -> bool:
-        return self._rules.tools is not None and self._rules.tools.find(name) is not None
+        return self._options.tools is not None and self._options.tools.find(name) is not None
 
 
 _BUILT_IN = lazy_pattern(r"\w\.call\Z")

@@ -49,28 +49,28 @@ _DECODER = json.JSONDecoder(strict=False)
 class LmStudio(MarkedJson):
     """`[TOOL_REQUEST]{...}[END_TOOL_REQUEST]`."""
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the opening bracket."""
         opener = head[: head.index("]") + 1]
         return CallsOrJson(
             head,
-            lambda: PythonFallbackReader(head, _PYTHON[opener], rules, place, definite=definite),
-            lambda: self._json(head, rules, place, definite=definite),
+            lambda: PythonFallbackReader(head, _PYTHON[opener], options, place, definite=definite),
+            lambda: self._json(head, options, place, definite=definite),
             definite=definite,
         )
 
-    def _json(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def _json(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         if head.startswith(ARROWS):
-            return ArrowCandidate(head, self.closers_of(ARROWS), rules, place, definite=definite)
-        return super().candidate(head, rules, place, definite=definite)
+            return ArrowCandidate(head, self.closers_of(ARROWS), options, place, definite=definite)
+        return super().candidate(head, options, place, definite=definite)
 
 
 class ArrowCandidate(JsonBlockReader):
     """A block whose body may be written with arrows."""
 
-    def __init__(self, head: str, closers: Closers, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
-        super().__init__(head, closers, rules, place, definite=definite)
-        self._context = rules, place
+    def __init__(self, head: str, closers: Closers, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(head, closers, options, place, definite=definite)
+        self._context = options, place
 
     def read_unusual(self, raw: str) -> list[Part] | None:
         """Read a body written with arrows; None if it is something else."""
@@ -86,7 +86,7 @@ class ArrowCandidate(JsonBlockReader):
         return [call_part(resolve_call(UnresolvedCall(values, call[2], values, {}, (_FIX,)), *self._context), raw)]
 
 
-def read_arrows(raw: str, at: int, tool: str, rules: ParseOptions) -> dict[str, Any] | None:
+def read_arrows(raw: str, at: int, tool: str, options: ParseOptions) -> dict[str, Any] | None:
     """Read `--key value` from `raw[at]` to the last two brackets; None for anything else. O(n) in characters."""
     values: dict[str, Any] = {}
     if raw[at : at + 1] != "{":
@@ -99,7 +99,7 @@ def read_arrows(raw: str, at: int, tool: str, rules: ParseOptions) -> dict[str, 
             delimiter = _NEXT.search(raw, key.end())
             if delimiter is None or delimiter[0] == "{":
                 return None
-            values[key[1]] = read_parameter(rules, tool, key[1], raw[key.end() : delimiter.start()].strip())[0]
+            values[key[1]] = read_parameter(options, tool, key[1], raw[key.end() : delimiter.start()].strip())[0]
             at = delimiter.start()
     return values if _END.match(raw, at) else None
 

@@ -41,9 +41,9 @@ GRAMMAR = MarkupGrammar(
 _NAME = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
 
 
-def tag_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def tag_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether the opening tag of a block or of a call follows the marker."""
-    del fresh, rules
+    del fresh, options
     token = MarkedTagTokenizer().next(text[start:end], 0, final=False)
     if token is None:
         return NEED_MORE
@@ -61,10 +61,10 @@ class MiniMaxM3(Textual):
     stop = (f"{MARK}</tool_call>",)
     reasoning_tags: Mapping[str, str] = {"<mm:think>": "</mm:think>"}
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the marker."""
         del head
-        return NestedReader(GRAMMAR, rules, place, definite=definite)
+        return NestedReader(GRAMMAR, options, place, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

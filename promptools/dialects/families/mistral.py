@@ -71,28 +71,28 @@ _PYTHON = CallLayout(closers=(CLOSER, "[/TOOL_CALL]"), one_per_line=True)
 """The layout of calls in Python's syntax after the marker, seen with third-party configurations."""
 
 
-def _residue_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _residue_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether a line begins with an offered tool's name, an id of nine characters, and a bracket."""
     del fresh
     word = text[start:end]
-    if rules.tools is None:
+    if options.tools is None:
         return False
     if end < len(text):
-        whole = rules.tools.get(word) is not None
-        return not whole and rules.tools.get(word[:-ID_LENGTH]) is not None and word[-ID_LENGTH:].isalnum()
-    near = any(name.startswith(word) or word.startswith(name) for name in rules.tools.all_names)
+        whole = options.tools.get(word) is not None
+        return not whole and options.tools.get(word[:-ID_LENGTH]) is not None and word[-ID_LENGTH:].isalnum()
+    near = any(name.startswith(word) or word.startswith(name) for name in options.tools.all_names)
     return NEED_MORE if near else False
 
 
-def _name_first_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _name_first_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether a line begins with an offered tool's name, the marker, and arguments."""
     del fresh
-    if rules.tools is None:
+    if options.tools is None:
         return False
     named = _NAME_FIRST.match(text, start)
     word = named[1] if named is not None else text[start:end].partition("[")[0].rstrip()
     marked = named is not None or len(word) < end - start
-    if not (rules.tools.find(word) is not None if marked else _may_be_offered(word, rules.tools)):
+    if not (options.tools.find(word) is not None if marked else _may_be_offered(word, options.tools)):
         return False
     return NEED_MORE if end == len(text) else named is not None and text[end] == "{"
 
@@ -126,26 +126,28 @@ HEADS = (
 class Mistral(NamedMarkerJson):
     """`[TOOL_CALLS]name[ARGS]{...}`, or a list after the marker."""
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the list, or of the arguments."""
         before = _NAME_FIRST.match(head)
         if before is not None:
             moved = Fix("marker", "the name is before the marker")
-            return MistralCandidate(head, CLOSERS, rules, place, definite=definite, name=before[1], fixes=[moved])
+            return MistralCandidate(head, CLOSERS, options, place, definite=definite, name=before[1], fixes=[moved])
         header = _HEAD.fullmatch(head)
         if header is None and "[ARGS" in head:
             lost, name = Fix("marker", LOST_OPENER), unopened_name(head)
-            return MistralCandidate(head, CLOSERS, rules, place, definite=definite, name=name, fixes=[lost])
+            return MistralCandidate(head, CLOSERS, options, place, definite=definite, name=name, fixes=[lost])
         if header is None:
             lost = Fix("marker", "the markers around its name and id are missing")
-            return JsonBlockReader(head, CLOSERS, rules, place, definite=definite, name=head[:-ID_LENGTH], fixes=[lost])
+            return JsonBlockReader(
+                head, CLOSERS, options, place, definite=definite, name=head[:-ID_LENGTH], fixes=[lost]
+            )
         fixes = [Fix("marker", "a bracket of its markers is missing")] if head.count("[") != head.count("]") else []
         if header[1] is not None:
-            return MistralCandidate(head, CLOSERS, rules, place, definite=definite, name=header[1], fixes=fixes)
+            return MistralCandidate(head, CLOSERS, options, place, definite=definite, name=header[1], fixes=fixes)
         return CallsOrJson(
             head,
-            lambda: PythonFallbackReader(head, _PYTHON, rules, place, definite=definite),
-            lambda: JsonBlockReader(head, CLOSERS, rules, place, definite=definite, fixes=fixes),
+            lambda: PythonFallbackReader(head, _PYTHON, options, place, definite=definite),
+            lambda: JsonBlockReader(head, CLOSERS, options, place, definite=definite, fixes=fixes),
             definite=definite,
         )
 
@@ -197,7 +199,7 @@ class MistralCandidate(JsonBlockReader):
 
     def close(self, finish_reason: str | None) -> None:
         """Decide at the end of the text."""
-        tools, name = self._rules.tools, self._name or ""
+        tools, name = self._options.tools, self._name or ""
         if self._string and not self._body.has_text:
             self._lookahead = "".join(self._string)
             self._report_truncated()

@@ -49,9 +49,9 @@ HEADER = RareLiteralMarker(
 """What may be a header without its first tokens, which a server has put into the prompt."""
 
 
-def header_begins(text: str, at: int, rules: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
+def header_begins(text: str, at: int, options: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
     """Whether a header of Muse, not Harmony's with a channel, begins at `text[at]`."""
-    del rules, first
+    del options, first
     window = text[at : at + _MAX_HEADER]
     if _TO_SELF_OR_USER.match(window) or _TO_TOOL.match(window):
         return True
@@ -142,8 +142,8 @@ def _may_continue(tail: str) -> bool:
 # The dialect.
 
 
-def _make_splitter(rules: ParseOptions, inside: bool) -> MuseSplitter:
-    del rules, inside  # they make no difference to where messages end
+def _make_splitter(options: ParseOptions, inside: bool) -> MuseSplitter:
+    del options, inside  # they make no difference to where messages end
     return MuseSplitter()
 
 

@@ -52,41 +52,41 @@ _LABELLED = sequence(
 _ARGUMENTS = lazy_pattern(r"\n\W*(?:arguments|parameters|args|input)\W*\Z")
 
 
-def _offered(text: str, start: int, rules: ParseOptions) -> bool:
+def _offered(text: str, start: int, options: ParseOptions) -> bool:
     """Whether the name of an offered tool, spelled exactly as declared, is at `text[start]`."""
     match = _NAMED.match(text, start)
-    return match is not None and is_offered_name(match[1], rules.tools)
+    return match is not None and is_offered_name(match[1], options.tools)
 
 
-def _undecided(rules: ParseOptions) -> bool | NeedMore:
+def _undecided(options: ParseOptions) -> bool | NeedMore:
     """Return NEED_MORE if only more text can tell; False if the offered tools are not known."""
-    return NEED_MORE if rules.tools is not None else False
+    return NEED_MORE if options.tools is not None else False
 
 
-def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     del fresh
     if end == len(text):
-        return _undecided(rules)
-    return _offered(text, start, rules)
+        return _undecided(options)
+    return _offered(text, start, options)
 
 
-def _empty_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _empty_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether a call without arguments begins: prose mentions functions so, hence no text may come before it."""
     if text[end - 1] != ")":
-        return _undecided(rules)
-    return fresh and _offered(text, start, rules)
+        return _undecided(options)
+    return fresh and _offered(text, start, options)
 
 
-def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _program_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether a call begins in a code fence for programs, which must be the whole reply."""
-    return fresh and _begins(text, start, end, fresh=fresh, rules=rules)
+    return fresh and _begins(text, start, end, fresh=fresh, options=options)
 
 
-def _label_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _label_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     del fresh
     if end == len(text):
-        return _undecided(rules)
-    return _ARGUMENTS.search(text, start, end) is not None and _offered(text, start, rules)
+        return _undecided(options)
+    return _ARGUMENTS.search(text, start, end) is not None and _offered(text, start, options)
 
 
 _LINE = Head(
@@ -140,19 +140,19 @@ function_name(parameter="value", other=2)
         self.heads = _HEADS
         self._layout = CallLayout(brackets=False, in_row=True)
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the name, or from the object after it."""
         if not head:
-            return PythonCallReader(head, self._layout, rules, place, definite=definite)
-        return NamedObjectCandidate(head, rules, place, definite=definite)
+            return PythonCallReader(head, self._layout, options, place, definite=definite)
+        return NamedObjectCandidate(head, options, place, definite=definite)
 
 
 class NamedObjectCandidate(CandidateBase):
     """A JSON object of arguments after the name of its tool."""
 
-    def __init__(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite, head=head)
-        self._rules = rules
+        self._options = options
         self._place = place
         self._body = JsonBody()
         match = _NAMED.match(head)
@@ -175,7 +175,7 @@ class NamedObjectCandidate(CandidateBase):
         stopped = finish_reason in COMPLETE_FINISH_REASONS
         try:
             parts = self._body.calls(
-                self._rules, self._place, close=close and stopped, stopped=stopped, name=self._name
+                self._options, self._place, close=close and stopped, stopped=stopped, name=self._name
             )
             self._reject_foreign_arguments(parts)
         except NotACall as no:
@@ -194,7 +194,7 @@ class NamedObjectCandidate(CandidateBase):
 
     def _truncated_part(self) -> list[Part]:
         """Return the truncated call at the end of the text, if its first key is a parameter of the tool."""
-        tools, raw = self._rules.tools, self._body.raw
+        tools, raw = self._options.tools, self._body.raw
         first_key = _FIRST_KEY.match(raw)
         tool = tools.find(self._name) if tools is not None else None
         if tools is None or tool is None or first_key is None or first_key[1] not in tools.keys(tool[0].name):
@@ -206,7 +206,7 @@ class NamedObjectCandidate(CandidateBase):
 
     def _reject_foreign_arguments(self, parts: list[Part]) -> None:
         """Raise `NotACall` if the arguments are no parameters of the tool: its name alone is not enough evidence."""
-        tools = self._rules.tools
+        tools = self._options.tools
         malformed = parts[0].malformed
         if malformed is None or self._place.expected or tools is None:
             return

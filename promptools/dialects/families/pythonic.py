@@ -31,9 +31,9 @@ FENCES = (None, "", "json", "tool_call", "tool_code")
 _DATA = (None, "", "json")
 
 
-def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _program_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether such a list begins in a code fence for programs, which must be the whole reply."""
-    return fresh and list_begins(text, start, end, fresh=fresh, rules=rules)
+    return fresh and list_begins(text, start, end, fresh=fresh, options=options)
 
 
 class Pythonic(MarkedPythonCalls):
@@ -75,19 +75,19 @@ The functions are:
             *quoted_calls.string_heads(),
         )
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the list, or from its first call."""
         if head == quoted_calls.LIST_ALIAS:
-            return quoted_calls.QuotedCallsReader(rules, place, definite=definite)
+            return quoted_calls.QuotedCallsReader(options, place, definite=definite)
         if head == quoted_calls.STRING_ALIAS:
-            return quoted_calls.QuotedReplyReader(rules, place, definite=definite)
+            return quoted_calls.QuotedReplyReader(options, place, definite=definite)
         if not head:
-            return PythonCallReader(head, BARE_LIST, rules, place, definite=definite)
+            return PythonCallReader(head, BARE_LIST, options, place, definite=definite)
         if head.startswith("<tool"):
-            return PythonCallReader(head, _TAG_LAYOUT, rules, place, definite=definite)
+            return PythonCallReader(head, _TAG_LAYOUT, options, place, definite=definite)
         return CallsOrJson(
             head,
-            lambda: PythonCallReader(head, _TOKENS_LAYOUT, rules, place, definite=definite),
-            lambda: JsonBlockReader(head, _CLOSERS, rules, place, definite=definite),
+            lambda: PythonCallReader(head, _TOKENS_LAYOUT, options, place, definite=definite),
+            lambda: JsonBlockReader(head, _CLOSERS, options, place, definite=definite),
             definite=definite,
         )

@@ -67,72 +67,72 @@ _CALLEE = lazy_pattern(r"[^\W\d][\w.-]{0,80}")
 _INLINE = CallLayout(brackets=False)
 
 
-def _is_offered(text: str, start: int, end: int, rules: ParseOptions) -> bool:
+def _is_offered(text: str, start: int, end: int, options: ParseOptions) -> bool:
     """Whether the action is an offered tool: `None`, `Finish` and the like are not."""
     match = _NAMED.match(text, start, end)
     if match is None:
         return False
-    if rules.tools is None:
+    if options.tools is None:
         return PLAUSIBLE_NAME.match(match[1]) is not None
-    return rules.tools.find(match[1]) is not None
+    return options.tools.find(match[1]) is not None
 
 
-def _is_action(text: str, start: int, rules: ParseOptions) -> bool:
+def _is_action(text: str, start: int, options: ParseOptions) -> bool:
     """Whether one label is evidence enough: the other labels occur as headings in manuals."""
-    return rules.expect == "react" or text.startswith(("Action", "**Action", "__Action"), start)
+    return options.expect == "react" or text.startswith(("Action", "**Action", "__Action"), start)
 
 
-def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _object_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether the input is an object."""
     del fresh
-    return NEED_MORE if end == len(text) else text[end] == "{" and _is_offered(text, start, end, rules)
+    return NEED_MORE if end == len(text) else text[end] == "{" and _is_offered(text, start, end, options)
 
 
-def _blob_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _blob_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether the action is an object, which names its tool itself."""
-    del start, fresh, rules
+    del start, fresh, options
     return NEED_MORE if end == len(text) else text[end] == "{"
 
 
-def _text_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _text_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether the input is plain text, of an offered tool: for any other tool that is not enough evidence."""
     del fresh
     if end == len(text):
         return NEED_MORE
-    sure = rules.expect == "react" or _TEXT_LABELS.match(text, start, end) is not None
-    return sure and rules.tools is not None and text[end] not in "{`" and _is_offered(text, start, end, rules)
+    sure = options.expect == "react" or _TEXT_LABELS.match(text, start, end) is not None
+    return sure and options.tools is not None and text[end] not in "{`" and _is_offered(text, start, end, options)
 
 
-def _call_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether a call of an offered tool follows the label."""
     del fresh
     if end == len(text):
         return NEED_MORE
-    callee = _CALLEE.match(text, end) if _is_action(text, start, rules) else None
-    return rules.tools is not None and callee is not None and rules.tools.find(callee[0]) is not None
+    callee = _CALLEE.match(text, end) if _is_action(text, start, options) else None
+    return options.tools is not None and callee is not None and options.tools.find(callee[0]) is not None
 
 
-def _answer_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _answer_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether the label of a final answer is complete, with no text before it."""
-    del start, rules
+    del start, options
     return NEED_MORE if end == len(text) else fresh
 
 
-def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether an offered tool and an opening bracket follow the label on its line."""
     del fresh
     if end == len(text):
         return NEED_MORE
-    sure = rules.tools is not None and _is_action(text, start, rules)
-    return sure and text[end] == "[" and _is_offered(text, start, end, rules)
+    sure = options.tools is not None and _is_action(text, start, options)
+    return sure and text[end] == "[" and _is_offered(text, start, end, options)
 
 
 class _WithoutInputCandidate(CandidateBase):
     """Labels at the end of the text, with no input after them."""
 
-    def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
-        self._context = rules, place
+        self._context = options, place
         self._pieces: list[str] = []
 
     def feed(self, piece: str, start: int) -> int | None:
@@ -177,27 +177,27 @@ class React(Textual):
     stop = ("Observation:",)
     result_openers = ("Observation:",)
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the input after the labels and the name, or from the name."""
         if not head:
-            return _WithoutInputCandidate(rules, place, definite=definite)
+            return _WithoutInputCandidate(options, place, definite=definite)
         if head.lstrip("*_").startswith("Final"):
             return AnswerLabel(definite=definite, head=head)
         return ByFirstCharacter(
-            head, lambda first: self._body(first, head, rules, place, definite=definite), definite=definite
+            head, lambda first: self._body(first, head, options, place, definite=definite), definite=definite
         )
 
-    def _body(self, first: str, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def _body(self, first: str, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         named = _NAMED.match(head)
         name = named[1] if named else None
         if first == "{":
             # an answer may be an object that looks like a call's: it only counts if it names a tool
             place = place if name is not None else place._replace(expected=False)
             closers = _CLOSERS if name is not None else _BLOB_CLOSERS
-            return JsonBlockReader(head, closers, rules, place, definite=definite, name=name)
+            return JsonBlockReader(head, closers, options, place, definite=definite, name=name)
         if name is None:
-            return PythonFallbackReader(head, _INLINE, rules, place, definite=definite)
-        return LabelledCandidate(head, name, rules, place, definite=definite)
+            return PythonFallbackReader(head, _INLINE, options, place, definite=definite)
+        return LabelledCandidate(head, name, options, place, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

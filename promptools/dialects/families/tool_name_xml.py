@@ -48,34 +48,34 @@ _UNFINISHED = lazy_pattern(rf"<{_WORD}(?:{_ATTRIBUTE}){{0,6}}{_PARTIAL_ATTRIBUTE
 _SAFE = lazy_pattern(rf"{_WORD}\Z")
 
 
-def element_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def element_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether the tag at `text[start]` is an offered tool's."""
     del fresh
     tag = _NAME.match(text, start + 1)
-    if rules.tools is None or (tag is None and start + 1 < len(text)):
+    if options.tools is None or (tag is None and start + 1 < len(text)):
         return False
     if tag is not None and tag.end() < len(text):
-        if rules.tools.get(tag[0]) is None and tag[0] != MCP_TOOL:
+        if options.tools.get(tag[0]) is None and tag[0] != MCP_TOOL:
             return False
         if end == len(text) and _UNFINISHED.fullmatch(text, start, end):
             return NEED_MORE
         return True if text[end - 1] == ">" else NEED_MORE if end == len(text) else False
     prefix = tag[0] if tag is not None else ""
-    return NEED_MORE if any(name.startswith(prefix) for name in (*rules.tools.all_names, MCP_TOOL)) else False
+    return NEED_MORE if any(name.startswith(prefix) for name in (*options.tools.all_names, MCP_TOOL)) else False
 
 
-def _bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _bare_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether a tool's name is alone on its line, and the tag of one of its parameters follows."""
     del fresh
     tool = _NAME.match(text, start)
-    if rules.tools is None or tool is None:
+    if options.tools is None or tool is None:
         return False
-    if tool.end() < len(text) and rules.tools.get(tool[0]) is None:
+    if tool.end() < len(text) and options.tools.get(tool[0]) is None:
         return False
     if end == len(text):
         return NEED_MORE
     key = _NAME.match(text, end + 1)
-    return key is not None and key[0] in rules.tools.keys(tool[0])
+    return key is not None and key[0] in options.tools.keys(tool[0])
 
 
 class ToolNameXml(Textual):
@@ -98,9 +98,9 @@ class ToolNameXml(Textual):
         Head((), _BARE, body_starts="<", gate=NAME_GATE, begins=_bare_begins, at_line_start=True),
     )
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the content after the opening tag."""
-        return ElementReader("", head, rules, place, definite=definite)
+        return ElementReader("", head, options, place, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

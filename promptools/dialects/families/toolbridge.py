@@ -34,21 +34,21 @@ STEP_SIZE = 2048
 _NO_CLOSER = Fix("closer", f"no {CLOSER!r}")
 
 
-def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether the tag of an offered tool follows the wrapper's opening tag."""
     tag = text.find("<", start + len(OPENER))
     if tag < 0 or tag >= end:
         return NEED_MORE if end == len(text) else False
-    return element_begins(text, tag, end, fresh=fresh, rules=rules)
+    return element_begins(text, tag, end, fresh=fresh, options=options)
 
 
 class ToolbridgeCandidate(CandidateBase):
     """Elements in the wrapper, one after the other, and its closing tag."""
 
-    def __init__(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
         begin = head.index("<", len(OPENER))
         super().__init__(definite=definite, head=head[:begin])
-        self._rules = rules
+        self._options = options
         self._place = place
         self._finished_parts: list[Part] = []
         self._inner: ElementReader | None = self._element(head[begin:])
@@ -68,7 +68,7 @@ class ToolbridgeCandidate(CandidateBase):
         self._advance("", final=True, reason=finish_reason)
 
     def _element(self, tag: str) -> ElementReader:
-        return ElementReader("", tag, self._rules, self._place, definite=self.definite)
+        return ElementReader("", tag, self._options, self._place, definite=self.definite)
 
     def _advance(self, text: str, *, final: bool = False, reason: str | None = None) -> bool:
         """Read text; return whether the candidate is decided."""
@@ -110,7 +110,7 @@ class ToolbridgeCandidate(CandidateBase):
         begins: bool | NeedMore = False
         if following is not None:
             start = following.start("tag")
-            begins = element_begins(behind, start, following.end(), fresh=True, rules=self._rules)
+            begins = element_begins(behind, start, following.end(), fresh=True, options=self._options)
             if begins:
                 self._finished_parts += [Part("markup", behind[:start])] if start else []
                 self._inner = self._element(following["tag"])
@@ -153,9 +153,9 @@ class ToolBridge(ToolNameXml):
     stop = ("<toolbridge_result>",)
     result_openers = ("<toolbridge_result>",)
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the content after the first element's tag."""
-        return ToolbridgeCandidate(head, rules, place, definite=definite)
+        return ToolbridgeCandidate(head, options, place, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Render calls as the model would write them; see `ToolNameXml`."""

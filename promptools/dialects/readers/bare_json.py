@@ -52,23 +52,23 @@ _COMPLETE = lazy_pattern(
 _EMPTY_LIST = lazy_pattern(r"\[\s*\]")
 
 
-def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _object_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     match = _COMPLETE.fullmatch(text, start, end)
     if match is None:
         return NEED_MORE
-    return fresh or _opens_call(match[match.lastindex or 0], rules)
+    return fresh or _opens_call(match[match.lastindex or 0], options)
 
 
-def _opens_call(key: str, rules: ParseOptions) -> bool:
+def _opens_call(key: str, options: ParseOptions) -> bool:
     """Whether an object whose first key is `key` may be a call, anywhere in prose."""
     if key in FIRST_KEYS:
         return True
-    return rules.tools is not None and (rules.tools.get(key) is not None or rules.strictness == "lenient")
+    return options.tools is not None and (options.tools.get(key) is not None or options.strictness == "lenient")
 
 
-def _empty_list_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _empty_list_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether the empty list is complete; it counts anywhere."""
-    del fresh, rules
+    del fresh, options
     return text[end - 1] == "]" or (NEED_MORE if end == len(text) else start < 0)
 
 
@@ -85,23 +85,23 @@ def bare_json_heads(shape: str) -> tuple[Head, ...]:
     return (EMPTY_LIST_HEAD, LIST_HEAD, OBJECT_HEAD) if shape == "list" else (OBJECT_HEAD, LIST_HEAD)
 
 
-def bare_json_candidate(head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+def bare_json_candidate(head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
     """Return the candidate for JSON without markers; `head` is the code fence before it, or empty."""
     if not head:
-        return JsonCandidate(rules, place, definite=definite)
+        return JsonCandidate(options, place, definite=definite)
     run = head[: len(head) - len(head.lstrip(head[0]))]
-    return JsonBlockReader(head, fence_closers(run), rules, place, definite=definite)
+    return JsonBlockReader(head, fence_closers(run), options, place, definite=definite)
 
 
 class JsonCandidate(CandidateBase):
     """One JSON value that may be calls, and surplus closing brackets after it; decided one character later."""
 
-    def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
-        self._rules = rules
+        self._options = options
         self._place = place
         self._body = JsonBody()
-        self._streamer = ArgumentStreamer(rules) if definite and place.expected else None
+        self._streamer = ArgumentStreamer(options) if definite and place.expected else None
         self._ended = False
         self._surplus = ""
 
@@ -136,9 +136,9 @@ class JsonCandidate(CandidateBase):
             place = self._place if raw.startswith("{") else self._place._replace(at_start=False)
             end = reply_markers().end_of_turn(raw) if close and not lossy else len(raw)
             if end < len(raw):  # a doubled brace that one brace closes: `{{"name": ...}<|im_end|>`
-                parts = read_calls(raw[:end], self._rules, place, close=True, stopped=True)
+                parts = read_calls(raw[:end], self._options, place, close=True, stopped=True)
             else:
-                parts = self._body.calls(self._rules, place, close=close and not lossy, stopped=stopped)
+                parts = self._body.calls(self._options, place, close=close and not lossy, stopped=stopped)
             self.parts = self._streamer.reconcile_parts(parts) if self._streamer is not None else parts
             self.tries.append(trace_entry("json", len(raw), self.parts))
             self.unread = raw[total_length(self.parts) :]
@@ -171,9 +171,9 @@ _FIX = Fix("unwrap", "the whole call was encoded as a string")
 class EncodedReplyReader(CandidateBase):
     """A JSON string from its opening quote to its closing one."""
 
-    def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
-        self._rules = rules
+        self._options = options
         self._place = place
         self._pieces: list[str] = []
         self._open = False
@@ -205,7 +205,7 @@ class EncodedReplyReader(CandidateBase):
         raw = "".join(self._pieces)
         try:
             inner: str = json.loads(raw, strict=False)
-            parts = read_calls(inner.strip(), self._rules, self._place)
+            parts = read_calls(inner.strip(), self._options, self._place)
         except (ValueError, RecursionError, NotACall) as error:
             self._reject(str(error))
             return

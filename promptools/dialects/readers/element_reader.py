@@ -64,20 +64,20 @@ _KEY = lazy_pattern(r"([\w.-]{1,80}+)(?::|(\Z))")
 class ElementReader(SingleCallReader):
     """Reads one element, as a `promptools.parsing.parts.Candidate`; fed the text after its opening tag."""
 
-    def __init__(self, head: str, tag: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, head: str, tag: str, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
         match = _ROOT.match(tag)
         self._root = root = match[1] if match else ""
-        declared = rules.tools.keys(root) if rules.tools is not None else frozenset[str]()
+        declared = options.tools.keys(root) if options.tools is not None else frozenset[str]()
         self._keys = _MCP_KEYS if root == MCP_TOOL and not declared else declared
         self._is_ambiguous = tag in reply_markers().reserved_tags
         """The tag has another meaning too: it is a call only once its whole content fits the tool, and never before."""
         buffer = TokenBuffer(element_tokenizer(root, self._keys | {ARGS_TAG}))
-        super().__init__(head, buffer, rules, place, definite=definite and not self._is_ambiguous)
+        super().__init__(head, buffer, options, place, definite=definite and not self._is_ambiguous)
         self._tokens.append(tag)
         buffer.advance()
         if "<" not in tag:
             self._record_fix("the brackets of its first tag were lost")
-        self._rules = rules
+        self._options = options
         self._tag = tag
         self._tag_state = self._between
         self._arguments = ElementArguments(self._call, root)
@@ -264,7 +264,7 @@ class ElementReader(SingleCallReader):
         place = self._call.place
         self._call.place = place._replace(dialect=YAML_DIALECT) if place.dialect == XML_DIALECT and lines else place
         for key, text in lines.items():
-            value, fixes = read_parameter(self._rules, self._root, key, text) if isinstance(text, str) else (text, ())
+            value, fixes = read_parameter(self._options, self._root, key, text) if isinstance(text, str) else (text, ())
             self._values[key] = ""
             self._call.put(key, value, fixes)
 
@@ -370,11 +370,11 @@ class ElementReader(SingleCallReader):
         self._arguments.end_list()
         if self._root != MCP_TOOL:
             return
-        tools, name = self._rules.tools, self._values.get("tool_name", "").strip()
+        tools, name = self._options.tools, self._values.get("tool_name", "").strip()
         if tools is not None and tools.find(name) is None and tools.get(MCP_TOOL) is not None:
             self._call.set_name(MCP_TOOL)
             for key, text in self._values.items():
-                self._call.put(key, *element_value(self._rules, MCP_TOOL, key, text))
+                self._call.put(key, *element_value(self._options, MCP_TOOL, key, text))
             return
         self._call.set_name(name)
         if not self._add_object(read_json_object(self._values.get("arguments", "").strip() or "{}")):

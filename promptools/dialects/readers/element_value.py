@@ -228,7 +228,7 @@ class ElementArguments:
 
     def types(self, key: str) -> frozenset[str]:
         """Return the JSON types of a parameter."""
-        tools = self._call.rules.tools
+        tools = self._call.options.tools
         return tools.types(self._tool, key) if tools is not None else frozenset()
 
     def is_list(self, key: str) -> bool:
@@ -248,37 +248,37 @@ class ElementArguments:
         if read and self.is_list(key):
             self._list_key, self._items = key, [text]
         elif read:
-            self._call.put(key, *element_value(self._call.rules, self._tool, key, text))
+            self._call.put(key, *element_value(self._call.options, self._tool, key, text))
 
     def end_list(self) -> None:
         """Add the list that is now complete."""
         items, self._items = self._items, []
-        rules, key = self._call.rules, self._list_key
+        options, key = self._call.options, self._list_key
         if len(items) > 1:
-            self._call.put(key, list_value(rules, self._tool, key, items))
+            self._call.put(key, list_value(options, self._tool, key, items))
         elif items:
-            self._call.put(key, *element_value(rules, self._tool, key, items[0]))
+            self._call.put(key, *element_value(options, self._tool, key, items[0]))
 
 
-def element_value(rules: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
+def element_value(options: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
     """Read the value of a parameter. One line break on each side is layout."""
     text = strip_outer_newlines(text)
-    declared = rules.tools is not None and key in rules.tools.keys(tool)
-    types = rules.tools.types(tool, key) if declared and rules.tools is not None else frozenset[str]()
+    declared = options.tools is not None and key in options.tools.keys(tool)
+    types = options.tools.types(tool, key) if declared and options.tools is not None else frozenset[str]()
     if types & {"array", "object"} and "string" not in types and text.lstrip().startswith("<"):
         nested = _read_elements(text, as_list="array" in types, depth=0)
         if nested is not None:
             return nested, ()
     if "&lt;" in text and "<" not in text:
         unescaped = _ENTITY.sub(lambda match: _ENTITIES[match[0]], text)
-        value, fixes = read_parameter(rules, tool, key, unescaped)
+        value, fixes = read_parameter(options, tool, key, unescaped)
         return value, (Fix("marker", "its entities were decoded"), *fixes)
-    return read_parameter(rules, tool, key, text)
+    return read_parameter(options, tool, key, text)
 
 
-def list_value(rules: ParseOptions, tool: str, key: str, texts: list[str]) -> list[Any]:
+def list_value(options: ParseOptions, tool: str, key: str, texts: list[str]) -> list[Any]:
     """Read the items of a list, each of which came in an element of the parameter's name."""
-    types = item_types(rules.tools.get(tool), key) if rules.tools is not None else frozenset[str]()
+    types = item_types(options.tools.get(tool), key) if options.tools is not None else frozenset[str]()
     return [_read_item(strip_outer_newlines(text), types) for text in texts]
 
 

@@ -88,10 +88,10 @@ class AnswerLabel(CandidateBase):
 class LabelledCandidate(CandidateBase):
     """A tool's input after its label, up to the next label or an empty line; in brackets, to the end of the line."""
 
-    def __init__(self, head: str, name: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, head: str, name: str, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite, head=head)
         self._name = name
-        self._rules = rules
+        self._options = options
         self._place = place
         self._lines: list[str] = []
         """The lines of the input, with their line ends."""
@@ -148,7 +148,7 @@ class LabelledCandidate(CandidateBase):
         self.tries.append(trace_entry(self._place.dialect, len(text), self.parts))
 
     def _resolve(self, raw: str, finish_reason: str | None) -> Call | Malformed:
-        tools = self._rules.tools
+        tools = self._options.tools
         match = tools.find(self._name) if tools is not None else None
         if match is None:
             raise NotACall(f"no tool {self._name!r} is offered")
@@ -159,9 +159,9 @@ class LabelledCandidate(CandidateBase):
         text = raw.strip()
         if text.startswith("["):
             text = self._unbracket(text)
-        arguments, fixes = read_input(text, tool, self._rules)
+        arguments, fixes = read_input(text, tool, self._options)
         fixes = [*([renamed] if renamed else []), *fixes]
-        outcome = validate_call(tool, arguments, None, fixes, self._rules, self._place)
+        outcome = validate_call(tool, arguments, None, fixes, self._options, self._place)
         if isinstance(outcome, Malformed) and not self._place.expected:
             raise NotACall(f"its text does not fit {tool.name!r}")
         return outcome if finish_reason in COMPLETE_FINISH_REASONS or _is_string(text) else cut
@@ -183,42 +183,42 @@ def _is_string(text: str) -> bool:
         return False
 
 
-def read_input(input_text: str, tool: Tool, rules: ParseOptions) -> tuple[dict[str, Any], list[Fix]]:
+def read_input(input_text: str, tool: Tool, options: ParseOptions) -> tuple[dict[str, Any], list[Fix]]:
     """Read text as the arguments of a tool, with the fixes made. Raises `NotACall` if it cannot be any."""
     if input_text.casefold() in NO_INPUT:
         return {}, []
-    pairs = _read_pairs(input_text, tool, rules)
+    pairs = _read_pairs(input_text, tool, options)
     if pairs:
         return pairs, [Fix("json", "the arguments were lines, not JSON")]
     key = main_parameter(tool)
     if key is None:
         raise NotACall(f"text is no input of {tool.name!r}")
     member = _MEMBER.match(input_text)
-    if member is not None and rules.tools is not None and member[1] in rules.tools.keys(tool.name):
+    if member is not None and options.tools is not None and member[1] in options.tools.keys(tool.name):
         raise NotACall("it is JSON that cannot be read, and no text")
     try:
         text = json.loads(input_text) if input_text[0] == '"' else input_text
     except ValueError:
         text = input_text
-    value, fixes = read_parameter(rules, tool.name, key, text)
+    value, fixes = read_parameter(options, tool.name, key, text)
     return {key: value}, [Fix("unwrap", f"the input was plain text, read as {key!r}"), *fixes]
 
 
-def _read_pairs(input_text: str, tool: Tool, rules: ParseOptions) -> dict[str, Any] | None:
+def _read_pairs(input_text: str, tool: Tool, options: ParseOptions) -> dict[str, Any] | None:
     """Read lines of `key: value`; None unless every line is one, each of another parameter of the tool."""
-    assert rules.tools is not None
+    assert options.tools is not None
     pairs: dict[str, Any] = {}
     for line in input_text.splitlines():
         pair = _PAIR.fullmatch(line.rstrip().removesuffix(","))
-        if pair is None or pair[1] not in rules.tools.keys(tool.name) or pair[1] in pairs:
+        if pair is None or pair[1] not in options.tools.keys(tool.name) or pair[1] in pairs:
             return None
         text = pair[2].strip()
         inner = _NEXT_MEMBER.search(text)
-        if inner is not None and inner[1] in rules.tools.keys(tool.name):
+        if inner is not None and inner[1] in options.tools.keys(tool.name):
             raise NotACall("it is JSON that cannot be read, and no lines")
         if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
             text = text[1:-1]
-        pairs[pair[1]] = read_parameter(rules, tool.name, pair[1], text)[0]
+        pairs[pair[1]] = read_parameter(options, tool.name, pair[1], text)[0]
     return pairs
 
 
@@ -262,10 +262,10 @@ def find_interpreter(tools: Tools | None, name: str | None = None) -> tuple[Tool
 class CodeCandidate(CandidateBase):
     """Code after a marker, up to a token that ends the turn or the next header."""
 
-    def __init__(self, marker: re.Pattern[str], rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, marker: re.Pattern[str], options: ParseOptions, place: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
         self._marker = marker
-        self._rules = rules
+        self._options = options
         self._place = place
         self._pieces: list[str] = []
         self._tail = ""
@@ -291,7 +291,7 @@ class CodeCandidate(CandidateBase):
         raw, self.unread = text[: len(text) - unread], text[len(text) - unread :]
         head = self._marker.match(raw)
         assert head is not None
-        offered = find_interpreter(self._rules.tools, head["name"] or None)
+        offered = find_interpreter(self._options.tools, head["name"] or None)
         assert offered is not None  # else the head would not have matched
         tool, key = offered
         code = raw[head.end() :]
@@ -300,7 +300,7 @@ class CodeCandidate(CandidateBase):
             outcome = call_part(malformed_call("truncated", why, self._place.dialect, tool.name), code)
         elif is_code(code):
             fix = Fix("unwrap", f"bare code was taken as {key!r}")
-            outcome = call_part(validate_call(tool, {key: code}, None, [fix], self._rules, self._place), code)
+            outcome = call_part(validate_call(tool, {key: code}, None, [fix], self._options, self._place), code)
         else:
             self.parts = [Part("text", raw)]
             self.tries.append(TriedStrategy(self._place.dialect, "text", "what follows is no Python", len(raw)))

@@ -58,11 +58,11 @@ _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
 
 
 def find_trailing_blocks(
-    raw: str, closers: Closers, rules: ParseOptions, place: Evidence, keys: tuple[str, str] | None
+    raw: str, closers: Closers, options: ParseOptions, place: Evidence, keys: tuple[str, str] | None
 ) -> int:
     """Return where in `raw`, the text of a broken block, nothing but whole blocks follows; -1 if nowhere."""
     for at in _opener_offsets(raw, closers, place)[-MAX_OPENERS:]:
-        if _only_whole_blocks(raw, at, closers, rules, place, keys):
+        if _only_whole_blocks(raw, at, closers, options, place, keys):
             return at
     return -1
 
@@ -74,7 +74,7 @@ def _opener_offsets(raw: str, closers: Closers, place: Evidence) -> list[int]:
 
 
 def _only_whole_blocks(
-    raw: str, at: int, closers: Closers, rules: ParseOptions, place: Evidence, keys: tuple[str, str] | None
+    raw: str, at: int, closers: Closers, options: ParseOptions, place: Evidence, keys: tuple[str, str] | None
 ) -> bool:
     """Return whether `raw[at:]` is nothing but blocks, each with a call of an offered tool."""
     opener, end = _opener_pattern(closers.openers), _end_pattern(closers.right, reply_markers().end_tokens)
@@ -89,9 +89,9 @@ def _only_whole_blocks(
         if at >= len(raw) or raw[at] not in "{[":
             return False
         try:
-            node, _, _ = read_node(raw, at, len(raw), rules.anchors)
+            node, _, _ = read_node(raw, at, len(raw), options.anchors)
             name = named[1] if named is not None else None
-            parts = read_calls(raw[at : node.end], rules, place, name=name, keys=keys)
+            parts = read_calls(raw[at : node.end], options, place, name=name, keys=keys)
         except (Unreadable, NotACall):
             return False
         if not node.exact or not any(part.call for part in parts) or any(part.malformed for part in parts):
@@ -154,7 +154,7 @@ class JsonBlockReader(CandidateBase):
         self,
         head: str,
         closers: Closers,
-        rules: ParseOptions,
+        options: ParseOptions,
         place: Evidence,
         *,
         definite: bool,
@@ -174,7 +174,7 @@ class JsonBlockReader(CandidateBase):
         self._envelope_keys = envelope_keys
         self._closers = closers
         self._marker_search = MarkerSearch(closers)
-        self._rules = rules
+        self._options = options
         self._place = place
         self._list_opener: list[str] = []
         """The bracket of a list and the space after it, until the next character shows what the list holds."""
@@ -416,7 +416,7 @@ class JsonBlockReader(CandidateBase):
     def _end_before_blocks(self, raw: str) -> bool:
         """End a broken body before the whole blocks that follow it; return whether there are any."""
         at = (
-            find_trailing_blocks(raw, self._closers, self._rules, self._place, self._envelope_keys)
+            find_trailing_blocks(raw, self._closers, self._options, self._place, self._envelope_keys)
             if self._first_marker >= 0
             else -1
         )
@@ -509,7 +509,7 @@ class JsonBlockReader(CandidateBase):
             not self._lacks_body
             and (
                 self._place.expected
-                or self._rules.strictness == "lenient"
+                or self._options.strictness == "lenient"
                 or not self._closers.required
                 or (self._closers.line_end_closes and "\n" in gap)
                 or self._list_closed  # Granite 3.1 writes no closer: the list's bracket is one
@@ -540,7 +540,7 @@ class JsonBlockReader(CandidateBase):
         try:
             parts = self.read_unusual(raw) or read_calls(
                 raw,
-                self._rules,
+                self._options,
                 self._place,
                 node=node,
                 close=close,
@@ -580,7 +580,7 @@ class JsonBlockReader(CandidateBase):
 
     def _may_lack_body(self, finish_reason: str | None) -> bool:
         """Return whether a name at the end of the text may be a call without arguments; a cut name matches no tool."""
-        tools = self._rules.tools
+        tools = self._options.tools
         offered = tools is None or not self._name or tools.find(self._name) is not None
         return self._lacks_body and offered and finish_reason in COMPLETE_FINISH_REASONS
 
@@ -611,7 +611,7 @@ class JsonBlockReader(CandidateBase):
         if not (self.definite and self._place.implies_call):
             return None
         return ArgumentStreamer(
-            self._rules, self._name, keyed=self._envelope_keys is not None and not self._envelope_keys[0]
+            self._options, self._name, keyed=self._envelope_keys is not None and not self._envelope_keys[0]
         )
 
     @property

@@ -41,19 +41,19 @@ _CALLEE = lazy_pattern(rf"(?:\[\s{{0,16}}+)?({CALLEE})[ \t]{{0,8}}+\(")
 _FIRST_OF_BODY = lazy_pattern(r"\s*+(?:\[\s*+)?+(\S)")
 
 
-def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Return True once something follows a marker that alone begins calls."""
-    del start, fresh, rules
+    del start, fresh, options
     return True if end < len(text) else NEED_MORE
 
 
-def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Return whether the first call after a marker that JSON may also follow is of an offered tool."""
     del start, fresh
     match = _CALLEE.match(text, end)
     if match is None:
         return NEED_MORE if end == len(text) else False
-    return rules.tools is not None and rules.tools.find(unescape_name(match[1])) is not None
+    return options.tools is not None and options.tools.find(unescape_name(match[1])) is not None
 
 
 def fence_heads(label: str) -> tuple[Head, ...]:
@@ -74,10 +74,10 @@ def fence_heads(label: str) -> tuple[Head, ...]:
 def program_head(opener: str, dialect: str) -> Head:
     """Return the head of a program after a marker: read only in lenient parsing, or if the request asked for it."""
 
-    def begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
-        if rules.strictness != "lenient" and rules.expect != dialect:
+    def begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
+        if options.strictness != "lenient" and options.expect != dialect:
             return False
-        return begins_with_marker(text, start, end, fresh=fresh, rules=rules)
+        return begins_with_marker(text, start, end, fresh=fresh, options=options)
 
     pattern = rf"{literal_text(opener)}(?:\Z|\s{{0,64}}+(?:\Z|(?=[A-Za-z_#])))"
     return Head((opener,), pattern, body_starts="c", begins=begins)
@@ -123,14 +123,14 @@ def marker_head(
     )
 
 
-def list_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def list_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Whether a bracket begins a list of calls: of an offered tool, or of any if no text came before."""
     named = _LIST_NAME.fullmatch(text, start, end)
     if named is None:
         return NEED_MORE
-    if rules.tools is None:
+    if options.tools is None:
         return fresh and PLAUSIBLE_NAME.match(unescape_name(named[1].strip())) is not None
-    return rules.tools.find(unescape_name(named[1])) is not None
+    return options.tools.find(unescape_name(named[1])) is not None
 
 
 def list_head(*, tier: Tier | None = None, on_request: bool = False, fence_labels: tuple[str | None, ...] = ()) -> Head:
@@ -296,23 +296,23 @@ The functions are:
             return tuple(program_head(marker, self.name) for marker in openers)
         return (marker_head(*openers, json=json, spaced=True, tier=self.tier, fence_label=self._fence_label),)
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the first call, or at the bracket before it."""
         closers = self._json_closers
         if self._fenced:  # the label is as much evidence as a tag
             run = head[: len(head) - len(head.lstrip(head[:1]))] or FENCE
-            definite = definite or rules.strictness != "strict"
-            return PythonCallReader(head, fence_layout(run), rules, place, definite=definite)
+            definite = definite or options.strictness != "strict"
+            return PythonCallReader(head, fence_layout(run), options, place, definite=definite)
         if not head:
-            return PythonCallReader(head, BARE_LIST, rules, place, definite=definite)
+            return PythonCallReader(head, BARE_LIST, options, place, definite=definite)
         if self._fence_label and FENCE in head:
-            return PythonCallReader(head, self._layout_in_fence, rules, place, definite=definite)
+            return PythonCallReader(head, self._layout_in_fence, options, place, definite=definite)
         if closers is None:
-            return PythonCallReader(head, self._layout, rules, place, definite=definite)
+            return PythonCallReader(head, self._layout, options, place, definite=definite)
         return CallsOrJson(
             head,
-            lambda: PythonCallReader(head, self._layout, rules, place, definite=definite),
-            lambda: JsonBlockReader(head, closers, rules, place, definite=definite),
+            lambda: PythonCallReader(head, self._layout, options, place, definite=definite),
+            lambda: JsonBlockReader(head, closers, options, place, definite=definite),
             definite=definite,
         )
 

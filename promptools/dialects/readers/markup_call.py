@@ -70,13 +70,18 @@ class MarkupGrammar(NamedTuple):
 class MarkupCall(CallBuilder):
     """A call whose name is known, and the parameters that have come so far."""
 
-    def __init__(self, name: str, grammar: MarkupGrammar, rules: ParseOptions) -> None:
-        super().__init__(rules)
-        resolved = rules.tools.find(name) if rules.tools is not None else None
+    def __init__(self, name: str, grammar: MarkupGrammar, options: ParseOptions) -> None:
+        super().__init__(options)
+        resolved = options.tools.find(name) if options.tools is not None else None
         last = name.rpartition(".")[2]
-        if resolved is None and grammar.namespaced and rules.tools is not None and rules.tools.get(last) is not None:
+        if (
+            resolved is None
+            and grammar.namespaced
+            and options.tools is not None
+            and options.tools.get(last) is not None
+        ):
             self.fixes.append(Fix("name", f"{clip(name)!r} to {last!r}"))
-            name, resolved = last, rules.tools.find(last)
+            name, resolved = last, options.tools.find(last)
         self.name = name
         self.tool = resolved[0] if resolved is not None else None
         self._last: tuple[str, list[str], str] | None = None
@@ -97,7 +102,7 @@ class MarkupCall(CallBuilder):
 
     def split_key(self, text: str) -> tuple[str, str]:
         """Split a key from the value glued to it, where the tag lost its bracket: `path/etc/hosts`."""
-        tools = self.rules.tools
+        tools = self.options.tools
         keys = tools.keys(self.tool.name) if tools is not None and self.tool is not None else ()
         for key in sorted(keys, key=len, reverse=True):
             if text.startswith(key) and key not in self.values and re.match(r"[^\w.-]", text[len(key) :]):

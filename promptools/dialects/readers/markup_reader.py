@@ -158,11 +158,11 @@ MAX_STRAY_TEXT = 1000
 class MarkupReader(TagReader):
     """Reads a block of calls, or one call without a wrapper, as a `promptools.parsing.parts.Candidate`."""
 
-    def __init__(self, grammar: MarkupGrammar, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
-        self._tags = self._make_tokenizer(grammar, rules)
+    def __init__(self, grammar: MarkupGrammar, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        self._tags = self._make_tokenizer(grammar, options)
         super().__init__(TokenBuffer(self._tags), place, definite=definite)
         self._grammar = grammar
-        self._rules = rules
+        self._options = options
         self._names = grammar.names
         self._state = self._before_calls
         self._block = BlockParts(self._buffer, place, self.tries)
@@ -193,10 +193,10 @@ class MarkupReader(TagReader):
         """What the text ended in that may have become a tag."""
         self._skip_reason = ""
 
-    def _make_tokenizer(self, grammar: MarkupGrammar, rules: ParseOptions) -> TagTokenizer:
+    def _make_tokenizer(self, grammar: MarkupGrammar, options: ParseOptions) -> TagTokenizer:
         tags = TagTokenizer(grammar.names)
         tags.splits_cdata = grammar.cdata
-        tools = rules.tools
+        tools = options.tools
         tags.spaced_keys = tools.spaced_keys if tools is not None else ()
         tags.elements = grammar.names.naming_elements | tools.all_keys if tools is not None else None
         return tags
@@ -233,7 +233,7 @@ class MarkupReader(TagReader):
         if name is None:
             early, self._pending_fixes = self._pending_fixes, early
         self._json_reader = JsonBlockReader(
-            "", ends, self._rules, self._place, definite=self.definite, name=name, fixes=early
+            "", ends, self._options, self._place, definite=self.definite, name=name, fixes=early
         )
 
     def _on_json_decided(self) -> None:
@@ -320,8 +320,8 @@ class MarkupReader(TagReader):
         name = "".join(self._outside_text).strip()
         if tag.kind == "param":
             name = name.removesuffix(">")
-            return name if may_be_tool(name, self._rules) else None
-        known = self._rules.tools is not None and self._rules.tools.get(name) is not None
+            return name if may_be_tool(name, self._options) else None
+        known = self._options.tools is not None and self._options.tools.get(name) is not None
         return name if known else None
 
     def _between(self, token: Tag | str) -> NeedMore | None:
@@ -393,13 +393,13 @@ class MarkupReader(TagReader):
         if name is None:
             self._state = self._in_nameless_call
             return
-        self._call = call = MarkupCall(name, self._grammar, self._rules)
+        self._call = call = MarkupCall(name, self._grammar, self._options)
         for fix in self._pending_fixes:
             call.record_fix(fix)
         self._pending_fixes = []
-        self._streamer = MemberStreamer(self._rules, call.name, self._grammar.trim) if self._may_stream else None
-        if self._rules.tools is not None:
-            keys = self._rules.tools.keys(call.tool.name) if call.tool is not None else self._rules.tools.all_keys
+        self._streamer = MemberStreamer(self._options, call.name, self._grammar.trim) if self._may_stream else None
+        if self._options.tools is not None:
+            keys = self._options.tools.keys(call.tool.name) if call.tool is not None else self._options.tools.all_keys
             self._tags.elements = self._names.naming_elements | keys | {name}
         self._state = self._in_call
 
@@ -690,7 +690,7 @@ class MarkupReader(TagReader):
             return
         if fix is not None:
             add_fix(reversed(parts), fix)
-        if self._rules.strictness == "strict" and not self._place.implies_call and was_repaired(parts):
+        if self._options.strictness == "strict" and not self._place.implies_call and was_repaired(parts):
             self._finish_as_text(end, "strict allows no repair of the markup")
             return
         self._finish_parts(parts, end)
@@ -718,7 +718,7 @@ class MarkupReader(TagReader):
     def _truncate(self, why: str) -> None:
         """Report that the current call was cut off; or return the block as text, if no call is certain."""
         call = self._call
-        known = self._rules.tools is None or (call is not None and call.tool is not None)
+        known = self._options.tools is None or (call is not None and call.tool is not None)
         certain = (
             call is not None
             and known

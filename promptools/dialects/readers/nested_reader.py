@@ -64,10 +64,10 @@ def _opens_call(tag: Tag) -> bool:
 class _JsonArguments(CandidateBase):
     """Reads one JSON object that is the arguments of a call, up to its last bracket."""
 
-    def __init__(self, name: str, rules: ParseOptions, place: Evidence) -> None:
+    def __init__(self, name: str, options: ParseOptions, place: Evidence) -> None:
         super().__init__(definite=True)
         self._name = name
-        self._rules = rules
+        self._options = options
         self._place = place
         self._body = JsonBody()
 
@@ -85,7 +85,7 @@ class _JsonArguments(CandidateBase):
     def _decide(self, finish_reason: str | None, *, close: bool) -> None:
         raw, stopped = self._body.raw, finish_reason in COMPLETE_FINISH_REASONS
         try:
-            self.parts = self._body.calls(self._rules, self._place, close=close, stopped=stopped, name=self._name)
+            self.parts = self._body.calls(self._options, self._place, close=close, stopped=stopped, name=self._name)
             self.unread = raw[total_length(self.parts) :]
         except NotACall as no:
             self.parts = [Part("text", raw)]
@@ -95,8 +95,8 @@ class _JsonArguments(CandidateBase):
 class NestedReader(MarkupReader):
     """Reads a block of calls whose parameters are elements, as a `promptools.parsing.parts.Candidate`."""
 
-    def __init__(self, grammar: MarkupGrammar, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
-        super().__init__(grammar, rules, place, definite=definite)
+    def __init__(self, grammar: MarkupGrammar, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(grammar, options, place, definite=definite)
         self._call_tokens: list[Tag | str] = []
         self._open_elements: list[str] = []
         """Elements that are open, outermost first."""
@@ -105,8 +105,8 @@ class NestedReader(MarkupReader):
         self._may_stream = False  # a repeated name makes a scalar a list: nothing is certain before the end
         self._streamer: MemberStreamer | None = None
 
-    def _make_tokenizer(self, grammar: MarkupGrammar, rules: ParseOptions) -> TagTokenizer:
-        del grammar, rules
+    def _make_tokenizer(self, grammar: MarkupGrammar, options: ParseOptions) -> TagTokenizer:
+        del grammar, options
         return MarkedTagTokenizer()
 
     def _open_call(self, at: int, name: str | None) -> None:
@@ -122,7 +122,7 @@ class NestedReader(MarkupReader):
             begun = any(not isinstance(item, str) or not is_blank(item) for item in self._call_tokens)
             if bare[:1] == "{" and not begun and self._call is not None:
                 self._buffer.put_back(len(bare))
-                self._json_reader = _JsonArguments(self._call.name, self._rules, self._place)
+                self._json_reader = _JsonArguments(self._call.name, self._options, self._place)
             else:
                 self._call_tokens.append(token)
             return None

@@ -111,18 +111,18 @@ class PairDialect(DeclaredDialect):
         self._named_json = lazy_pattern(rf"{opener}\s*({_NAME})\s*{re.escape(json_after)}\s*" if json_after else "(?!)")
         self.heads = tuple(self._heads(suffix, json_after))
 
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the arguments after the name, or at the bracket of JSON."""
         suffix = self._suffixed.search(head)
         tags = with_suffix(self._tags, suffix[1]) if suffix is not None else self._tags
         named = self._named_json.fullmatch(head)
         if named is not None:
             closers = Closers((tags.call.closer,), ("</think>",), (tags.call.opener,), required=False)
-            return JsonBlockReader(head, closers, rules, place, definite=definite, name=named[1])
+            return JsonBlockReader(head, closers, options, place, definite=definite, name=named[1])
         if not head.strip() or head.rstrip().endswith(tags.call.opener):  # JSON instead of a name
             closers = Closers((tags.call.closer,), ("</think>",), (tags.call.opener,))
-            return JsonBlockReader(head, closers, rules, place, definite=definite)
-        return PairReader(head, tags, rules, place, definite=definite)
+            return JsonBlockReader(head, closers, options, place, definite=definite)
+        return PairReader(head, tags, options, place, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format.
@@ -222,16 +222,20 @@ class PairDialect(DeclaredDialect):
                 tier=tier,
             )
 
-    def _stripped_begins(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    def _stripped_begins(
+        self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
+    ) -> bool | NeedMore:
         """Whether an offered tool's name is at the beginning of a line, and a tag of a call follows it."""
         del fresh
-        if rules.tools is None:
+        if options.tools is None:
             return False
         name, tag, _ = text[start:end].partition(self._tags.call.closer[0])
         if end < len(text):
-            return rules.tools.get(name.strip()) is not None
+            return options.tools.get(name.strip()) is not None
         begun = name.strip()
-        near = rules.tools.get(begun) if tag else any(offered.startswith(begun) for offered in rules.tools.all_names)
+        near = (
+            options.tools.get(begun) if tag else any(offered.startswith(begun) for offered in options.tools.all_names)
+        )
         return NEED_MORE if near else False
 
     def _suffixed_head(self, suffix: str, firsts: str) -> Head:
@@ -244,9 +248,9 @@ class PairDialect(DeclaredDialect):
         after = tuple(tag[:-1] + suffix for tag in tags.own_tags)
         return Head((outer, opener), tags.opening_pattern(pattern, after), body_starts=firsts, begins=self._same_suffix)
 
-    def _same_suffix(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    def _same_suffix(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
         """Whether the wrapper and the call have the same suffix, by which a checkpoint marks its own tags."""
-        del fresh, rules
+        del fresh, options
         if end == len(text):
             return NEED_MORE
         return text[end] == self._tags.key.opener[0] and len(set(self._suffixed.findall(text, start, end))) == 1

@@ -26,12 +26,14 @@ class PythonCall:
     `streams`: what is certain may be emitted before its end. `gemma`: its arguments are one of Gemma's objects.
     """
 
-    def __init__(self, name: str, rules: ParseOptions, place: Evidence, *, streams: bool, gemma: bool = False) -> None:
+    def __init__(
+        self, name: str, options: ParseOptions, place: Evidence, *, streams: bool, gemma: bool = False
+    ) -> None:
         self._name_fixes = escape_fixes(name)
         self._written_name = name = unescape_name(name)
-        self._rules = rules
+        self._options = options
         self._place = place
-        resolved = rules.tools.find(name) if rules.tools is not None else None
+        resolved = options.tools.find(name) if options.tools is not None else None
         self.tool = resolved[0] if resolved is not None else None
         self._parameters: tuple[str, ...] | None = None
         if self.tool is not None:
@@ -39,24 +41,24 @@ class PythonCall:
             self._parameters = tuple(properties) if is_object(properties) else ()
         self._arguments: PythonArguments | GemmaObject
         if gemma:
-            keys = rules.tools.keys(self.tool.name) if rules.tools is not None and self.tool else frozenset[str]()
+            keys = options.tools.keys(self.tool.name) if options.tools is not None and self.tool else frozenset[str]()
             self._arguments = GemmaObject(keys, self._types, token_closes=place.sentinel)
         else:
             strings = frozenset(key for key in self._parameters or () if self._types(key) == STRING_ONLY)
             self._arguments = PythonArguments(
                 self._parameters, strings, is_tool=self._is_tool, markdown_escaped=bool(self._name_fixes)
             )
-        self._streamer = ArgumentStreamer(rules, name) if streams else None
+        self._streamer = ArgumentStreamer(options, name) if streams else None
         self._streamed_count = 0
 
     def _is_tool(self, name: str) -> bool:
         """Return whether a call may begin with this name."""
-        return name == self._written_name or self._rules.tools is None or self._rules.tools.find(name) is not None
+        return name == self._written_name or self._options.tools is None or self._options.tools.find(name) is not None
 
     def _types(self, key: str) -> frozenset[str]:
-        assert self._rules.tools is not None
+        assert self._options.tools is not None
         assert self.tool is not None
-        return self._rules.tools.types(self.tool.name, key)
+        return self._options.tools.types(self.tool.name, key)
 
     @property
     def name(self) -> str:
@@ -114,7 +116,7 @@ class PythonCall:
         duplicates = tuple(Fix("duplicate", f"key {clip(key, 60)!r} came twice: the last one counts") for key in twice)
         node = JsonNode(value, text, 0, len(text), exact=not twice)
         fixes = (*self._name_fixes, *arguments.fix_log.fixes(), *given, *duplicates, *more)
-        outcome = resolve_call(UnresolvedCall(node, self._written_name, node, {}, fixes), self._rules, self._place)
+        outcome = resolve_call(UnresolvedCall(node, self._written_name, node, {}, fixes), self._options, self._place)
         if isinstance(outcome, Malformed):
             self._reject_foreign(value)
             return outcome
@@ -123,7 +125,7 @@ class PythonCall:
     def _reject_foreign(self, value: dict[str, object]) -> None:
         """Raise `NotACall` if none of the arguments is the tool's, and nothing but its name makes this a call."""
         sure = self._place.wrapped or self._place.expected
-        tools = self._rules.tools
+        tools = self._options.tools
         if sure or self.tool is None or tools is None:
             return
         if tools.keys(self.tool.name).isdisjoint(value):
@@ -136,7 +138,7 @@ class PythonCall:
             return f"{{{', '.join(members)}}}", ()
         order = self._parameters
         if len(given) == 1 and given[0][0] == "{" and not members:
-            tools = self._rules.tools
+            tools = self._options.tools
             keys = tools.keys(self.tool.name) if self.tool is not None and tools is not None else None
             if not keys or keys.issuperset(json.loads(given[0])):
                 return given[0], (Fix("unwrap", "the arguments were one object"),)

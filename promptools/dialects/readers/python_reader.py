@@ -111,10 +111,12 @@ class PythonCallReader(CandidateBase):
     opening_bracket = "("
     """What opens the arguments."""
 
-    def __init__(self, head: str, layout: CallLayout, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(
+        self, head: str, layout: CallLayout, options: ParseOptions, place: Evidence, *, definite: bool
+    ) -> None:
         super().__init__(definite=definite, head=head)
         self._layout = layout
-        self._rules = rules
+        self._options = options
         self._place = place
         self._pending_text: list[str] = []
         """Text that was taken since the last part."""
@@ -249,7 +251,7 @@ class PythonCallReader(CandidateBase):
             return self._reject("no call", at)
         self._add_part("markup")
         self._call = PythonCall(
-            name, self._rules, self._place, streams=self._streams, gemma=self.opening_bracket == "{"
+            name, self._options, self._place, streams=self._streams, gemma=self.opening_bracket == "{"
         )
         self._state = self._in_arguments
         return self._consume(text, at, end)
@@ -399,7 +401,7 @@ class PythonCallReader(CandidateBase):
         self._notice_quote(text, at)
         if self._is_uncertain and text[at] != "<":
             return self._reject(UNCERTAIN_END, at, broken=True)
-        sure = self._place.implies_call or self._rules.strictness == "lenient"
+        sure = self._place.implies_call or self._options.strictness == "lenient"
         if not sure and text[at] != "<":
             return self._reject("text follows the calls before their closer", at)
         self._record_missing_closer()
@@ -476,7 +478,7 @@ class PythonCallReader(CandidateBase):
         assert match is not None
         if match.end() == len(text) and text[-1] != self.opening_bracket and not final:
             return ~at
-        if not self._layout.in_row or match[1] is None or not is_offered_name(match[1], self._rules.tools):
+        if not self._layout.in_row or match[1] is None or not is_offered_name(match[1], self._options.tools):
             self._notice_quote(text, match.end())
             self._end_unclosed()
             return at
@@ -496,7 +498,7 @@ class PythonCallReader(CandidateBase):
         match = _BEGINS.match(text, at)
         if match is not None and match.end() == len(text) and text[-1] != self.opening_bracket and not final:
             return ~at
-        if match is not None and match[1] is not None and is_offered_name(match[1], self._rules.tools):
+        if match is not None and match[1] is not None and is_offered_name(match[1], self._options.tools):
             self._finish()
         else:
             self._state = self._after_uncertain
@@ -653,7 +655,7 @@ class PythonCallReader(CandidateBase):
         """Decide on calls after which another name began."""
         raw = "".join(self._pending_text)
         name = raw.strip(" \t\r\n,;")
-        tools = self._rules.tools
+        tools = self._options.tools
         begun = tools is not None and any(offered.startswith(name) for offered in tools.all_names)
         if begun or (self._is_intended and not self._layout.whole_reply):
             self._pending_text = [raw[: raw.find(name)]]
@@ -747,8 +749,10 @@ PYTHON_FIX = Fix("json", "the arguments were in a Python call")
 class PythonFallbackReader(PythonCallReader):
     """Reads calls and records that fix on each, so that none is emitted before its end."""
 
-    def __init__(self, head: str, layout: CallLayout, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
-        super().__init__(head, layout, rules, place, definite=definite)
+    def __init__(
+        self, head: str, layout: CallLayout, options: ParseOptions, place: Evidence, *, definite: bool
+    ) -> None:
+        super().__init__(head, layout, options, place, definite=definite)
         self._streams = False
 
     def feed(self, piece: str, start: int) -> int | None:

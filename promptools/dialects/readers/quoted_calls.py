@@ -42,12 +42,12 @@ _FIX = Fix("unwrap", "the call was in a string")
 _LOST_QUOTE = Fix("marker", "a quote around the call is missing")
 
 
-def begins_in_quotes(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def begins_in_quotes(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Return whether the reply begins in a quote with a call of an offered tool."""
     match = _NAMED.fullmatch(text, start, end)
     if match is None:
-        return NEED_MORE if rules.tools is not None and fresh else False
-    return fresh and is_offered_name(match[1], rules.tools)
+        return NEED_MORE if options.tools is not None and fresh else False
+    return fresh and is_offered_name(match[1], options.tools)
 
 
 def string_list_head(labels: tuple[str | None, ...]) -> Head:
@@ -91,9 +91,9 @@ class _Element(NamedTuple):
 class _QuotedReader(CandidateBase):
     """The text of calls in quotes, and what is made of it."""
 
-    def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
-        self._rules = rules
+        self._options = options
         self._place = place
         self._pieces: list[str] = []
         self._fault: Malformed | None = None
@@ -116,7 +116,7 @@ class _QuotedReader(CandidateBase):
 
     def _read(self, inner: str, layout: CallLayout) -> list[Part]:
         """Read the calls that a text holds; nothing if it holds anything else."""
-        block = PythonCallReader("", layout, self._rules, self._place, definite=False)
+        block = PythonCallReader("", layout, self._options, self._place, definite=False)
         end = block.feed(inner, 0)
         if end is None:
             block.close(None)
@@ -166,8 +166,8 @@ class _QuotedReader(CandidateBase):
 class QuotedCallsReader(_QuotedReader):
     """Reads a list from its bracket to its end: if all its strings are calls they are taken, else it is text."""
 
-    def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
-        super().__init__(rules, place, definite=definite)
+    def __init__(self, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(options, place, definite=definite)
         self._extent = BracketScanner()
 
     def feed(self, piece: str, start: int) -> int | None:

@@ -38,19 +38,19 @@ class TagHeads:
     noise_texts: tuple[str, ...] = ()
     """The text that may be between the tokens around a call."""
 
-    def begins_block(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    def begins_block(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
         """Return whether a marker that prose does not hold begins here: a wrapper, or a call with a name."""
         del fresh
-        first = self._read(text, start, end, rules)
+        first = self._read(text, start, end, options)
         if not first.tags:
             return NEED_MORE if first.incomplete else False
         tag = first.tags[0]
         return not tag.close and (tag.kind == "wrap" or (tag.kind == "call" and tag.name is not None))
 
-    def begins_wrapped(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    def begins_wrapped(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
         """Return whether a wrapper that other formats share opens a block of this one: the next tag shows it."""
         del fresh
-        first = self._read(text, start, end, rules)
+        first = self._read(text, start, end, options)
         if not first.tags or first.tags[0].kind != "wrap" or first.tags[0].close:
             return NEED_MORE if first.incomplete and not first.tags else False
         wrapper, between = first.tags[0], first.texts[0].strip()
@@ -66,15 +66,15 @@ class TagHeads:
         if tag.kind == "call":
             return not self.other_wrapper.match(wrapper.raw) or self.own_call.match(tag.raw) is not None
         if tag.kind == "param":
-            return may_be_tool(wrapper.name, rules) or may_be_tool(between.removesuffix(">"), rules)
-        tools = rules.tools
+            return may_be_tool(wrapper.name, options) or may_be_tool(between.removesuffix(">"), options)
+        tools = options.tools
         known = tools is not None and tools.get(between) is not None and tag.name in tools.keys(between)
         return tag.kind == "element" and known
 
-    def begins_tokens(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    def begins_tokens(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
         """Return whether tokens that another format shares precede a call as the family writes it."""
         del fresh
-        first = self._read(text, start, end, rules, count=6)
+        first = self._read(text, start, end, options, count=6)
         if not first.tags:
             return NEED_MORE if first.incomplete else False
         for tag, between in zip(first.tags, ("", *first.texts), strict=False):
@@ -96,18 +96,18 @@ class TagHeads:
         starts = (text.lstrip().removeprefix(noise).lstrip() for noise in ("", *self.noise_texts))
         return any(map(self.own_call.match, starts))
 
-    def begins_bare(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+    def begins_bare(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
         """Return whether a call without its wrapper begins: its tool is offered, and its body follows."""
         del fresh
-        first = self._read(text, start, end, rules)
+        first = self._read(text, start, end, options)
         if not first.tags:
             return NEED_MORE if first.incomplete else False
         tag = first.tags[0]
         if tag.kind != "call" or tag.close:
             return False
         if tag.name is None:
-            return self._begins_nameless(first, rules)
-        if not may_be_tool(tag.name, rules):
+            return self._begins_nameless(first, options)
+        if not may_be_tool(tag.name, options):
             return False
         if not is_blank(first.texts[0]):
             return first.texts[0].lstrip()[:1] == "{"
@@ -120,7 +120,7 @@ class TagHeads:
             or (following.kind == "element" and not following.close)
         )
 
-    def _begins_nameless(self, first: FirstTags, rules: ParseOptions) -> bool | NeedMore:
+    def _begins_nameless(self, first: FirstTags, options: ParseOptions) -> bool | NeedMore:
         """Return whether an element names the tool, or the text after the tag does and a parameter follows."""
         name = first.texts[0].strip()
         if not _MAY_BE_NAME.match(name):
@@ -135,12 +135,12 @@ class TagHeads:
             following = first.tags[2]
         if following.kind == "element" and not name:
             return following.name in self.names.naming_elements
-        return following.kind == "param" and not following.close and may_be_tool(name, rules)
+        return following.kind == "param" and not following.close and may_be_tool(name, options)
 
-    def _read(self, text: str, start: int, end: int, rules: ParseOptions, count: int = 3) -> FirstTags:
+    def _read(self, text: str, start: int, end: int, options: ParseOptions, count: int = 3) -> FirstTags:
         """Read the first `count` tags in `text[start:end]`."""
         tags = TagTokenizer(self.names)
-        tags.spaced_keys = rules.tools.spaced_keys if rules.tools is not None else ()
+        tags.spaced_keys = options.tools.spaced_keys if options.tools is not None else ()
         tags.elements = None
         first = FirstTags([], [], incomplete=True)
         window = text[start:end]
@@ -163,10 +163,10 @@ class TagHeads:
         return first
 
 
-def may_be_tool(name: str | None, rules: ParseOptions) -> bool:
+def may_be_tool(name: str | None, options: ParseOptions) -> bool:
     """Return whether a name is an offered tool's, or a plausible one if the tools are unknown."""
     if not name:
         return False
-    if rules.tools is None:
+    if options.tools is None:
         return PLAUSIBLE_NAME.match(name) is not None
-    return rules.tools.find(name) is not None
+    return options.tools.find(name) is not None

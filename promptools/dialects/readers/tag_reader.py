@@ -115,8 +115,8 @@ _NAME = lazy_pattern(r"[^\W\d][\w.:/-]{0,127}\Z")
 class FieldCall(CallBuilder):
     """A call whose name comes after its opening tag."""
 
-    def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
-        super().__init__(rules)
+    def __init__(self, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(options)
         self.place = place
         self._definite = definite
         self._streamer: MemberStreamer | None = None
@@ -128,7 +128,7 @@ class FieldCall(CallBuilder):
 
     def set_name(self, name: str) -> bool:
         """Set the name, the longest declared one first; return whether this may be a call."""
-        tools = self.rules.tools
+        tools = self.options.tools
         resolved = tools.find(name) if tools is not None and "<" not in name else None
         if resolved is None:
             self.name = name
@@ -138,7 +138,7 @@ class FieldCall(CallBuilder):
         self.name = self.tool.name
         self.fixes += [fix] if fix is not None else []
         if self.meant and self._definite:
-            self._streamer = MemberStreamer(self.rules, self.name)
+            self._streamer = MemberStreamer(self.options, self.name)
             self._streamer.start()
         return True
 
@@ -151,13 +151,13 @@ class FieldCall(CallBuilder):
 
     def may_be_tool_name(self, prefix: str) -> bool:
         """Return whether a name that was cut off may become that of a tool."""
-        if self.rules.tools is None:
+        if self.options.tools is None:
             return _NAME.match(prefix) is not None
-        return any(name.startswith(prefix) or prefix.startswith(name) for name in self.rules.tools.all_names)
+        return any(name.startswith(prefix) or prefix.startswith(name) for name in self.options.tools.all_names)
 
     def split_glued_key(self, text: str) -> tuple[str, str] | None:
         """Split a name from a key glued to it: the longest offered name whose rest is one of its keys, or None."""
-        tools = self.rules.tools
+        tools = self.options.tools
         for name in sorted(tools.all_names if tools is not None else (), key=len, reverse=True):
             if text.startswith(name) and tools is not None and text[len(name) :].strip() in tools.keys(name):
                 return name, text[len(name) :].strip()
@@ -172,11 +172,11 @@ class FieldCall(CallBuilder):
     def resolve(self) -> Call | Malformed:
         """Build the call or its failure. Raise `NotACall` if it is not a call."""
         place = self.place
-        if self.rules.strictness == "strict" and not self.meant and self._was_repaired():
+        if self.options.strictness == "strict" and not self.meant and self._was_repaired():
             raise NotACall("strict allows no repair of the markup")
         if self.error:
             return self.as_malformed(self.error)
-        if self.tool is None and not (self.meant or self.arguments) and self.rules.tools is not None:
+        if self.tool is None and not (self.meant or self.arguments) and self.options.tools is not None:
             raise NotACall("a word alone is no call")
         outcome = self.resolve_in(place)
         return self._streamer.reconcile(outcome) if self._streamer is not None else outcome
@@ -222,10 +222,12 @@ class SingleCallReader(TagReader):
 
     _tag_state: TagState
 
-    def __init__(self, head: str, buffer: TokenBuffer, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(
+        self, head: str, buffer: TokenBuffer, options: ParseOptions, place: Evidence, *, definite: bool
+    ) -> None:
         super().__init__(buffer, place, definite=definite, head=head)
         self._state = self._read_token
-        self._call = FieldCall(rules, place, definite=definite)
+        self._call = FieldCall(options, place, definite=definite)
         self._text_pieces: list[str] = []
         """The text since the last tag that counted; inside a value, the value."""
         self._text_size = 0

@@ -212,12 +212,12 @@ def yaml_head(opener: str) -> Head:
     return Head((opener,), pattern, body_starts="", begins=_begins_call, alias=f"{YAML_ALIAS}{opener}")
 
 
-def _begins_call(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | NeedMore:
+def _begins_call(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Return whether the first name is an offered tool's, on a line of its own."""
     del fresh
     if text[end - 1] != "\n" or (match := _FIRST_NAME.match(text, start, end)) is None:
         return NEED_MORE if end == len(text) else False
-    return rules.tools is not None and rules.tools.find(match[1]) is not None
+    return options.tools is not None and options.tools.find(match[1]) is not None
 
 
 class _YamlCall(NamedTuple):
@@ -229,11 +229,11 @@ class _YamlCall(NamedTuple):
 class YamlReader(CandidateBase):
     """Reads a block of YAML, fed from its opening tag on, up to its closing tag. O(n)."""
 
-    def __init__(self, opener: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, opener: str, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
         self._opener = opener
         self._closer = f"\n</{opener[1:]}"  # one that a value quotes is indented
-        self._rules = rules
+        self._options = options
         self._place = place
         self._pieces: list[str] = []
         self._tail = ""
@@ -267,7 +267,7 @@ class YamlReader(CandidateBase):
 
     @property
     def _is_strict(self) -> bool:
-        return self._rules.strictness == "strict" and not self._place.expected
+        return self._options.strictness == "strict" and not self._place.expected
 
     def _decide(self, raw: str, body: str) -> None:
         if self._is_strict:
@@ -285,7 +285,7 @@ class YamlReader(CandidateBase):
         self.tries.append(TriedStrategy(self._place.dialect, "text", why, len(raw)))
 
     def _resolve(self, item: _YamlCall) -> Call | Malformed:
-        tools = self._rules.tools
+        tools = self._options.tools
         resolved = tools.find(item.name) if tools is not None else None
         if tools is None or resolved is None:
             raise NotACall(f"no tool {item.name!r} is offered")
@@ -295,19 +295,19 @@ class YamlReader(CandidateBase):
             why = "its arguments are neither YAML nor JSON of its parameters"
             return malformed_call("invalid_json", why, self._place.dialect, name)
         node = JsonNode(values, "", 0, 0, exact=False)
-        return resolve_call(UnresolvedCall(node, item.name, node, {}, (_FIX, *fixes)), self._rules, self._place)
+        return resolve_call(UnresolvedCall(node, item.name, node, {}, (_FIX, *fixes)), self._options, self._place)
 
     def _arguments(self, tool: str, text: str) -> tuple[dict[str, Any] | None, list[Fix]]:
         """Read arguments; those that are strings are typed by the schema."""
-        assert self._rules.tools is not None
+        assert self._options.tools is not None
         fixes: list[Fix] = []
         if text.lstrip().startswith("{"):
             body = read_json_object(text)
             return (None, fixes) if body is None else (body[0], [*body[1]])
-        lines = read_mapping(text, self._rules.tools.keys(tool))
+        lines = read_mapping(text, self._options.tools.keys(tool))
         for key, value in (lines or {}).items():
             if isinstance(value, str) and lines is not None:
-                lines[key], more = read_parameter(self._rules, tool, key, value)
+                lines[key], more = read_parameter(self._options, tool, key, value)
                 fixes += more
         return lines, fixes
 
