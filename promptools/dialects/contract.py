@@ -194,7 +194,7 @@ class Dialect(Protocol):
         """Whether a call that ends the reasoning of an otherwise empty reply was meant."""
         ...
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Return a candidate for the text after `head`: the first character it is fed is the first of the body."""
         ...
 

@@ -81,7 +81,7 @@ class DeclaredDialect(Textual):
         self._results_layout = results
 
     @abstractmethod
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Return a candidate for the text after `head`."""
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:

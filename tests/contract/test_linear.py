@@ -113,8 +113,8 @@ def test_a_list_in_python_is_not_copied_for_each_part_of_it() -> None:
     numbers = ", ".join(["1"] * 5_000)
     text = Copied(f"get_weather(a=[{numbers}]), get_weather(a=[{numbers}])]")
     options = ParseOptions(Tools.prepare(SETS["demo"]), "balanced", None, json_answer=False, anchors=frozenset())
-    place = Evidence("pythonic", wrapped=False, expected=True)
-    reader = dialects.get("pythonic").candidate("[", options, place, definite=True)
+    evidence = Evidence("pythonic", wrapped=False, expected=True)
+    reader = dialects.get("pythonic").candidate("[", options, evidence, definite=True)
     Copied.copied = 0
     assert reader.feed(text, 0) is not None
     assert len(text) / 2 <= Copied.copied <= 20 * len(text)

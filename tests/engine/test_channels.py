@@ -272,8 +272,8 @@ def test_notes_have_an_end():
 
 
 def test_no_head_of_it_stands_alone():
-    place = Evidence("harmony", wrapped=True, expected=True)
+    evidence = Evidence("harmony", wrapped=True, expected=True)
     with pytest.raises(NotImplementedError, match="read by its channels"):
         get("harmony").candidate(
-            "", ParseOptions(None, "balanced", None, json_answer=False, anchors=frozenset()), place, definite=True
+            "", ParseOptions(None, "balanced", None, json_answer=False, anchors=frozenset()), evidence, definite=True
         )

@@ -41,9 +41,9 @@ class Acme(Textual):
     tokens_before_text = (OPENER,)
     rescues = True
 
-    def candidate(self, head: str, options: Any, place: Any, *, definite: bool) -> JsonBlockReader:
+    def candidate(self, head: str, options: Any, evidence: Any, *, definite: bool) -> JsonBlockReader:
         closers = Closers(right=(CLOSER,), wrong=(), openers=(OPENER,))
-        return JsonBlockReader(head, closers, options, place, definite=definite)
+        return JsonBlockReader(head, closers, options, evidence, definite=definite)
 
 
 @pytest.fixture(autouse=True)
@@ -146,9 +146,9 @@ class Sigil(Textual):
         self.heads = (Head((opener,), re.escape(opener)),)
         self.closers = (closer,)
 
-    def candidate(self, head: str, options: Any, place: Any, *, definite: bool) -> JsonBlockReader:
+    def candidate(self, head: str, options: Any, evidence: Any, *, definite: bool) -> JsonBlockReader:
         closers = Closers(right=self.closers, wrong=(), openers=self.heads[0].literals)
-        return JsonBlockReader(head, closers, options, place, definite=definite)
+        return JsonBlockReader(head, closers, options, evidence, definite=definite)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ class Noted(Textual):
         del fresh, options
         return self._undecided if end == len(text) else text[start:end] == "~call~now" and text[end] == "{"
 
-    def candidate(self, head: str, options: Any, place: Any, *, definite: bool) -> JsonBlockReader:
+    def candidate(self, head: str, options: Any, evidence: Any, *, definite: bool) -> JsonBlockReader:
         closers = Closers(right=("~end~",), wrong=(), openers=("~call~now",))
-        return JsonBlockReader(head, closers, options, place, definite=definite)
+        return JsonBlockReader(head, closers, options, evidence, definite=definite)
 
 
 @pytest.mark.parametrize("undecided", [dialects.NEED_MORE, None])
@@ -212,9 +212,9 @@ class Run(Textual):
         del fresh, options
         return dialects.NEED_MORE if end == len(text) else text[start:end] == "run:get_weather"
 
-    def candidate(self, head: str, options: Any, place: Any, *, definite: bool) -> JsonBlockReader:
+    def candidate(self, head: str, options: Any, evidence: Any, *, definite: bool) -> JsonBlockReader:
         closers = Closers(right=(), wrong=(), openers=(), required=False)
-        return JsonBlockReader(head, closers, options, place, definite=definite, name=head.removeprefix("run:"))
+        return JsonBlockReader(head, closers, options, evidence, definite=definite, name=head.removeprefix("run:"))
 
 
 def test_a_line_may_begin_with_a_word_before_the_name() -> None:

@@ -152,7 +152,7 @@ def test_results_in_a_list_are_json_whatever_they_are(name: str, before: str, be
 class OnlyRead(Textual):
     name = "only_read"
 
-    def candidate(self, head: str, options: Any, place: Any, *, definite: bool) -> Any:
+    def candidate(self, head: str, options: Any, evidence: Any, *, definite: bool) -> Any:
         raise AssertionError("it has no heads, so nothing begins it")
 
 

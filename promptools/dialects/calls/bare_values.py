@@ -133,11 +133,11 @@ class CallBuilder:
             self.record_fix(Fix("duplicate", f"{key!r} came twice{'' if same else ': the last one counts'}"))
         self.arguments[key] = value
 
-    def resolve_in(self, place: Evidence) -> Call | Malformed:
+    def resolve_in(self, evidence: Evidence) -> Call | Malformed:
         """Build the call. Raise `NotACall` if it calls no offered tool."""
         node = JsonNode(self.arguments, "", 0, 0, exact=False)
         fixes = (*self.fixes, *self.value_fixes)
-        return resolve_call(UnresolvedCall(node, self.name, node, {}, fixes), self.options, place)
+        return resolve_call(UnresolvedCall(node, self.name, node, {}, fixes), self.options, evidence)
 
 
 def _read_json(text: str) -> tuple[Any, tuple[Fix, ...]]:

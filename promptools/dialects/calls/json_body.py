@@ -96,7 +96,7 @@ class JsonBody:
     def calls(
         self,
         options: ParseOptions,
-        place: Evidence,
+        evidence: Evidence,
         *,
         close: bool = False,
         stopped: bool = False,
@@ -104,7 +104,7 @@ class JsonBody:
     ) -> list[Part]:
         """Read the value as calls with `read_calls`, reusing the node if it was parsed already."""
         return read_calls(
-            self.raw, options, place, node=self.node, strict=self.strict, close=close, stopped=stopped, name=name
+            self.raw, options, evidence, node=self.node, strict=self.strict, close=close, stopped=stopped, name=name
         )
 
     def extend(self, text: str) -> None:
@@ -116,7 +116,7 @@ class JsonBody:
 def read_calls(
     raw: str,
     options: ParseOptions,
-    place: Evidence,
+    evidence: Evidence,
     *,
     node: JsonNode | None = None,
     close: bool = False,
@@ -137,20 +137,20 @@ def read_calls(
             node, fixes, closed = read_node(raw, 0, len(raw), options.anchors, close=close, strict=strict)
         else:
             fixes, closed = node.fixes, node.closers_supplied
-        if node.value == [] and place.wrapped:  # an empty list calls nothing, and is markup, not content
+        if node.value == [] and evidence.wrapped:  # an empty list calls nothing, and is markup, not content
             return [Part("markup", raw[: node.end - node.start])]
-        if not node.exact and options.strictness == "strict" and not place.expected:
+        if not node.exact and options.strictness == "strict" and not evidence.expected:
             raise NotACall("strict allows no repair of the body")
         raw_calls = [_by_keys(call, keys) if keys else call for call in _unresolved_calls(node, name, options)]
     except Unreadable as error:
-        return [unreadable_part(raw, options, place, error.kind, error.reason, name or _guess_by_key(raw, keys))]
+        return [unreadable_part(raw, options, evidence, error.kind, error.reason, name or _guess_by_key(raw, keys))]
     if fixes and any(call.fixes for call in raw_calls):
         fixes = ()  # each element of a list was read by itself, and has its own fixes
     if closed and not _may_supply_closers(raw_calls, closed, stopped):
-        return [unreadable_part(raw, options, place, "truncated", "the text ended inside its arguments", name)]
-    parts = _split_parts(raw[: node.end - node.start], node.start, raw_calls, fixes, options, place)
+        return [unreadable_part(raw, options, evidence, "truncated", "the text ended inside its arguments", name)]
+    parts = _split_parts(raw[: node.end - node.start], node.start, raw_calls, fixes, options, evidence)
     if closed and any(part.malformed for part in parts):  # what is missing may have been cut off
-        return [unreadable_part(raw, options, place, "truncated", "the text ended inside its arguments", name)]
+        return [unreadable_part(raw, options, evidence, "truncated", "the text ended inside its arguments", name)]
     return parts
 
 
@@ -205,13 +205,13 @@ def _split_parts(
     unresolved: list[UnresolvedCall],
     fixes: tuple[Fix, ...],
     options: ParseOptions,
-    place: Evidence,
+    evidence: Evidence,
 ) -> list[Part]:
     """Split `raw`, which is at offset `base` of its source, into one part per call and the markup around them."""
     parts: list[Part] = []
     at = 0
     for call in unresolved:
-        outcome = resolve_call(call._replace(fixes=(*fixes, *call.fixes)) if fixes else call, options, place)
+        outcome = resolve_call(call._replace(fixes=(*fixes, *call.fixes)) if fixes else call, options, evidence)
         start, end = (call.node.start - base, call.node.end - base) if len(unresolved) > 1 else (0, len(raw))
         if start > at:
             parts.append(Part("markup", raw[at:start]))
@@ -230,7 +230,7 @@ def call_part(outcome: Call | Malformed, raw: str) -> Part:
 
 
 def unreadable_part(
-    raw: str, options: ParseOptions, place: Evidence, reason: MalformedReason, text: str, named: str | None = None
+    raw: str, options: ParseOptions, evidence: Evidence, reason: MalformedReason, text: str, named: str | None = None
 ) -> Part:
     """Return the malformed part for a body that cannot be read, if a call was certainly meant; else raise `NotACall`.
 
@@ -241,13 +241,13 @@ def unreadable_part(
     if spelled is not None:
         match = options.tools.find(spelled) if options.tools is not None else None
         name = match[0].name if match else (spelled if options.tools is None else None)
-    if options.strictness == "strict" and not place.expected:
+    if options.strictness == "strict" and not evidence.expected:
         raise NotACall(f"it cannot be read ({text})")
-    if name is None and not place.expected and not (place.wrapped and reason == "truncated"):
+    if name is None and not evidence.expected and not (evidence.wrapped and reason == "truncated"):
         raise NotACall(f"it cannot be read ({text}) and names no offered tool")
-    if name is None and spelled is None and not place.wrapped:
+    if name is None and spelled is None and not evidence.wrapped:
         raise NotACall(f"it cannot be read ({text}) and names no tool")
-    return Part("malformed", raw, malformed=malformed_call(reason, text, place.dialect, name or spelled))
+    return Part("malformed", raw, malformed=malformed_call(reason, text, evidence.dialect, name or spelled))
 
 
 def is_unreadable(parts: Sequence[Part]) -> bool:
@@ -297,7 +297,7 @@ class ParsedArguments(NamedTuple):
 
 
 def read_arguments(
-    name: str, text: str, options: ParseOptions, place: Evidence, *, ended: bool, content_follows: bool = False
+    name: str, text: str, options: ParseOptions, evidence: Evidence, *, ended: bool, content_follows: bool = False
 ) -> ParsedArguments:
     """Read the arguments of a call of `name`. O(n).
 
@@ -311,7 +311,7 @@ def read_arguments(
 
     def with_malformed(reason: MalformedReason, what: str) -> ParsedArguments:
         """Return what was read, and the rest of the text as malformed."""
-        malformed = malformed_call(reason, what, place.dialect, _strip_header(name) or None)
+        malformed = malformed_call(reason, what, evidence.dialect, _strip_header(name) or None)
         return ParsedArguments([*read.calls, malformed], [*read.ends, len(text)])
 
     while body:
@@ -333,7 +333,7 @@ def read_arguments(
         if rest and not body:
             fixes = (*fixes, _tail_fix(rest) if tail else Fix("marker", "text followed the arguments"))
         end = len(text) if tail and not body else size - len(rest)
-        read.add(_resolve(name, node, fixes, options, place), end)
+        read.add(_resolve(name, node, fixes, options, evidence), end)
     return read
 
 
@@ -395,7 +395,7 @@ def _tail_fix(rest: str) -> Fix:
 
 
 def _resolve(
-    name: str, node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions, place: Evidence
+    name: str, node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions, evidence: Evidence
 ) -> list[Call | Malformed]:
     """Resolve the call whose arguments are `node`; if `name` is no tool name, look for one inside them."""
     tools = options.tools
@@ -407,10 +407,10 @@ def _resolve(
     for reading in readings:
         try:
             if reading:
-                return [resolve_call(call, options, place) for call in reading]
+                return [resolve_call(call, options, evidence) for call in reading]
         except NotACall as no:
             why = str(no)
-    return [_unknown_tool(name, why, options, place)]
+    return [_unknown_tool(name, why, options, evidence)]
 
 
 def _inner_calls(node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions) -> list[UnresolvedCall]:
@@ -424,15 +424,15 @@ def _inner_calls(node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions) 
         return []
 
 
-def _unknown_tool(name: str, why: str, options: ParseOptions, place: Evidence) -> Malformed:
+def _unknown_tool(name: str, why: str, options: ParseOptions, evidence: Evidence) -> Malformed:
     """Return the malformed call for one that names no tool, or whose arguments are a tool's definition."""
     tool = _strip_header(name)
     if options.tools is not None and options.tools.find(name) is not None:
-        return malformed_call("invalid_arguments", why, place.dialect, tool)
+        return malformed_call("invalid_arguments", why, evidence.dialect, tool)
     message = (
         unknown_tool_message(tool, options.tools) if options.tools is not None else f"The call was not run: {why}."
     )
-    return Malformed(0, "", "unknown_tool", message, name=tool, dialect=place.dialect)
+    return Malformed(0, "", "unknown_tool", message, name=tool, dialect=evidence.dialect)
 
 
 def _strip_header(name: str) -> str:

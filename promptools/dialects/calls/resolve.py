@@ -62,14 +62,14 @@ _NO_ARGUMENTS_FIX = Fix("coerce", "no arguments to {}")
 
 
 def find_arguments(
-    unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, place: Evidence, fixes: list[Fix]
+    unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, evidence: Evidence, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
     """Return the arguments of `tool`, under their key or beside the name, with their node if it holds only them."""
     assert options.tools is not None
     keys = options.tools.keys(tool.name)
     flat = {key: value for key, value in unresolved.siblings.items() if key in keys or key not in METADATA_KEYS}
     if unresolved.arguments is None:
-        _reject_foreign_keys(unresolved, tool, flat, options, place)
+        _reject_foreign_keys(unresolved, tool, flat, options, evidence)
         fixes.append(_FLAT_FIX if flat else _NO_ARGUMENTS_FIX)
         return None, flat
     if (
@@ -88,16 +88,16 @@ def find_arguments(
 
 
 def _reject_foreign_keys(
-    unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions, place: Evidence
+    unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions, evidence: Evidence
 ) -> None:
     """Raise `NotACall` if the keys beside the name are no arguments: all of them must be parameters of the tool."""
     assert options.tools is not None
-    sure = place.wrapped or place.expected or options.strictness == "lenient"
+    sure = evidence.wrapped or evidence.expected or options.strictness == "lenient"
     if not flat:
         if (
-            place.wrapped
+            evidence.wrapped
             or (sure and unresolved.name_key != "name")
-            or _is_name_only_call(unresolved, tool, options, place)
+            or _is_name_only_call(unresolved, tool, options, evidence)
         ):
             return
         raise NotACall("it has a name, but no arguments")
@@ -118,7 +118,7 @@ def _fits_despite_schema(unresolved: UnresolvedCall, tool: Tool, options: ParseO
     return result.verified and options.tools.keys(tool.name).issuperset(result.arguments)
 
 
-def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, place: Evidence) -> bool:
+def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, evidence: Evidence) -> bool:
     """Whether a name alone is a call: the reply is nothing but the exact name of a tool that needs no arguments.
 
     It is not where the same object may be the arguments of another tool.
@@ -126,7 +126,7 @@ def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOpt
     tools = options.tools
     assert tools is not None
     key = unresolved.name_key
-    alone = place.at_start and is_object(unresolved.node.value) and unresolved.node.value == {key: tool.name}
+    alone = evidence.at_start and is_object(unresolved.node.value) and unresolved.node.value == {key: tool.name}
     if not alone or tools.check(tool, {}).errors:
         return False
     others = (other for other in tools if key in tools.keys(other.name))
@@ -249,36 +249,41 @@ PLAUSIBLE_NAME = lazy_pattern(r"[^\W\d][\w.:/ -]{0,127}\Z")
 """What may be a tool name where the offered tools are not known."""
 
 
-def resolve_call(unresolved: UnresolvedCall, options: ParseOptions, place: Evidence) -> Call | Malformed:
+def resolve_call(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> Call | Malformed:
     """Return a `Call`, or a `Malformed` that says what is wrong. Raises `NotACall` if it is no call at all."""
     if unresolved.name is None:
-        return _resolve_unnamed(unresolved, options, place)
+        return _resolve_unnamed(unresolved, options, evidence)
     if len(unresolved.name) > MAX_NAME_LENGTH or not NOT_IN_NAMES.isdisjoint(unresolved.name):
         raise NotACall("what is in the name's place is no name")
-    _reject_record(unresolved, options, place)
+    _reject_record(unresolved, options, evidence)
     if options.tools is None:
-        return _resolve_without_tools(unresolved, place)
+        return _resolve_without_tools(unresolved, evidence)
     match = options.tools.find(unresolved.name)
-    if match is None and unresolved.arguments is None and unresolved.name_key in AMBIGUOUS_NAME_KEYS and place.wrapped:
+    if (
+        match is None
+        and unresolved.arguments is None
+        and unresolved.name_key in AMBIGUOUS_NAME_KEYS
+        and evidence.wrapped
+    ):
         return _resolve_unnamed(
-            UnresolvedCall(unresolved.node, None, unresolved.node, {}, unresolved.fixes), options, place
+            UnresolvedCall(unresolved.node, None, unresolved.node, {}, unresolved.fixes), options, evidence
         )
     if match is None:
-        return _resolve_unoffered(unresolved, options, place)
+        return _resolve_unoffered(unresolved, options, evidence)
     tool, renamed = match
     fixes = [*unresolved.fixes, *([renamed] if renamed else [])]
     try:
-        node, arguments = find_arguments(unresolved, tool, options, place, fixes)
+        node, arguments = find_arguments(unresolved, tool, options, evidence, fixes)
     except InvalidArguments as unfit:
-        if unfit.reason == "not_an_object" and not (place.wrapped or place.expected) and _may_be_data(unresolved):
+        if unfit.reason == "not_an_object" and not (evidence.wrapped or evidence.expected) and _may_be_data(unresolved):
             raise NotACall(unfit.text) from None
-        return malformed_call(unfit.reason, unfit.text, place.dialect, tool.name)
-    return validate_call(tool, arguments, node, fixes, options, place)
+        return malformed_call(unfit.reason, unfit.text, evidence.dialect, tool.name)
+    return validate_call(tool, arguments, node, fixes, options, evidence)
 
 
-def _reject_record(unresolved: UnresolvedCall, options: ParseOptions, place: Evidence) -> None:
+def _reject_record(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> None:
     """Raise `NotACall` for the record of an earlier call, unless its keys are parameters of the tool."""
-    sure = place.wrapped or place.expected or options.strictness == "lenient"
+    sure = evidence.wrapped or evidence.expected or options.strictness == "lenient"
     if sure or not unresolved.record_keys or unresolved.arguments is None:
         return
     match = options.tools.find(unresolved.name or "") if options.tools is not None else None
@@ -298,7 +303,7 @@ def validate_call(
     node: JsonNode | None,
     fixes: list[Fix],
     options: ParseOptions,
-    place: Evidence,
+    evidence: Evidence,
 ) -> Call | Malformed:
     """Check `arguments` against the schema; `node` is the text that they were read from, if it holds nothing else."""
     assert options.tools is not None
@@ -314,12 +319,14 @@ def validate_call(
         arguments=result.arguments,
         arguments_json=text if text is not None else dump(result.arguments),
         fixes=(*fixes, *result.fixes),
-        dialect=place.dialect,
+        dialect=evidence.dialect,
     )
-    if result.errors or not (result.verified or place.wrapped or place.implies_call):  # no other evidence of a call
+    if result.errors or not (
+        result.verified or evidence.wrapped or evidence.implies_call
+    ):  # no other evidence of a call
         wrong = f"its arguments do not fit. {'; '.join(result.errors[:5]) or result.fixes[-1].detail}"
         message = f"The call of {tool.name!r} was not run: {wrong}. Call it again, corrected."
-        return Malformed(0, "", "invalid_arguments", message, name=tool.name, dialect=place.dialect, call=call)
+        return Malformed(0, "", "invalid_arguments", message, name=tool.name, dialect=evidence.dialect, call=call)
     return call
 
 
@@ -335,7 +342,7 @@ def malformed_call(reason: MalformedReason, text: str, dialect: str, name: str |
     return Malformed(0, "", reason, f"{what} was not run: {text}. {advice}", name=name, dialect=dialect)
 
 
-def _resolve_without_tools(unresolved: UnresolvedCall, place: Evidence) -> Call | Malformed:
+def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Call | Malformed:
     """Return a call where the offered tools are not known: it needs a plausible name, and arguments under a key."""
     assert unresolved.name is not None
     if not PLAUSIBLE_NAME.match(unresolved.name):
@@ -345,27 +352,27 @@ def _resolve_without_tools(unresolved: UnresolvedCall, place: Evidence) -> Call 
     if is_schema(unresolved.arguments.value):
         raise NotACall("it is a tool's definition, not a call")
     strange = [key for key in unresolved.siblings if key not in ARGUMENT_KEYS and key not in METADATA_KEYS]
-    if strange and not place.wrapped and not place.expected:
+    if strange and not evidence.wrapped and not evidence.expected:
         raise NotACall(f"it has other keys: {strange[0]!r}")
     fixes = list(unresolved.fixes)
     try:
         node, arguments = read_object(unresolved.arguments, fixes, None)
     except InvalidArguments as unfit:
-        return malformed_call(unfit.reason, unfit.text, place.dialect, unresolved.name)
+        return malformed_call(unfit.reason, unfit.text, evidence.dialect, unresolved.name)
     name = unresolved.name.removeprefix("functions.")
     if name != unresolved.name:
         fixes.append(Fix("name", f"{clip(unresolved.name)!r} to {name!r}"))
-    return Call("", name, arguments, _arguments_text(node, arguments), tuple(fixes), dialect=place.dialect)
+    return Call("", name, arguments, _arguments_text(node, arguments), tuple(fixes), dialect=evidence.dialect)
 
 
-def _resolve_unoffered(unresolved: UnresolvedCall, options: ParseOptions, place: Evidence) -> Call | Malformed:
+def _resolve_unoffered(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> Call | Malformed:
     """Return a well-formed call of a tool that was not offered, flagged, where a call is meant: the app decides.
 
     Where a readable wrapper is the only evidence, it is malformed, and plain text if text follows.
     """
     assert unresolved.name is not None
     assert options.tools is not None
-    likely = place.implies_call or (place.wrapper_first and " " not in unresolved.name)
+    likely = evidence.implies_call or (evidence.wrapper_first and " " not in unresolved.name)
     if not likely or unresolved.arguments is None or not PLAUSIBLE_NAME.match(unresolved.name):
         raise NotACall(f"no tool {clip(unresolved.name, 60)!r} is offered")
     fixes = list(unresolved.fixes)
@@ -373,13 +380,13 @@ def _resolve_unoffered(unresolved: UnresolvedCall, options: ParseOptions, place:
     with suppress(InvalidArguments):
         node, arguments = read_object(unresolved.arguments, fixes, None)
         written = _arguments_text(node, arguments)
-        call = Call("", unresolved.name, arguments, written, tuple(fixes), dialect=place.dialect, unknown_tool=True)
-        if place.implies_call:
+        call = Call("", unresolved.name, arguments, written, tuple(fixes), dialect=evidence.dialect, unknown_tool=True)
+        if evidence.implies_call:
             return call
     if call is None and options.undeclared:
-        return malformed_call("not_an_object", "its arguments are no JSON object", place.dialect, unresolved.name)
+        return malformed_call("not_an_object", "its arguments are no JSON object", evidence.dialect, unresolved.name)
     message = unknown_tool_message(unresolved.name, options.tools)
-    return Malformed(0, "", "unknown_tool", message, name=unresolved.name, dialect=place.dialect, call=call)
+    return Malformed(0, "", "unknown_tool", message, name=unresolved.name, dialect=evidence.dialect, call=call)
 
 
 def _arguments_text(node: JsonNode | None, arguments: dict[str, Any]) -> str:
@@ -395,16 +402,16 @@ def unknown_tool_message(name: str, tools: Tools) -> str:
     return f"{missing} The tools are: {offered}. Call one of these, or answer without a tool."
 
 
-def _resolve_unnamed(unresolved: UnresolvedCall, options: ParseOptions, place: Evidence) -> Call | Malformed:
+def _resolve_unnamed(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> Call | Malformed:
     if options.tools is None or options.json_answer:
         raise NotACall("it names no tool")
     assert unresolved.arguments is not None  # without a name the whole object is the arguments
     arguments = unresolved.arguments.value
     if not is_object(arguments):
         raise NotACall("it names no tool, and its arguments are no object")
-    free = place.wrapped or options.strictness == "lenient"
+    free = evidence.wrapped or options.strictness == "lenient"
     match = options.tools.infer(arguments, optin_only=not free)
     if match is None:
         raise NotACall("it names no tool, and its keys do not fit exactly one")
     tool, inferred = match
-    return validate_call(tool, arguments, unresolved.arguments, [*unresolved.fixes, *inferred], options, place)
+    return validate_call(tool, arguments, unresolved.arguments, [*unresolved.fixes, *inferred], options, evidence)

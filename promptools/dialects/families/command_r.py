@@ -49,9 +49,9 @@ class CommandR(Textual):
     )
     stop = ("<results>",)
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the list."""
-        return ActionCandidate(head, CLOSERS, options, place, definite=definite)
+        return ActionCandidate(head, CLOSERS, options, evidence, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

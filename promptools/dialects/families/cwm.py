@@ -75,15 +75,15 @@ HEADS = (
 class Cwm(NamedMarkerJson):
     """`<tool: function>`, a name and its arguments, `</tool>`."""
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the first character of the arguments, which shows whether they are JSON."""
         named = _NAMED.match(head)
         name = named[1] if named is not None else ""
 
         def choose(first: str) -> Candidate:
             if first in "{<":
-                return JsonBlockReader(head, _CLOSERS, options, place, definite=definite, name=name)
-            return CommandReader(head, name, options, place, definite=definite)
+                return JsonBlockReader(head, _CLOSERS, options, evidence, definite=definite, name=name)
+            return CommandReader(head, name, options, evidence, definite=definite)
 
         return ByFirstCharacter(head, choose, definite=definite)
 
@@ -101,11 +101,11 @@ class CommandReader(CandidateBase):
     Calls that are quoted in the text, their tags on lines of their own, take their own closing tags.
     """
 
-    def __init__(self, head: str, name: str, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, head: str, name: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite, head=head)
         self._call = CallBuilder(options)
         self._call.name = name
-        self._place = place
+        self._evidence = evidence
         self._lines: list[str] = []
         self._line: list[str] = []
         """The pieces of the last line."""
@@ -158,7 +158,7 @@ class CommandReader(CandidateBase):
         try:
             outcome = self._resolve(command, whole=whole)
         except NotACall as no:
-            self.tries.append(TriedStrategy(self._place.dialect, "text", str(no), len(text)))
+            self.tries.append(TriedStrategy(self._evidence.dialect, "text", str(no), len(text)))
             self.parts, self.unread = [Part("text", self.head)], text + closer + self.unread
             return
         after = text[len(command) :] + closer
@@ -167,7 +167,7 @@ class CommandReader(CandidateBase):
             call_part(outcome, command),
             *([Part("markup", after)] if after else []),
         ]
-        self.tries.append(trace_entry(self._place.dialect, len(text), self.parts))
+        self.tries.append(trace_entry(self._evidence.dialect, len(text), self.parts))
 
     def _resolve(self, command: str, *, whole: bool) -> Call | Malformed:
         call = self._call
@@ -180,14 +180,14 @@ class CommandReader(CandidateBase):
             raise NotACall(f"no tool {call.name!r} is offered")
         if not whole:
             why = "the text ended inside its arguments"
-            return malformed_call("truncated", why, self._place.dialect, call.tool_name)
+            return malformed_call("truncated", why, self._evidence.dialect, call.tool_name)
         key = self._parameter(command)
         if key is None or call.error:
             why = call.error or "its arguments are no JSON object"
-            return malformed_call("invalid_json", why, self._place.dialect, call.tool_name)
+            return malformed_call("invalid_json", why, self._evidence.dialect, call.tool_name)
         call.record_fix(Fix("unwrap", f"its arguments are plain text, read as {key!r}"))
         call.put(key, *call.read(key, command))
-        return call.resolve_in(self._place)
+        return call.resolve_in(self._evidence)
 
     def _parameter(self, command: str) -> str | None:
         """Return the parameter that the text is for; None if it is broken JSON, or may be for several parameters."""

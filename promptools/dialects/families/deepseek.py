@@ -119,20 +119,20 @@ HEADS = (
 class DeepSeek(NamedMarkerJson):
     """`<｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜>`."""
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the arguments."""
         names = _NAMES.match(head)
         if names is None:
             name = head.partition("\n")[0].removeprefix("function").strip()
             lost = Fix("marker", "the markers around its name are missing")
-            return JsonBlockReader(head, UNMARKED, options, place, definite=definite, name=name, fixes=[lost])
+            return JsonBlockReader(head, UNMARKED, options, evidence, definite=definite, name=name, fixes=[lost])
         kind, line = names[1].strip(), names[2].strip()
         marks = re.findall(r"<[^<>]*>", head)
         misspelled = [mark for mark in marks if mark not in (CALLS, CALL, SEP)]
         fixes = [Fix("marker", f"{misspelled[0]!r} is spelled otherwise")] if misspelled else []
         if not head.startswith("<"):
             fixes.append(Fix("marker", LOST_OPENER))
-        return JsonBlockReader(head, CLOSERS, options, place, definite=definite, name=line or kind, fixes=fixes)
+        return JsonBlockReader(head, CLOSERS, options, evidence, definite=definite, name=line or kind, fixes=fixes)
 
 
 def deepseek() -> DeclaredDialect:

@@ -175,16 +175,18 @@ HEADS = (
 class Functionary(NamedMarkerJson):
     """`>>>name`, and the arguments on the next line."""
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the arguments; without a head, from the header for the user."""
         if head == CODE_ALIAS:
-            return CodeCandidate(_INTERPRETER, options, place, definite=definite)
+            return CodeCandidate(_INTERPRETER, options, evidence, definite=definite)
         if head == ALL_ALIAS:
             return HeldHeaderCandidate(options, definite=definite)
         if not head:
             return UserHeaderCandidate(definite=definite)
         recipient = _NAMED.match(head)
-        return JsonBlockReader(head, CLOSERS, options, place, definite=definite, name=recipient[1] if recipient else "")
+        return JsonBlockReader(
+            head, CLOSERS, options, evidence, definite=definite, name=recipient[1] if recipient else ""
+        )
 
 
 def functionary() -> DeclaredDialect:

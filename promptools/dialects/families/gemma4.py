@@ -130,15 +130,15 @@ class Gemma4(Textual):
     control_tokens: tuple[str, ...] = ("<tool_response|>", "<|tool>", "<tool|>", '<|"|>')
     turn_tokens: tuple[str, ...] = ("<|turn>", "<escape>")
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the name, or from the `call` before it."""
         if head.startswith(("<call", "<function")):
-            return GemmaBlock(head, _LEAK_LAYOUT, options, place, definite=definite)
+            return GemmaBlock(head, _LEAK_LAYOUT, options, evidence, definite=definite)
         if head:
             return GemmaBlock(
-                head, CallLayout(closers=(self.closer,), brackets=False), options, place, definite=definite
+                head, CallLayout(closers=(self.closer,), brackets=False), options, evidence, definite=definite
             )
-        return GemmaBlock("", CallLayout(brackets=False), options, place, definite=definite)
+        return GemmaBlock("", CallLayout(brackets=False), options, evidence, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

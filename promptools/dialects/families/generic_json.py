@@ -46,11 +46,11 @@ class GenericJson(Textual):
     )
     closers: tuple[str, ...] = ("<|python_tag|>",)  # Llama 3.1 prints it before bare JSON
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the opening bracket; `head` is the code fence before it, or empty."""
         if head == '"':
-            return EncodedReplyReader(options, place, definite=definite)
-        return bare_json_candidate(head, options, place, definite=definite)
+            return EncodedReplyReader(options, evidence, definite=definite)
+        return bare_json_candidate(head, options, evidence, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

@@ -41,7 +41,7 @@ class HarmonyDialect(Textual):
     def __init__(self) -> None:
         self.channels = CHANNELS
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Raise NotImplementedError: the dialect has no heads."""
         raise NotImplementedError(f"{self.name} is read by its channels")
 

@@ -32,26 +32,26 @@ def free_text_tool(name: str, options: ParseOptions) -> Tool | None:
 
 
 def read_free_text(
-    name: str, tool: Tool, body: str, options: ParseOptions, place: Evidence, *, ended: bool
+    name: str, tool: Tool, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
 ) -> Call | Malformed:
     """Read the body of a call of a tool that takes free text; not `ended`: it was cut off."""
     assert tool.free_text is not None
     assert options.tools is not None
     if not ended:
-        return malformed_call("truncated", "the text ended before its end", place.dialect, tool.name)
+        return malformed_call("truncated", "the text ended before its end", evidence.dialect, tool.name)
     first = _FIRST_KEY.match(body)
     if first is not None and first[1] in options.tools.keys(tool.name):
-        outcomes = read_arguments(name, body, options, place, ended=True).calls
+        outcomes = read_arguments(name, body, options, evidence, ended=True).calls
         only = outcomes[0] if len(outcomes) == 1 else None
         if isinstance(only, Call) and isinstance(only.arguments.get(tool.free_text), str):
             return only
     match = options.tools.find(name)
     fixes = [match[1]] if match is not None and match[1] is not None else []
-    return validate_call(tool, {tool.free_text: body}, None, fixes, options, place)
+    return validate_call(tool, {tool.free_text: body}, None, fixes, options, evidence)
 
 
-def undeclared_call(name: str, body: str, place: Evidence) -> Call:
+def undeclared_call(name: str, body: str, evidence: Evidence) -> Call:
     """Return the call of a tool that is not offered, whose body is free text."""
     arguments = {UNDECLARED_PARAMETER: body}
     fix = Fix("unwrap", f"its body is free text: taken as {UNDECLARED_PARAMETER!r}")
-    return Call("", name, arguments, dump(arguments), (fix,), dialect=place.dialect, unknown_tool=True)
+    return Call("", name, arguments, dump(arguments), (fix,), dialect=evidence.dialect, unknown_tool=True)

@@ -32,18 +32,20 @@ _GRAMMAR: Final = MarkupGrammar(
 )
 
 
-def read_parameters(name: str, text: str, options: ParseOptions, place: Evidence, *, ended: bool) -> Call | Malformed:
+def read_parameters(
+    name: str, text: str, options: ParseOptions, evidence: Evidence, *, ended: bool
+) -> Call | Malformed:
     """Read the call of `name` whose parameters are `text`, cut off unless `ended`. O(n)."""
-    reader = MarkupReader(_GRAMMAR, options, place._replace(sentinel=True), definite=False)
+    reader = MarkupReader(_GRAMMAR, options, evidence._replace(sentinel=True), definite=False)
     reader.begin_call(name)
     if reader.feed(text, 0) is None:
         reader.close("stop" if ended else "length")
     if reader.unread or len(reader.parts) != 1:
-        return malformed_call("invalid_json", "there is text between its parameters", place.dialect, name)
+        return malformed_call("invalid_json", "there is text between its parameters", evidence.dialect, name)
     (part,) = reader.parts
     if part.call is not None:
         return replace(part.call, fixes=(Fix("marker", "its arguments were between tags"), *part.call.fixes))
     assert part.malformed is not None
     if ended and part.malformed.reason == "truncated":
-        return malformed_call("invalid_json", "there is text between its parameters", place.dialect, name)
+        return malformed_call("invalid_json", "there is text between its parameters", evidence.dialect, name)
     return part.malformed

@@ -133,17 +133,17 @@ HEADS = (
 class Hermes(MarkedJson):
     """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket after the tag."""
         if head.startswith(YAML_ALIAS):
-            return YamlReader(head.removeprefix(YAML_ALIAS), options, place, definite=definite)
+            return YamlReader(head.removeprefix(YAML_ALIAS), options, evidence, definite=definite)
         named = _NAMED.match(head)
         if named is not None:
             return JsonBlockReader(
                 head,
                 _IN_ELEMENTS,
                 options,
-                place,
+                evidence,
                 definite=definite,
                 name=named[1],
                 fixes=[Fix("marker", "its name is an element")],
@@ -153,7 +153,7 @@ class Hermes(MarkedJson):
         fixes = [Fix("marker", "a Harmony header is in its tag")] if addressed is not None else []
         if ">" not in head:
             fixes.append(Fix("marker", f"{head.strip()!r} has no bracket at its end"))
-        return JsonBlockReader(head, closers_of(head), options, place, definite=definite, name=name, fixes=fixes)
+        return JsonBlockReader(head, closers_of(head), options, evidence, definite=definite, name=name, fixes=fixes)
 
 
 def hermes() -> DeclaredDialect:

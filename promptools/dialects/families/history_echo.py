@@ -105,10 +105,10 @@ class HistoryEcho(GenericJson):
     )
     closers: tuple[str, ...] = ()
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the arguments, or from the list of calls."""
         if head[:1] not in ("[", "T", "C", "🔧"):
-            return super().candidate(head, options, place, definite=definite)
+            return super().candidate(head, options, evidence, definite=definite)
         named = _NAMED.match(head)
         closers = _BRACKETED if head.rstrip().endswith("(") else _BARE
-        return JsonBlockReader(head, closers, options, place, definite=definite, name=named[1] if named else None)
+        return JsonBlockReader(head, closers, options, evidence, definite=definite, name=named[1] if named else None)

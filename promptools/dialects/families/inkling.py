@@ -46,10 +46,10 @@ HEADS = (
 class Inkling(MarkedJson):
     """One object after `<|content_invoke_tool_json|>`."""
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket after the header."""
         return JsonBlockReader(
-            head, self.closers_of(INVOKE), options, place, definite=definite, envelope_keys=self._envelope
+            head, self.closers_of(INVOKE), options, evidence, definite=definite, envelope_keys=self._envelope
         )
 
 

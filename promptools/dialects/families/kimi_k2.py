@@ -123,15 +123,15 @@ class KimiK2(Textual):
     control_tokens = (ARGUMENT,)
     rescues = True  # on third-party servers, K2 Thinking ends its reasoning with the call (qwen-code)
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the arguments."""
         residue = _RESIDUE_FORM.fullmatch(head)
         if residue is not None:
             lost = Fix("marker", "the markers around its name are missing")
-            return JsonBlockReader(head, UNMARKED, options, place, definite=definite, name=residue[1], fixes=[lost])
+            return JsonBlockReader(head, UNMARKED, options, evidence, definite=definite, name=residue[1], fixes=[lost])
         name, fixes = _name_in(head)
         closers = CLOSERS if CALL in head else UNOPENED
-        return JsonBlockReader(head, closers, options, place, definite=definite, name=name, fixes=fixes)
+        return JsonBlockReader(head, closers, options, evidence, definite=definite, name=name, fixes=fixes)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

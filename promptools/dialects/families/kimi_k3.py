@@ -160,10 +160,10 @@ class KimiK3(Textual):
     end_tokens = ("<|end_of_msg|>", f"{CLOSE}message{SEP}")
     control_tokens = (CLOSE, SEP, END_ARGUMENT, END_JSON)
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the first tag, the block's or the call's."""
         del head
-        return MarkupReader(GRAMMAR, options, place, definite=definite)
+        return MarkupReader(GRAMMAR, options, evidence, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

@@ -57,11 +57,11 @@ _LAYOUT = CallLayout(one_per_line=True, whole_reply=True)
 class LlamaPython(MarkedPythonCalls):
     """`<|python_tag|>brave_search.call(query="oslo weather")`."""
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the call, or from the tag before code."""
         if head == CODE_ALIAS:
-            return CodeCandidate(_MARKER, options, place, definite=definite)
-        return _TaggedCall(head, _LAYOUT, options, place._replace(sentinel=False), definite=definite)
+            return CodeCandidate(_MARKER, options, evidence, definite=definite)
+        return _TaggedCall(head, _LAYOUT, options, evidence._replace(sentinel=False), definite=definite)
 
 
 def llama_python() -> DeclaredDialect:
@@ -77,8 +77,8 @@ class _TaggedCall(PythonCallReader):
     def _match_callee(self, text: str, at: int) -> tuple[str, int]:
         name, end = super()._match_callee(text, at)
         if _BUILT_IN.search(name):
-            self._place = self._place._replace(sentinel=True)
-        elif self._place.sentinel and text[end - 1] == "(" and not self._is_offered(name):
+            self._evidence = self._evidence._replace(sentinel=True)
+        elif self._evidence.sentinel and text[end - 1] == "(" and not self._is_offered(name):
             return "", at  # content or a program, after a call that counts
         return name, end
 

@@ -49,28 +49,30 @@ _DECODER = json.JSONDecoder(strict=False)
 class LmStudio(MarkedJson):
     """`[TOOL_REQUEST]{...}[END_TOOL_REQUEST]`."""
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the opening bracket."""
         opener = head[: head.index("]") + 1]
         return CallsOrJson(
             head,
-            lambda: PythonFallbackReader(head, _PYTHON[opener], options, place, definite=definite),
-            lambda: self._json(head, options, place, definite=definite),
+            lambda: PythonFallbackReader(head, _PYTHON[opener], options, evidence, definite=definite),
+            lambda: self._json(head, options, evidence, definite=definite),
             definite=definite,
         )
 
-    def _json(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def _json(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         if head.startswith(ARROWS):
-            return ArrowCandidate(head, self.closers_of(ARROWS), options, place, definite=definite)
-        return super().candidate(head, options, place, definite=definite)
+            return ArrowCandidate(head, self.closers_of(ARROWS), options, evidence, definite=definite)
+        return super().candidate(head, options, evidence, definite=definite)
 
 
 class ArrowCandidate(JsonBlockReader):
     """A block whose body may be written with arrows."""
 
-    def __init__(self, head: str, closers: Closers, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
-        super().__init__(head, closers, options, place, definite=definite)
-        self._context = options, place
+    def __init__(
+        self, head: str, closers: Closers, options: ParseOptions, evidence: Evidence, *, definite: bool
+    ) -> None:
+        super().__init__(head, closers, options, evidence, definite=definite)
+        self._context = options, evidence
 
     def read_unusual(self, raw: str) -> list[Part] | None:
         """Read a body written with arrows; None if it is something else."""

@@ -61,10 +61,10 @@ class MiniMaxM3(Textual):
     stop = (f"{MARK}</tool_call>",)
     reasoning_tags: Mapping[str, str] = {"<mm:think>": "</mm:think>"}
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the marker."""
         del head
-        return NestedReader(GRAMMAR, options, place, definite=definite)
+        return NestedReader(GRAMMAR, options, evidence, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

@@ -126,28 +126,28 @@ HEADS = (
 class Mistral(NamedMarkerJson):
     """`[TOOL_CALLS]name[ARGS]{...}`, or a list after the marker."""
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the list, or of the arguments."""
         before = _NAME_FIRST.match(head)
         if before is not None:
             moved = Fix("marker", "the name is before the marker")
-            return MistralCandidate(head, CLOSERS, options, place, definite=definite, name=before[1], fixes=[moved])
+            return MistralCandidate(head, CLOSERS, options, evidence, definite=definite, name=before[1], fixes=[moved])
         header = _HEAD.fullmatch(head)
         if header is None and "[ARGS" in head:
             lost, name = Fix("marker", LOST_OPENER), unopened_name(head)
-            return MistralCandidate(head, CLOSERS, options, place, definite=definite, name=name, fixes=[lost])
+            return MistralCandidate(head, CLOSERS, options, evidence, definite=definite, name=name, fixes=[lost])
         if header is None:
             lost = Fix("marker", "the markers around its name and id are missing")
             return JsonBlockReader(
-                head, CLOSERS, options, place, definite=definite, name=head[:-ID_LENGTH], fixes=[lost]
+                head, CLOSERS, options, evidence, definite=definite, name=head[:-ID_LENGTH], fixes=[lost]
             )
         fixes = [Fix("marker", "a bracket of its markers is missing")] if head.count("[") != head.count("]") else []
         if header[1] is not None:
-            return MistralCandidate(head, CLOSERS, options, place, definite=definite, name=header[1], fixes=fixes)
+            return MistralCandidate(head, CLOSERS, options, evidence, definite=definite, name=header[1], fixes=fixes)
         return CallsOrJson(
             head,
-            lambda: PythonFallbackReader(head, _PYTHON, options, place, definite=definite),
-            lambda: JsonBlockReader(head, CLOSERS, options, place, definite=definite, fixes=fixes),
+            lambda: PythonFallbackReader(head, _PYTHON, options, evidence, definite=definite),
+            lambda: JsonBlockReader(head, CLOSERS, options, evidence, definite=definite, fixes=fixes),
             definite=definite,
         )
 

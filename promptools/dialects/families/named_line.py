@@ -140,20 +140,20 @@ function_name(parameter="value", other=2)
         self.heads = _HEADS
         self._layout = CallLayout(brackets=False, in_row=True)
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the name, or from the object after it."""
         if not head:
-            return PythonCallReader(head, self._layout, options, place, definite=definite)
-        return NamedObjectCandidate(head, options, place, definite=definite)
+            return PythonCallReader(head, self._layout, options, evidence, definite=definite)
+        return NamedObjectCandidate(head, options, evidence, definite=definite)
 
 
 class NamedObjectCandidate(CandidateBase):
     """A JSON object of arguments after the name of its tool."""
 
-    def __init__(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite, head=head)
         self._options = options
-        self._place = place
+        self._evidence = evidence
         self._body = JsonBody()
         match = _NAMED.match(head)
         assert match is not None
@@ -175,14 +175,14 @@ class NamedObjectCandidate(CandidateBase):
         stopped = finish_reason in COMPLETE_FINISH_REASONS
         try:
             parts = self._body.calls(
-                self._options, self._place, close=close and stopped, stopped=stopped, name=self._name
+                self._options, self._evidence, close=close and stopped, stopped=stopped, name=self._name
             )
             self._reject_foreign_arguments(parts)
         except NotACall as no:
             parts = self._truncated_part() if close else []
             if not parts:
                 self.parts = [Part("text", head + raw)]
-                self.tries.append(TriedStrategy(self._place.dialect, "text", str(no), len(head + raw)))
+                self.tries.append(TriedStrategy(self._evidence.dialect, "text", str(no), len(head + raw)))
                 return
         for fix in self._fixes:
             add_fix(parts, fix)
@@ -190,7 +190,7 @@ class NamedObjectCandidate(CandidateBase):
         parts[0].raw = head + parts[0].raw
         self.head = ""
         self.parts = parts
-        self.tries.append(trace_entry(self._place.dialect, total_length(parts), parts))
+        self.tries.append(trace_entry(self._evidence.dialect, total_length(parts), parts))
 
     def _truncated_part(self) -> list[Part]:
         """Return the truncated call at the end of the text, if its first key is a parameter of the tool."""
@@ -200,7 +200,7 @@ class NamedObjectCandidate(CandidateBase):
         if tools is None or tool is None or first_key is None or first_key[1] not in tools.keys(tool[0].name):
             return []
         malformed = malformed_call(
-            "truncated", "the text ended inside its arguments", self._place.dialect, tool[0].name
+            "truncated", "the text ended inside its arguments", self._evidence.dialect, tool[0].name
         )
         return [Part("malformed", raw, malformed=malformed)]
 
@@ -208,7 +208,7 @@ class NamedObjectCandidate(CandidateBase):
         """Raise `NotACall` if the arguments are no parameters of the tool: its name alone is not enough evidence."""
         tools = self._options.tools
         malformed = parts[0].malformed
-        if malformed is None or self._place.expected or tools is None:
+        if malformed is None or self._evidence.expected or tools is None:
             return
         if malformed.call is None and not self._truncated_part():
             raise NotACall("it cannot be read, and does not begin with a parameter of the tool")

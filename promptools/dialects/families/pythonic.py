@@ -75,19 +75,19 @@ The functions are:
             *quoted_calls.string_heads(),
         )
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the list, or from its first call."""
         if head == quoted_calls.LIST_ALIAS:
-            return quoted_calls.QuotedCallsReader(options, place, definite=definite)
+            return quoted_calls.QuotedCallsReader(options, evidence, definite=definite)
         if head == quoted_calls.STRING_ALIAS:
-            return quoted_calls.QuotedReplyReader(options, place, definite=definite)
+            return quoted_calls.QuotedReplyReader(options, evidence, definite=definite)
         if not head:
-            return PythonCallReader(head, BARE_LIST, options, place, definite=definite)
+            return PythonCallReader(head, BARE_LIST, options, evidence, definite=definite)
         if head.startswith("<tool"):
-            return PythonCallReader(head, _TAG_LAYOUT, options, place, definite=definite)
+            return PythonCallReader(head, _TAG_LAYOUT, options, evidence, definite=definite)
         return CallsOrJson(
             head,
-            lambda: PythonCallReader(head, _TOKENS_LAYOUT, options, place, definite=definite),
-            lambda: JsonBlockReader(head, _CLOSERS, options, place, definite=definite),
+            lambda: PythonCallReader(head, _TOKENS_LAYOUT, options, evidence, definite=definite),
+            lambda: JsonBlockReader(head, _CLOSERS, options, evidence, definite=definite),
             definite=definite,
         )

@@ -130,9 +130,9 @@ def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, options: Pa
 class _WithoutInputCandidate(CandidateBase):
     """Labels at the end of the text, with no input after them."""
 
-    def __init__(self, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
-        self._context = options, place
+        self._context = options, evidence
         self._pieces: list[str] = []
 
     def feed(self, piece: str, start: int) -> int | None:
@@ -177,27 +177,27 @@ class React(Textual):
     stop = ("Observation:",)
     result_openers = ("Observation:",)
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the input after the labels and the name, or from the name."""
         if not head:
-            return _WithoutInputCandidate(options, place, definite=definite)
+            return _WithoutInputCandidate(options, evidence, definite=definite)
         if head.lstrip("*_").startswith("Final"):
             return AnswerLabel(definite=definite, head=head)
         return ByFirstCharacter(
-            head, lambda first: self._body(first, head, options, place, definite=definite), definite=definite
+            head, lambda first: self._body(first, head, options, evidence, definite=definite), definite=definite
         )
 
-    def _body(self, first: str, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def _body(self, first: str, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         named = _NAMED.match(head)
         name = named[1] if named else None
         if first == "{":
             # an answer may be an object that looks like a call's: it only counts if it names a tool
-            place = place if name is not None else place._replace(expected=False)
+            evidence = evidence if name is not None else evidence._replace(expected=False)
             closers = _CLOSERS if name is not None else _BLOB_CLOSERS
-            return JsonBlockReader(head, closers, options, place, definite=definite, name=name)
+            return JsonBlockReader(head, closers, options, evidence, definite=definite, name=name)
         if name is None:
-            return PythonFallbackReader(head, _INLINE, options, place, definite=definite)
-        return LabelledCandidate(head, name, options, place, definite=definite)
+            return PythonFallbackReader(head, _INLINE, options, evidence, definite=definite)
+        return LabelledCandidate(head, name, options, evidence, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

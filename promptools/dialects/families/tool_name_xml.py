@@ -98,9 +98,9 @@ class ToolNameXml(Textual):
         Head((), _BARE, body_starts="<", gate=NAME_GATE, begins=_bare_begins, at_line_start=True),
     )
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the content after the opening tag."""
-        return ElementReader("", head, options, place, definite=definite)
+        return ElementReader("", head, options, evidence, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

@@ -45,11 +45,11 @@ def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptio
 class ToolbridgeCandidate(CandidateBase):
     """Elements in the wrapper, one after the other, and its closing tag."""
 
-    def __init__(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         begin = head.index("<", len(OPENER))
         super().__init__(definite=definite, head=head[:begin])
         self._options = options
-        self._place = place
+        self._evidence = evidence
         self._finished_parts: list[Part] = []
         self._inner: ElementReader | None = self._element(head[begin:])
         self._after_element = ""
@@ -68,7 +68,7 @@ class ToolbridgeCandidate(CandidateBase):
         self._advance("", final=True, reason=finish_reason)
 
     def _element(self, tag: str) -> ElementReader:
-        return ElementReader("", tag, self._options, self._place, definite=self.definite)
+        return ElementReader("", tag, self._options, self._evidence, definite=self.definite)
 
     def _advance(self, text: str, *, final: bool = False, reason: str | None = None) -> bool:
         """Read text; return whether the candidate is decided."""
@@ -132,7 +132,7 @@ class ToolbridgeCandidate(CandidateBase):
             add_fix(reversed(self._finished_parts), fix)
         self.parts = [*([Part("markup", self.head)] if self.head else []), *self._finished_parts]
         sent = [*self._emitted, *self.parts]
-        self.tries = [trace_entry(self._place.dialect, total_length(sent), sent)]
+        self.tries = [trace_entry(self._evidence.dialect, total_length(sent), sent)]
 
 
 class ToolBridge(ToolNameXml):
@@ -153,9 +153,9 @@ class ToolBridge(ToolNameXml):
     stop = ("<toolbridge_result>",)
     result_openers = ("<toolbridge_result>",)
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the content after the first element's tag."""
-        return ToolbridgeCandidate(head, options, place, definite=definite)
+        return ToolbridgeCandidate(head, options, evidence, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Render calls as the model would write them; see `ToolNameXml`."""

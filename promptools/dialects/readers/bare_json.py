@@ -85,23 +85,23 @@ def bare_json_heads(shape: str) -> tuple[Head, ...]:
     return (EMPTY_LIST_HEAD, LIST_HEAD, OBJECT_HEAD) if shape == "list" else (OBJECT_HEAD, LIST_HEAD)
 
 
-def bare_json_candidate(head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+def bare_json_candidate(head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
     """Return the candidate for JSON without markers; `head` is the code fence before it, or empty."""
     if not head:
-        return JsonCandidate(options, place, definite=definite)
+        return JsonCandidate(options, evidence, definite=definite)
     run = head[: len(head) - len(head.lstrip(head[0]))]
-    return JsonBlockReader(head, fence_closers(run), options, place, definite=definite)
+    return JsonBlockReader(head, fence_closers(run), options, evidence, definite=definite)
 
 
 class JsonCandidate(CandidateBase):
     """One JSON value that may be calls, and surplus closing brackets after it; decided one character later."""
 
-    def __init__(self, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
         self._options = options
-        self._place = place
+        self._evidence = evidence
         self._body = JsonBody()
-        self._streamer = ArgumentStreamer(options) if definite and place.expected else None
+        self._streamer = ArgumentStreamer(options) if definite and evidence.expected else None
         self._ended = False
         self._surplus = ""
 
@@ -133,12 +133,12 @@ class JsonCandidate(CandidateBase):
         lossy = close and finish_reason == "length"
         try:
             stopped = finish_reason in COMPLETE_FINISH_REASONS
-            place = self._place if raw.startswith("{") else self._place._replace(at_start=False)
+            evidence = self._evidence if raw.startswith("{") else self._evidence._replace(at_start=False)
             end = reply_markers().end_of_turn(raw) if close and not lossy else len(raw)
             if end < len(raw):  # a doubled brace that one brace closes: `{{"name": ...}<|im_end|>`
-                parts = read_calls(raw[:end], self._options, place, close=True, stopped=True)
+                parts = read_calls(raw[:end], self._options, evidence, close=True, stopped=True)
             else:
-                parts = self._body.calls(self._options, place, close=close and not lossy, stopped=stopped)
+                parts = self._body.calls(self._options, evidence, close=close and not lossy, stopped=stopped)
             self.parts = self._streamer.reconcile_parts(parts) if self._streamer is not None else parts
             self.tries.append(trace_entry("json", len(raw), self.parts))
             self.unread = raw[total_length(self.parts) :]
@@ -154,7 +154,7 @@ class JsonCandidate(CandidateBase):
     def _undecodable_part(self, raw: str, why: str) -> Part:
         """Return it as text; or, if the name was streamed already, as a malformed call."""
         if self._streamer is not None and self._streamer.started:
-            return Part("malformed", raw, malformed=malformed_call("invalid_json", why, self._place.dialect, None))
+            return Part("malformed", raw, malformed=malformed_call("invalid_json", why, self._evidence.dialect, None))
         return Part("text", raw)
 
 
@@ -171,10 +171,10 @@ _FIX = Fix("unwrap", "the whole call was encoded as a string")
 class EncodedReplyReader(CandidateBase):
     """A JSON string from its opening quote to its closing one."""
 
-    def __init__(self, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
         self._options = options
-        self._place = place
+        self._evidence = evidence
         self._pieces: list[str] = []
         self._open = False
         self._escaped = False
@@ -205,7 +205,7 @@ class EncodedReplyReader(CandidateBase):
         raw = "".join(self._pieces)
         try:
             inner: str = json.loads(raw, strict=False)
-            parts = read_calls(inner.strip(), self._options, self._place)
+            parts = read_calls(inner.strip(), self._options, self._evidence)
         except (ValueError, RecursionError, NotACall) as error:
             self._reject(str(error))
             return

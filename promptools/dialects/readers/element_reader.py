@@ -64,7 +64,7 @@ _KEY = lazy_pattern(r"([\w.-]{1,80}+)(?::|(\Z))")
 class ElementReader(SingleCallReader):
     """Reads one element, as a `promptools.parsing.parts.Candidate`; fed the text after its opening tag."""
 
-    def __init__(self, head: str, tag: str, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, head: str, tag: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         match = _ROOT.match(tag)
         self._root = root = match[1] if match else ""
         declared = options.tools.keys(root) if options.tools is not None else frozenset[str]()
@@ -72,7 +72,7 @@ class ElementReader(SingleCallReader):
         self._is_ambiguous = tag in reply_markers().reserved_tags
         """The tag has another meaning too: it is a call only once its whole content fits the tool, and never before."""
         buffer = TokenBuffer(element_tokenizer(root, self._keys | {ARGS_TAG}))
-        super().__init__(head, buffer, options, place, definite=definite and not self._is_ambiguous)
+        super().__init__(head, buffer, options, evidence, definite=definite and not self._is_ambiguous)
         self._tokens.append(tag)
         buffer.advance()
         if "<" not in tag:
@@ -261,8 +261,10 @@ class ElementReader(SingleCallReader):
 
     def _add_yaml(self, lines: dict[str, Any]) -> None:
         """Add the values of lines of YAML; strings among them are typed by the schema."""
-        place = self._call.place
-        self._call.place = place._replace(dialect=YAML_DIALECT) if place.dialect == XML_DIALECT and lines else place
+        evidence = self._call.evidence
+        self._call.evidence = (
+            evidence._replace(dialect=YAML_DIALECT) if evidence.dialect == XML_DIALECT and lines else evidence
+        )
         for key, text in lines.items():
             value, fixes = read_parameter(self._options, self._root, key, text) if isinstance(text, str) else (text, ())
             self._values[key] = ""

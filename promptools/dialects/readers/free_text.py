@@ -88,11 +88,11 @@ class AnswerLabel(CandidateBase):
 class LabelledCandidate(CandidateBase):
     """A tool's input after its label, up to the next label or an empty line; in brackets, to the end of the line."""
 
-    def __init__(self, head: str, name: str, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, head: str, name: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite, head=head)
         self._name = name
         self._options = options
-        self._place = place
+        self._evidence = evidence
         self._lines: list[str] = []
         """The lines of the input, with their line ends."""
         self._line: list[str] = []
@@ -139,13 +139,13 @@ class LabelledCandidate(CandidateBase):
         try:
             outcome = self._resolve(raw, finish_reason)
         except NotACall as no:
-            self.tries.append(TriedStrategy(self._place.dialect, "text", str(no), len(text)))
+            self.tries.append(TriedStrategy(self._evidence.dialect, "text", str(no), len(text)))
             self.parts, self.unread = [Part("text", self.head)], raw + self.unread
             return
         if not raw:  # the text of a call without input is its label
             raw, self.head = self.head, ""
         self.parts = [*([Part("markup", self.head)] if self.head else []), call_part(outcome, raw)]
-        self.tries.append(trace_entry(self._place.dialect, len(text), self.parts))
+        self.tries.append(trace_entry(self._evidence.dialect, len(text), self.parts))
 
     def _resolve(self, raw: str, finish_reason: str | None) -> Call | Malformed:
         tools = self._options.tools
@@ -153,7 +153,7 @@ class LabelledCandidate(CandidateBase):
         if match is None:
             raise NotACall(f"no tool {self._name!r} is offered")
         tool, renamed = match
-        cut = malformed_call("truncated", "the text ended inside its input", self._place.dialect, tool.name)
+        cut = malformed_call("truncated", "the text ended inside its input", self._evidence.dialect, tool.name)
         if finish_reason == "length":
             return cut
         text = raw.strip()
@@ -161,8 +161,8 @@ class LabelledCandidate(CandidateBase):
             text = self._unbracket(text)
         arguments, fixes = read_input(text, tool, self._options)
         fixes = [*([renamed] if renamed else []), *fixes]
-        outcome = validate_call(tool, arguments, None, fixes, self._options, self._place)
-        if isinstance(outcome, Malformed) and not self._place.expected:
+        outcome = validate_call(tool, arguments, None, fixes, self._options, self._evidence)
+        if isinstance(outcome, Malformed) and not self._evidence.expected:
             raise NotACall(f"its text does not fit {tool.name!r}")
         return outcome if finish_reason in COMPLETE_FINISH_REASONS or _is_string(text) else cut
 
@@ -262,11 +262,11 @@ def find_interpreter(tools: Tools | None, name: str | None = None) -> tuple[Tool
 class CodeCandidate(CandidateBase):
     """Code after a marker, up to a token that ends the turn or the next header."""
 
-    def __init__(self, marker: re.Pattern[str], options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, marker: re.Pattern[str], options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
         self._marker = marker
         self._options = options
-        self._place = place
+        self._evidence = evidence
         self._pieces: list[str] = []
         self._tail = ""
 
@@ -297,16 +297,16 @@ class CodeCandidate(CandidateBase):
         code = raw[head.end() :]
         if finish_reason == "length" or (finish_reason not in COMPLETE_FINISH_REASONS and is_code(code)):
             why = "the text ended inside its code"
-            outcome = call_part(malformed_call("truncated", why, self._place.dialect, tool.name), code)
+            outcome = call_part(malformed_call("truncated", why, self._evidence.dialect, tool.name), code)
         elif is_code(code):
             fix = Fix("unwrap", f"bare code was taken as {key!r}")
-            outcome = call_part(validate_call(tool, {key: code}, None, [fix], self._options, self._place), code)
+            outcome = call_part(validate_call(tool, {key: code}, None, [fix], self._options, self._evidence), code)
         else:
             self.parts = [Part("text", raw)]
-            self.tries.append(TriedStrategy(self._place.dialect, "text", "what follows is no Python", len(raw)))
+            self.tries.append(TriedStrategy(self._evidence.dialect, "text", "what follows is no Python", len(raw)))
             return
         self.parts = [Part("markup", head[0]), outcome]
-        self.tries.append(trace_entry(self._place.dialect, len(raw), self.parts))
+        self.tries.append(trace_entry(self._evidence.dialect, len(raw), self.parts))
 
 
 def is_code(text: str) -> bool:

@@ -58,23 +58,23 @@ _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
 
 
 def find_trailing_blocks(
-    raw: str, closers: Closers, options: ParseOptions, place: Evidence, keys: tuple[str, str] | None
+    raw: str, closers: Closers, options: ParseOptions, evidence: Evidence, keys: tuple[str, str] | None
 ) -> int:
     """Return where in `raw`, the text of a broken block, nothing but whole blocks follows; -1 if nowhere."""
-    for at in _opener_offsets(raw, closers, place)[-MAX_OPENERS:]:
-        if _only_whole_blocks(raw, at, closers, options, place, keys):
+    for at in _opener_offsets(raw, closers, evidence)[-MAX_OPENERS:]:
+        if _only_whole_blocks(raw, at, closers, options, evidence, keys):
             return at
     return -1
 
 
-def _opener_offsets(raw: str, closers: Closers, place: Evidence) -> list[int]:
+def _opener_offsets(raw: str, closers: Closers, evidence: Evidence) -> list[int]:
     """Return the offsets of openers; of tags that prose may hold, only those at the beginning of a line."""
-    pattern = _opener_pattern(closers.openers) if place.sentinel else _line_opener_pattern(closers.openers)
+    pattern = _opener_pattern(closers.openers) if evidence.sentinel else _line_opener_pattern(closers.openers)
     return [match.start("opener") for match in pattern.finditer(raw)]
 
 
 def _only_whole_blocks(
-    raw: str, at: int, closers: Closers, options: ParseOptions, place: Evidence, keys: tuple[str, str] | None
+    raw: str, at: int, closers: Closers, options: ParseOptions, evidence: Evidence, keys: tuple[str, str] | None
 ) -> bool:
     """Return whether `raw[at:]` is nothing but blocks, each with a call of an offered tool."""
     opener, end = _opener_pattern(closers.openers), _end_pattern(closers.right, reply_markers().end_tokens)
@@ -91,7 +91,7 @@ def _only_whole_blocks(
         try:
             node, _, _ = read_node(raw, at, len(raw), options.anchors)
             name = named[1] if named is not None else None
-            parts = read_calls(raw[at : node.end], options, place, name=name, keys=keys)
+            parts = read_calls(raw[at : node.end], options, evidence, name=name, keys=keys)
         except (Unreadable, NotACall):
             return False
         if not node.exact or not any(part.call for part in parts) or any(part.malformed for part in parts):
@@ -155,7 +155,7 @@ class JsonBlockReader(CandidateBase):
         head: str,
         closers: Closers,
         options: ParseOptions,
-        place: Evidence,
+        evidence: Evidence,
         *,
         definite: bool,
         name: str | None = None,
@@ -175,7 +175,7 @@ class JsonBlockReader(CandidateBase):
         self._closers = closers
         self._marker_search = MarkerSearch(closers)
         self._options = options
-        self._place = place
+        self._evidence = evidence
         self._list_opener: list[str] = []
         """The bracket of a list and the space after it, until the next character shows what the list holds."""
         self._open_lists = 0
@@ -407,7 +407,7 @@ class JsonBlockReader(CandidateBase):
         parts = self._read(raw[:at])
         if parts is None or not self._accept_before_gap(parts, raw[:at]):
             return False
-        self._finished_parts = [as_invalid_json(part, self._place.dialect) for part in self._finished_parts]
+        self._finished_parts = [as_invalid_json(part, self._evidence.dialect) for part in self._finished_parts]
         closer = marker if marker in (*self._closers.right, *self._closers.wrong) else ""
         self.unread = raw[at + len(closer) :]
         self._finish(closer, None)
@@ -416,7 +416,7 @@ class JsonBlockReader(CandidateBase):
     def _end_before_blocks(self, raw: str) -> bool:
         """End a broken body before the whole blocks that follow it; return whether there are any."""
         at = (
-            find_trailing_blocks(raw, self._closers, self._options, self._place, self._envelope_keys)
+            find_trailing_blocks(raw, self._closers, self._options, self._evidence, self._envelope_keys)
             if self._first_marker >= 0
             else -1
         )
@@ -429,7 +429,7 @@ class JsonBlockReader(CandidateBase):
         why = "a string or bracket in it is never closed"
         broken = next((part for part in parts if part.malformed is not None), None)
         lost = (
-            as_invalid_json(broken, self._place.dialect)
+            as_invalid_json(broken, self._evidence.dialect)
             if broken
             else self._malformed_part(raw[:at], "invalid_json", why)
         )
@@ -508,7 +508,7 @@ class JsonBlockReader(CandidateBase):
         loose = lookahead.startswith(("<|", "</", "<｜", *reply_markers().result_tags)) or (
             not self._lacks_body
             and (
-                self._place.expected
+                self._evidence.expected
                 or self._options.strictness == "lenient"
                 or not self._closers.required
                 or (self._closers.line_end_closes and "\n" in gap)
@@ -541,7 +541,7 @@ class JsonBlockReader(CandidateBase):
             parts = self.read_unusual(raw) or read_calls(
                 raw,
                 self._options,
-                self._place,
+                self._evidence,
                 node=node,
                 close=close,
                 stopped=stopped,
@@ -555,7 +555,7 @@ class JsonBlockReader(CandidateBase):
                 ]
             return self._streamer.reconcile_parts(parts) if self._streamer is not None else parts
         except NotACall as no:
-            self.tries.append(TriedStrategy(self._place.dialect, "text", str(no), len(raw)))
+            self.tries.append(TriedStrategy(self._evidence.dialect, "text", str(no), len(raw)))
             if self._name == "":
                 return [
                     self._malformed_part(raw, "unknown_tool", "it names no tool, and its arguments do not fit just one")
@@ -608,7 +608,7 @@ class JsonBlockReader(CandidateBase):
 
     def _new_streamer(self) -> ArgumentStreamer | None:
         """Return what streams the next body's call, or None if its call may not be emitted early."""
-        if not (self.definite and self._place.implies_call):
+        if not (self.definite and self._evidence.implies_call):
             return None
         return ArgumentStreamer(
             self._options, self._name, keyed=self._envelope_keys is not None and not self._envelope_keys[0]
@@ -646,7 +646,7 @@ class JsonBlockReader(CandidateBase):
         if closing:
             parts.append(Part("markup", closing))
         all_parts = [*self._emitted, *parts]
-        self.tries.append(trace_entry(self._place.dialect, total_length(all_parts), all_parts))
+        self.tries.append(trace_entry(self._evidence.dialect, total_length(all_parts), all_parts))
         self._decided = True
 
     def _give_up(self, why: str, *, keep: int | None = None) -> None:
@@ -665,7 +665,7 @@ class JsonBlockReader(CandidateBase):
         cut = len(raw) if keep is None else len(raw) + keep
         self.parts = self._text_or_malformed(raw[:cut], why)
         self.unread = raw[cut:]
-        self.tries.append(TriedStrategy(self._place.dialect, "text", why, cut))
+        self.tries.append(TriedStrategy(self._evidence.dialect, "text", why, cut))
         self._decided = True
 
     def _report_truncated(self) -> None:
@@ -680,7 +680,7 @@ class JsonBlockReader(CandidateBase):
         return [Part("text", raw)]
 
     def _malformed_part(self, raw: str, reason: MalformedReason, why: str) -> Part:
-        return Part("malformed", raw, malformed=malformed_call(reason, why, self._place.dialect, self._name or None))
+        return Part("malformed", raw, malformed=malformed_call(reason, why, self._evidence.dialect, self._name or None))
 
     def _head_parts(self) -> list[Part]:
         return [Part("markup", self.head)] if self.head else []

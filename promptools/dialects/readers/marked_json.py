@@ -96,7 +96,7 @@ class MarkedJson(DeclaredDialect):
         """Return what may close a block that `opener` opened."""
         return self._closers[opener]
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Start reading after the opening marker, at the bracket."""
         keys = None if self._has_common_keys else self._envelope
         opener = next((mark for mark in self._marks if head.startswith(mark)), None)
@@ -106,8 +106,8 @@ class MarkedJson(DeclaredDialect):
         elif self._stripped and head.startswith(self._stripped):
             closers, fixes = self._stripped_closers, [Fix("marker", "the markers around its header are missing")]
         else:
-            return bare_json_candidate(head, options, place, definite=definite)
-        return JsonBlockReader(head, closers, options, place, definite=definite, fixes=fixes, envelope_keys=keys)
+            return bare_json_candidate(head, options, evidence, definite=definite)
+        return JsonBlockReader(head, closers, options, evidence, definite=definite, fixes=fixes, envelope_keys=keys)
 
     def call_id(self, call: Call, number: int) -> str:
         """Return the call's number in formats that number their calls, else its id."""
@@ -287,13 +287,13 @@ class NamedMarkerJson(DeclaredDialect):
         named = "|".join(map(_header_pattern, headers))
         self._header = rf"(?s:(?:{re.escape(begin)}\s*)?(?:{named}){_FENCE})"
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the bracket of the arguments."""
         header = re.compile(self._header).match(head)
         name = header[header.lastindex or 0] if header else unopened_name(head)
         fixes = () if header or not name else (Fix("marker", LOST_OPENER),)
         closers = self._closers_of(name if self._closer_has_name else "")
-        return JsonBlockReader(head, closers, options, place, definite=definite, name=name, fixes=fixes)
+        return JsonBlockReader(head, closers, options, evidence, definite=definite, name=name, fixes=fixes)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format."""

@@ -296,23 +296,23 @@ The functions are:
             return tuple(program_head(marker, self.name) for marker in openers)
         return (marker_head(*openers, json=json, spaced=True, tier=self.tier, fence_label=self._fence_label),)
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the first call, or at the bracket before it."""
         closers = self._json_closers
         if self._fenced:  # the label is as much evidence as a tag
             run = head[: len(head) - len(head.lstrip(head[:1]))] or FENCE
             definite = definite or options.strictness != "strict"
-            return PythonCallReader(head, fence_layout(run), options, place, definite=definite)
+            return PythonCallReader(head, fence_layout(run), options, evidence, definite=definite)
         if not head:
-            return PythonCallReader(head, BARE_LIST, options, place, definite=definite)
+            return PythonCallReader(head, BARE_LIST, options, evidence, definite=definite)
         if self._fence_label and FENCE in head:
-            return PythonCallReader(head, self._layout_in_fence, options, place, definite=definite)
+            return PythonCallReader(head, self._layout_in_fence, options, evidence, definite=definite)
         if closers is None:
-            return PythonCallReader(head, self._layout, options, place, definite=definite)
+            return PythonCallReader(head, self._layout, options, evidence, definite=definite)
         return CallsOrJson(
             head,
-            lambda: PythonCallReader(head, self._layout, options, place, definite=definite),
-            lambda: JsonBlockReader(head, closers, options, place, definite=definite),
+            lambda: PythonCallReader(head, self._layout, options, evidence, definite=definite),
+            lambda: JsonBlockReader(head, closers, options, evidence, definite=definite),
             definite=definite,
         )
 

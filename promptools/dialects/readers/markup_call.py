@@ -138,10 +138,10 @@ class MarkupCall(CallBuilder):
             return text
         return strip_matching_newlines(text)
 
-    def resolve(self, place: Evidence) -> Call | Malformed:
+    def resolve(self, evidence: Evidence) -> Call | Malformed:
         """Build the call. Raise `NotACall` if it calls no offered tool."""
         assert self.values is self.arguments
-        return self.resolve_in(place)
+        return self.resolve_in(evidence)
 
 
 def strip_matching_newlines(text: str) -> str:

@@ -68,8 +68,8 @@ class CallSegment(NamedTuple):
 class BlockParts:
     """The calls among the tokens of a block. The tokens between them are markup."""
 
-    def __init__(self, buffer: TokenBuffer, place: Evidence, tries: list[TriedStrategy]) -> None:
-        self._place = place
+    def __init__(self, buffer: TokenBuffer, evidence: Evidence, tries: list[TriedStrategy]) -> None:
+        self._evidence = evidence
         self._buffer = buffer
         self.segments: list[CallSegment] = []
         self.emitted_to = 0
@@ -81,13 +81,13 @@ class BlockParts:
 
         Return no parts if none of them is a call, unless one `has_emitted`.
         """
-        place = self._place._replace(wrapper_first=False)
-        settled = [self._resolve_segment(segment, place) for segment in self.segments]
-        if self._place.wrapper_first and not any(settled):
-            settled = [self._resolve_segment(segment, self._place) for segment in self.segments]
+        evidence = self._evidence._replace(wrapper_first=False)
+        settled = [self._resolve_segment(segment, evidence) for segment in self.segments]
+        if self._evidence.wrapper_first and not any(settled):
+            settled = [self._resolve_segment(segment, self._evidence) for segment in self.segments]
         if not (any(settled) or has_emitted):
             return []
-        meant = self._place._replace(sentinel=True)  # beside a real call, a call is intended
+        meant = self._evidence._replace(sentinel=True)  # beside a real call, a call is intended
         settled = [
             tiles or self._resolve_segment(segment, meant)
             for tiles, segment in zip(settled, self.segments, strict=True)
@@ -108,32 +108,36 @@ class BlockParts:
         if raw:
             parts.append(Part("markup", raw))
 
-    def _resolve_segment(self, segment: CallSegment, place: Evidence) -> list[Part]:
+    def _resolve_segment(self, segment: CallSegment, evidence: Evidence) -> list[Part]:
         if segment.call is None:
             return segment.parts
         raw = self._buffer.text(segment.start, segment.end)
         if isinstance(segment.call, Malformed):
             return [Part("malformed", raw, malformed=segment.call)]
         try:
-            outcome = self._resolve_call(segment.call, place)
+            outcome = self._resolve_call(segment.call, evidence)
             if segment.streamer is not None:
                 outcome = segment.streamer.reconcile(outcome)
             return [call_part(outcome, raw)]
         except NotACall as no:
-            self.tries.append(TriedStrategy(place.dialect, "text", str(no), len(raw)))
+            self.tries.append(TriedStrategy(evidence.dialect, "text", str(no), len(raw)))
             return []
 
-    def _resolve_call(self, call: MarkupCall, place: Evidence) -> Call | Malformed:
-        outcome = call.resolve(place)
+    def _resolve_call(self, call: MarkupCall, evidence: Evidence) -> Call | Malformed:
+        outcome = call.resolve(evidence)
         if call.error:
-            return malformed_call("invalid_json", call.error, place.dialect, outcome.name)
+            return malformed_call("invalid_json", call.error, evidence.dialect, outcome.name)
         if isinstance(outcome, Malformed) and call.unclosed and outcome.reason == "invalid_arguments":
-            return malformed_call("truncated", "the text ended before its last parameters", place.dialect, outcome.name)
+            return malformed_call(
+                "truncated", "the text ended before its last parameters", evidence.dialect, outcome.name
+            )
         return outcome
 
     def _nameless_part(self, segment: CallSegment) -> Part:
         raw = self._buffer.text(segment.start, segment.end)
-        malformed = malformed_call("invalid_json", "what is in the name's place is no name", self._place.dialect, None)
+        malformed = malformed_call(
+            "invalid_json", "what is in the name's place is no name", self._evidence.dialect, None
+        )
         return Part("malformed", raw, malformed=malformed)
 
 
@@ -158,14 +162,14 @@ MAX_STRAY_TEXT = 1000
 class MarkupReader(TagReader):
     """Reads a block of calls, or one call without a wrapper, as a `promptools.parsing.parts.Candidate`."""
 
-    def __init__(self, grammar: MarkupGrammar, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, grammar: MarkupGrammar, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         self._tags = self._make_tokenizer(grammar, options)
-        super().__init__(TokenBuffer(self._tags), place, definite=definite)
+        super().__init__(TokenBuffer(self._tags), evidence, definite=definite)
         self._grammar = grammar
         self._options = options
         self._names = grammar.names
         self._state = self._before_calls
-        self._block = BlockParts(self._buffer, place, self.tries)
+        self._block = BlockParts(self._buffer, evidence, self.tries)
         self._segments = self._block.segments
         self._pending_fixes: list[Fix] = []
         """Fixes made before the current call."""
@@ -185,7 +189,7 @@ class MarkupReader(TagReader):
         """The value that is read, or was read last."""
         self._reopenable: OpenValue | None = None
         """The last value, while text after its call may still be part of it."""
-        self._emits_calls = self._may_stream = definite and place.implies_call
+        self._emits_calls = self._may_stream = definite and evidence.implies_call
         """A call of the block may be emitted before the next one begins, or even while it comes."""
         self._drops_line_break = False
         """The value that begins next follows a line break that is no part of it."""
@@ -233,7 +237,7 @@ class MarkupReader(TagReader):
         if name is None:
             early, self._pending_fixes = self._pending_fixes, early
         self._json_reader = JsonBlockReader(
-            "", ends, self._options, self._place, definite=self.definite, name=name, fixes=early
+            "", ends, self._options, self._evidence, definite=self.definite, name=name, fixes=early
         )
 
     def _on_json_decided(self) -> None:
@@ -641,7 +645,7 @@ class MarkupReader(TagReader):
         assert call is not None
         assert call.values is call.arguments
         stopped = call.may_lack_only_its_closer(finish_reason)
-        meant = self._in_wrapper or self._place.implies_call
+        meant = self._in_wrapper or self._evidence.implies_call
         closing = self._cut_tag.startswith(self._names.closer_start)
         cut = self._cut_tag != "" and not closing
         if not call.values and not meant:
@@ -674,11 +678,11 @@ class MarkupReader(TagReader):
     @property
     def _may_be_quoted(self) -> bool:
         """Whether nothing but its tags makes this a call: it has no wrapper, and the request asked for none."""
-        return not (self._in_wrapper or self._place.implies_call)
+        return not (self._in_wrapper or self._evidence.implies_call)
 
     def _call_was_coming(self, *, length: bool) -> bool:
         """Return whether a call was coming when the text ended after the wrapper's opening tag."""
-        return self._place.expected or (self._place.sentinel and (length or self._cut_tag != ""))
+        return self._evidence.expected or (self._evidence.sentinel and (length or self._cut_tag != ""))
 
     # --- the outcome ------------------------------------------------------------------------------------------------
 
@@ -690,7 +694,7 @@ class MarkupReader(TagReader):
             return
         if fix is not None:
             add_fix(reversed(parts), fix)
-        if self._options.strictness == "strict" and not self._place.implies_call and was_repaired(parts):
+        if self._options.strictness == "strict" and not self._evidence.implies_call and was_repaired(parts):
             self._finish_as_text(end, "strict allows no repair of the markup")
             return
         self._finish_parts(parts, end)
@@ -698,7 +702,7 @@ class MarkupReader(TagReader):
     def _give_up(self, why: str, token: Tag | str | None) -> None:
         """Skip what is not a call: where a call is intended it is a malformed one, else it is text."""
         named = self._call is not None and self._call.tool is not None
-        if self._place.sentinel or self._has_emitted or (self._place.expected and named):
+        if self._evidence.sentinel or self._has_emitted or (self._evidence.expected and named):
             self._skip_reason = why
             self._state = self._skipping
             if isinstance(token, Tag):
@@ -713,7 +717,7 @@ class MarkupReader(TagReader):
     def _malformed(self, reason: MalformedReason, why: str) -> Malformed:
         call = self._call
         name = None if call is None else call.tool.name if call.tool is not None else call.name
-        return malformed_call(reason, why, self._place.dialect, name)
+        return malformed_call(reason, why, self._evidence.dialect, name)
 
     def _truncate(self, why: str) -> None:
         """Report that the current call was cut off; or return the block as text, if no call is certain."""
@@ -724,7 +728,7 @@ class MarkupReader(TagReader):
             and known
             and not (self._may_be_quoted and self._value is not None and self._value.unmatched_closer)
         )
-        if not (self._place.implies_call or certain):
+        if not (self._evidence.implies_call or certain):
             if self._segments:
                 self._finish(self._segments[-1].end, self._missing_wrapper_fix())
             else:

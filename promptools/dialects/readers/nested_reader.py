@@ -64,11 +64,11 @@ def _opens_call(tag: Tag) -> bool:
 class _JsonArguments(CandidateBase):
     """Reads one JSON object that is the arguments of a call, up to its last bracket."""
 
-    def __init__(self, name: str, options: ParseOptions, place: Evidence) -> None:
+    def __init__(self, name: str, options: ParseOptions, evidence: Evidence) -> None:
         super().__init__(definite=True)
         self._name = name
         self._options = options
-        self._place = place
+        self._evidence = evidence
         self._body = JsonBody()
 
     def feed(self, piece: str, start: int) -> int | None:
@@ -85,18 +85,18 @@ class _JsonArguments(CandidateBase):
     def _decide(self, finish_reason: str | None, *, close: bool) -> None:
         raw, stopped = self._body.raw, finish_reason in COMPLETE_FINISH_REASONS
         try:
-            self.parts = self._body.calls(self._options, self._place, close=close, stopped=stopped, name=self._name)
+            self.parts = self._body.calls(self._options, self._evidence, close=close, stopped=stopped, name=self._name)
             self.unread = raw[total_length(self.parts) :]
         except NotACall as no:
             self.parts = [Part("text", raw)]
-            self.tries.append(TriedStrategy(self._place.dialect, "text", str(no), len(raw)))
+            self.tries.append(TriedStrategy(self._evidence.dialect, "text", str(no), len(raw)))
 
 
 class NestedReader(MarkupReader):
     """Reads a block of calls whose parameters are elements, as a `promptools.parsing.parts.Candidate`."""
 
-    def __init__(self, grammar: MarkupGrammar, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
-        super().__init__(grammar, options, place, definite=definite)
+    def __init__(self, grammar: MarkupGrammar, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
+        super().__init__(grammar, options, evidence, definite=definite)
         self._call_tokens: list[Tag | str] = []
         self._open_elements: list[str] = []
         """Elements that are open, outermost first."""
@@ -122,7 +122,7 @@ class NestedReader(MarkupReader):
             begun = any(not isinstance(item, str) or not is_blank(item) for item in self._call_tokens)
             if bare[:1] == "{" and not begun and self._call is not None:
                 self._buffer.put_back(len(bare))
-                self._json_reader = _JsonArguments(self._call.name, self._options, self._place)
+                self._json_reader = _JsonArguments(self._call.name, self._options, self._evidence)
             else:
                 self._call_tokens.append(token)
             return None

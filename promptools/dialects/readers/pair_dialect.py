@@ -111,18 +111,18 @@ class PairDialect(DeclaredDialect):
         self._named_json = lazy_pattern(rf"{opener}\s*({_NAME})\s*{re.escape(json_after)}\s*" if json_after else "(?!)")
         self.heads = tuple(self._heads(suffix, json_after))
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the arguments after the name, or at the bracket of JSON."""
         suffix = self._suffixed.search(head)
         tags = with_suffix(self._tags, suffix[1]) if suffix is not None else self._tags
         named = self._named_json.fullmatch(head)
         if named is not None:
             closers = Closers((tags.call.closer,), ("</think>",), (tags.call.opener,), required=False)
-            return JsonBlockReader(head, closers, options, place, definite=definite, name=named[1])
+            return JsonBlockReader(head, closers, options, evidence, definite=definite, name=named[1])
         if not head.strip() or head.rstrip().endswith(tags.call.opener):  # JSON instead of a name
             closers = Closers((tags.call.closer,), ("</think>",), (tags.call.opener,))
-            return JsonBlockReader(head, closers, options, place, definite=definite)
-        return PairReader(head, tags, options, place, definite=definite)
+            return JsonBlockReader(head, closers, options, evidence, definite=definite)
+        return PairReader(head, tags, options, evidence, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format.

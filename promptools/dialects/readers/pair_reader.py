@@ -214,12 +214,12 @@ _AFTER_CALL = frozenset(("call", "call/", "wrap/", "end"))
 class PairReader(SingleCallReader):
     """Reads one call between two markers, as a `promptools.parsing.parts.Candidate`."""
 
-    def __init__(self, head: str, tags: PairTags, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, head: str, tags: PairTags, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         opener = tags.call.opener
         opened = opener in head
         name = head[head.find(opener) + len(opener) :].lstrip() if opened else head
         buffer = TokenBuffer(tags.tokenizer, name, is_blank)
-        super().__init__(head[: len(head) - len(name)], buffer, options, place, definite=definite)
+        super().__init__(head[: len(head) - len(name)], buffer, options, evidence, definite=definite)
         self._tags = tags
         if not opened:
             self._record_fix(f"no {opener!r} before its name")

@@ -27,12 +27,12 @@ class PythonCall:
     """
 
     def __init__(
-        self, name: str, options: ParseOptions, place: Evidence, *, streams: bool, gemma: bool = False
+        self, name: str, options: ParseOptions, evidence: Evidence, *, streams: bool, gemma: bool = False
     ) -> None:
         self._name_fixes = escape_fixes(name)
         self._written_name = name = unescape_name(name)
         self._options = options
-        self._place = place
+        self._evidence = evidence
         resolved = options.tools.find(name) if options.tools is not None else None
         self.tool = resolved[0] if resolved is not None else None
         self._parameters: tuple[str, ...] | None = None
@@ -42,7 +42,7 @@ class PythonCall:
         self._arguments: PythonArguments | GemmaObject
         if gemma:
             keys = options.tools.keys(self.tool.name) if options.tools is not None and self.tool else frozenset[str]()
-            self._arguments = GemmaObject(keys, self._types, token_closes=place.sentinel)
+            self._arguments = GemmaObject(keys, self._types, token_closes=evidence.sentinel)
         else:
             strings = frozenset(key for key in self._parameters or () if self._types(key) == STRING_ONLY)
             self._arguments = PythonArguments(
@@ -116,7 +116,7 @@ class PythonCall:
         duplicates = tuple(Fix("duplicate", f"key {clip(key, 60)!r} came twice: the last one counts") for key in twice)
         node = JsonNode(value, text, 0, len(text), exact=not twice)
         fixes = (*self._name_fixes, *arguments.fix_log.fixes(), *given, *duplicates, *more)
-        outcome = resolve_call(UnresolvedCall(node, self._written_name, node, {}, fixes), self._options, self._place)
+        outcome = resolve_call(UnresolvedCall(node, self._written_name, node, {}, fixes), self._options, self._evidence)
         if isinstance(outcome, Malformed):
             self._reject_foreign(value)
             return outcome
@@ -124,7 +124,7 @@ class PythonCall:
 
     def _reject_foreign(self, value: dict[str, object]) -> None:
         """Raise `NotACall` if none of the arguments is the tool's, and nothing but its name makes this a call."""
-        sure = self._place.wrapped or self._place.expected
+        sure = self._evidence.wrapped or self._evidence.expected
         tools = self._options.tools
         if sure or self.tool is None or tools is None:
             return

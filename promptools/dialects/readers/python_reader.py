@@ -112,12 +112,12 @@ class PythonCallReader(CandidateBase):
     """What opens the arguments."""
 
     def __init__(
-        self, head: str, layout: CallLayout, options: ParseOptions, place: Evidence, *, definite: bool
+        self, head: str, layout: CallLayout, options: ParseOptions, evidence: Evidence, *, definite: bool
     ) -> None:
         super().__init__(definite=definite, head=head)
         self._layout = layout
         self._options = options
-        self._place = place
+        self._evidence = evidence
         self._pending_text: list[str] = []
         """Text that was taken since the last part."""
         self._finished_parts: list[Part] = []
@@ -144,7 +144,7 @@ class PythonCallReader(CandidateBase):
         """Brackets of `print(` that are open around the call."""
         self._reread_text = ""
         """Text that was taken and is read again."""
-        self._streams = definite and place.implies_call
+        self._streams = definite and evidence.implies_call
         self._repeated_text = ""
         self._in_fence = layout.fenced
 
@@ -224,7 +224,7 @@ class PythonCallReader(CandidateBase):
             return at
         if not final and may_continue_line(text, at):
             return ~at
-        if self._bracketed and text[at] == "]" and (self._finished_parts or self._place.sentinel):
+        if self._bracketed and text[at] == "]" and (self._finished_parts or self._evidence.sentinel):
             self._state, self._list_closed = self._after_calls, True
             return self._consume(text, at, at + 1)
         if not self._bracketed and self._finished_parts:
@@ -238,7 +238,7 @@ class PythonCallReader(CandidateBase):
         if not name or text[end - 1] != self.opening_bracket:
             if (name and end == len(text)) or (self._may_become_call(text, at) and not final):
                 return ~at
-            if self._layout.whole_reply and self._place.implies_call and self._finished_parts:
+            if self._layout.whole_reply and self._evidence.implies_call and self._finished_parts:
                 self._return_pending()
                 self._finish()
                 return at
@@ -251,7 +251,7 @@ class PythonCallReader(CandidateBase):
             return self._reject("no call", at)
         self._add_part("markup")
         self._call = PythonCall(
-            name, self._options, self._place, streams=self._streams, gemma=self.opening_bracket == "{"
+            name, self._options, self._evidence, streams=self._streams, gemma=self.opening_bracket == "{"
         )
         self._state = self._in_arguments
         return self._consume(text, at, end)
@@ -392,7 +392,7 @@ class PythonCallReader(CandidateBase):
             else:
                 self._finish()
             return end
-        if self._layout.whole_reply and text[at] != "<" and not self._place.implies_call:
+        if self._layout.whole_reply and text[at] != "<" and not self._evidence.implies_call:
             return self._reject("something else follows the call", at)
         return self._on_foreign_text(text, at)
 
@@ -401,7 +401,7 @@ class PythonCallReader(CandidateBase):
         self._notice_quote(text, at)
         if self._is_uncertain and text[at] != "<":
             return self._reject(UNCERTAIN_END, at, broken=True)
-        sure = self._place.implies_call or self._options.strictness == "lenient"
+        sure = self._evidence.implies_call or self._options.strictness == "lenient"
         if not sure and text[at] != "<":
             return self._reject("text follows the calls before their closer", at)
         self._record_missing_closer()
@@ -439,7 +439,7 @@ class PythonCallReader(CandidateBase):
         self.lacks_value = self._is_unreadable(broken)
         in_call = self._names_tool and self._state == self._in_arguments
         self._unreadable = why if self.lacks_value or in_call else ""
-        if self._place.at_start and self._bracketed and not self._layout.closers and self.lacks_value:
+        if self._evidence.at_start and self._bracketed and not self._layout.closers and self.lacks_value:
             self._error, self._state = why, self._skip_unreadable
             return at
         closes = bool(self._layout.closers) and (self._is_intended or (broken and self._names_tool))
@@ -581,7 +581,7 @@ class PythonCallReader(CandidateBase):
     @property
     def _is_intended(self) -> bool:
         """Whether calls are intended, whatever is wrong with them."""
-        return self._has_emitted or self._place.implies_call
+        return self._has_emitted or self._evidence.implies_call
 
     @property
     def _is_uncertain(self) -> bool:
@@ -644,7 +644,7 @@ class PythonCallReader(CandidateBase):
                     self._finished_parts[-1].raw
                 )  # what is missing may have been cut
         elif self._is_intended or (
-            call.tool is not None and (call.has_arguments or (self._place.wrapped and finish_reason == "length"))
+            call.tool is not None and (call.has_arguments or (self._evidence.wrapped and finish_reason == "length"))
         ):
             self._finished_parts.append(self._truncated_part("".join(self._pending_text)))
             self._pending_text = []
@@ -662,7 +662,7 @@ class PythonCallReader(CandidateBase):
             self._add_part("markup")
             self._call = None
             self._finished_parts.append(self._truncated_part(raw[raw.find(name) :]))
-        elif self._place.implies_call:
+        elif self._evidence.implies_call:
             self._return_pending()
         else:
             self._give_up("the list of calls holds something else")
@@ -681,7 +681,7 @@ class PythonCallReader(CandidateBase):
         add_fix(reversed(self._finished_parts), Fix("closer", f"no {missing!r}"))
 
     def _truncated_part(self, raw: str) -> Part:
-        malformed = malformed_call("truncated", "the text ended inside it", self._place.dialect, self._call_name)
+        malformed = malformed_call("truncated", "the text ended inside it", self._evidence.dialect, self._call_name)
         return Part("malformed", raw, malformed=malformed)
 
     # --- the outcome ------------------------------------------------------------------------------------------------
@@ -697,7 +697,7 @@ class PythonCallReader(CandidateBase):
         opening = [Part("markup", self.head)] if self.head else []
         self.parts = [*opening, *self._finished_parts]
         all_parts = [*self._emitted, *self.parts]
-        self.tries.append(trace_entry(self._place.dialect, total_length(all_parts), all_parts))
+        self.tries.append(trace_entry(self._evidence.dialect, total_length(all_parts), all_parts))
         self._decided = True
 
     def _give_up(self, why: str, *, read_again: int = 0) -> None:
@@ -713,13 +713,13 @@ class PythonCallReader(CandidateBase):
         raw = "".join((*(part.raw for part in self._finished_parts), *self._pending_text))
         raw, self.unread = raw[: len(raw) - read_again], raw[len(raw) - read_again :]
         self._decided = True
-        broken = self._unreadable and malformed_call("invalid_json", why, self._place.dialect, self._call_name)
+        broken = self._unreadable and malformed_call("invalid_json", why, self._evidence.dialect, self._call_name)
         self.parts = [Part("text", self.head + raw, malformed=broken or None)]
-        self.tries.append(TriedStrategy(self._place.dialect, "text", why, len(self.head + raw)))
+        self.tries.append(TriedStrategy(self._evidence.dialect, "text", why, len(self.head + raw)))
 
     def _add_malformed(self) -> None:
         self._reject_uncertain()
-        malformed = malformed_call("invalid_json", self._error, self._place.dialect, self._call_name)
+        malformed = malformed_call("invalid_json", self._error, self._evidence.dialect, self._call_name)
         self._finished_parts.append(Part("malformed", "".join(self._pending_text), malformed=malformed))
         self._pending_text = []
 
@@ -736,7 +736,7 @@ class PythonCallReader(CandidateBase):
         first = next(guesses, len(self._finished_parts))
         for part in self._finished_parts[first:]:
             if part.call is not None:
-                malformed = malformed_call("invalid_json", UNCERTAIN_END, self._place.dialect, part.call.name)
+                malformed = malformed_call("invalid_json", UNCERTAIN_END, self._evidence.dialect, part.call.name)
                 part.kind, part.call, part.malformed = "malformed", None, malformed
 
 
@@ -750,9 +750,9 @@ class PythonFallbackReader(PythonCallReader):
     """Reads calls and records that fix on each, so that none is emitted before its end."""
 
     def __init__(
-        self, head: str, layout: CallLayout, options: ParseOptions, place: Evidence, *, definite: bool
+        self, head: str, layout: CallLayout, options: ParseOptions, evidence: Evidence, *, definite: bool
     ) -> None:
-        super().__init__(head, layout, options, place, definite=definite)
+        super().__init__(head, layout, options, evidence, definite=definite)
         self._streams = False
 
     def feed(self, piece: str, start: int) -> int | None:

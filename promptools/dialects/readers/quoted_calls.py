@@ -91,10 +91,10 @@ class _Element(NamedTuple):
 class _QuotedReader(CandidateBase):
     """The text of calls in quotes, and what is made of it."""
 
-    def __init__(self, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
         self._options = options
-        self._place = place
+        self._evidence = evidence
         self._pieces: list[str] = []
         self._fault: Malformed | None = None
         """What is wrong with the call that was read last, if a value in it cannot be read."""
@@ -108,15 +108,15 @@ class _QuotedReader(CandidateBase):
         """
         self.parts = [Part("text", raw[:taken], malformed=shows)]
         self.unread = raw[taken:]
-        self.tries.append(TriedStrategy(self._place.dialect, "text", "what is in the quotes is no call", len(raw)))
+        self.tries.append(TriedStrategy(self._evidence.dialect, "text", "what is in the quotes is no call", len(raw)))
 
     def _accept(self, raw: str, parts: list[Part]) -> None:
         self.parts = parts
-        self.tries.append(trace_entry(self._place.dialect, len(raw), parts))
+        self.tries.append(trace_entry(self._evidence.dialect, len(raw), parts))
 
     def _read(self, inner: str, layout: CallLayout) -> list[Part]:
         """Read the calls that a text holds; nothing if it holds anything else."""
-        block = PythonCallReader("", layout, self._options, self._place, definite=False)
+        block = PythonCallReader("", layout, self._options, self._evidence, definite=False)
         end = block.feed(inner, 0)
         if end is None:
             block.close(None)
@@ -166,8 +166,8 @@ class _QuotedReader(CandidateBase):
 class QuotedCallsReader(_QuotedReader):
     """Reads a list from its bracket to its end: if all its strings are calls they are taken, else it is text."""
 
-    def __init__(self, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
-        super().__init__(options, place, definite=definite)
+    def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
+        super().__init__(options, evidence, definite=definite)
         self._extent = BracketScanner()
 
     def feed(self, piece: str, start: int) -> int | None:
@@ -196,7 +196,7 @@ class QuotedCallsReader(_QuotedReader):
                 self._accept(bare, [Part("malformed", bare, malformed=fault)])
             self.unread = raw[len(bare) :]
         elif elements or fault is not None or self._is_cut(raw):
-            malformed = malformed_call("truncated", "the text ended inside it", self._place.dialect, None)
+            malformed = malformed_call("truncated", "the text ended inside it", self._evidence.dialect, None)
             self._accept(raw, [Part("malformed", raw, malformed=malformed)])
         else:
             self._reject(raw, taken=1)

@@ -255,10 +255,10 @@ class TagDialect(DeclaredDialect):
         where = bare or ("anywhere" if around is None or self.grammar.names is not SHARED_NAMES else "never")
         self.heads = (*self._wrapper_heads(templates), *self._bare_heads(templates, where))
 
-    def candidate(self, head: str, options: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the first tag, the wrapper's or the call's."""
         del head
-        return MarkupReader(self.grammar, options, place, definite=definite)
+        return MarkupReader(self.grammar, options, evidence, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format, with a JSON body where a value could be misread between tags."""

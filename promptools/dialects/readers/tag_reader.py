@@ -33,11 +33,11 @@ class TagReader(CandidateBase, ABC):
 
     _state: TokenState
 
-    def __init__(self, buffer: TokenBuffer, place: Evidence, *, definite: bool, head: str = "") -> None:
+    def __init__(self, buffer: TokenBuffer, evidence: Evidence, *, definite: bool, head: str = "") -> None:
         super().__init__(definite=definite, head=head)
         self._buffer = buffer
         self._tokens = buffer.tokens
-        self._place = place
+        self._evidence = evidence
         self._finish_reason: str | None = None
         self._decided = False
 
@@ -92,7 +92,7 @@ class TagReader(CandidateBase, ABC):
         self.parts = [*([Part("markup", self.head)] if self.head else []), *parts]
         self.unread = self._buffer.text(end)
         all_parts = [*self._emitted, *self.parts]
-        self.tries.append(trace_entry(self._place.dialect, total_length(all_parts), all_parts))
+        self.tries.append(trace_entry(self._evidence.dialect, total_length(all_parts), all_parts))
         self._decided = True
 
     def _finish_as_text(self, end: int, why: str) -> None:
@@ -101,7 +101,7 @@ class TagReader(CandidateBase, ABC):
         raw = self.head + self._buffer.text(0, end)
         self.parts = [Part("text", raw)]
         self.unread = self._buffer.text(end)
-        self.tries.append(TriedStrategy(self._place.dialect, "text", why, len(raw) + len(self.unread)))
+        self.tries.append(TriedStrategy(self._evidence.dialect, "text", why, len(raw) + len(self.unread)))
         self._decided = True
 
 
@@ -115,16 +115,16 @@ _NAME = lazy_pattern(r"[^\W\d][\w.:/-]{0,127}\Z")
 class FieldCall(CallBuilder):
     """A call whose name comes after its opening tag."""
 
-    def __init__(self, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(options)
-        self.place = place
+        self.evidence = evidence
         self._definite = definite
         self._streamer: MemberStreamer | None = None
 
     @property
     def meant(self) -> bool:
         """Whether a call is intended here, whatever tool it names."""
-        return self.place.implies_call
+        return self.evidence.implies_call
 
     def set_name(self, name: str) -> bool:
         """Set the name, the longest declared one first; return whether this may be a call."""
@@ -132,7 +132,7 @@ class FieldCall(CallBuilder):
         resolved = tools.find(name) if tools is not None and "<" not in name else None
         if resolved is None:
             self.name = name
-            likely = tools is None or self.meant or self.place.wrapper_first
+            likely = tools is None or self.meant or self.evidence.wrapper_first
             return likely and _NAME.match(name) is not None
         self.tool, fix = resolved
         self.name = self.tool.name
@@ -171,23 +171,23 @@ class FieldCall(CallBuilder):
 
     def resolve(self) -> Call | Malformed:
         """Build the call or its failure. Raise `NotACall` if it is not a call."""
-        place = self.place
+        evidence = self.evidence
         if self.options.strictness == "strict" and not self.meant and self._was_repaired():
             raise NotACall("strict allows no repair of the markup")
         if self.error:
             return self.as_malformed(self.error)
         if self.tool is None and not (self.meant or self.arguments) and self.options.tools is not None:
             raise NotACall("a word alone is no call")
-        outcome = self.resolve_in(place)
+        outcome = self.resolve_in(evidence)
         return self._streamer.reconcile(outcome) if self._streamer is not None else outcome
 
     def as_truncated(self) -> Malformed:
         """Return a failure: the text ended inside the call."""
-        return malformed_call("truncated", "the text ended inside it", self.place.dialect, self.name or None)
+        return malformed_call("truncated", "the text ended inside it", self.evidence.dialect, self.name or None)
 
     def as_malformed(self, why: str) -> Malformed:
         """Return a failure: the call cannot be read."""
-        return malformed_call("invalid_json", why, self.place.dialect, self.name or None)
+        return malformed_call("invalid_json", why, self.evidence.dialect, self.name or None)
 
     def _was_repaired(self) -> bool:
         return bool(self.error) or any(fix.kind != "name" for fix in self.fixes)
@@ -223,11 +223,11 @@ class SingleCallReader(TagReader):
     _tag_state: TagState
 
     def __init__(
-        self, head: str, buffer: TokenBuffer, options: ParseOptions, place: Evidence, *, definite: bool
+        self, head: str, buffer: TokenBuffer, options: ParseOptions, evidence: Evidence, *, definite: bool
     ) -> None:
-        super().__init__(buffer, place, definite=definite, head=head)
+        super().__init__(buffer, evidence, definite=definite, head=head)
         self._state = self._read_token
-        self._call = FieldCall(options, place, definite=definite)
+        self._call = FieldCall(options, evidence, definite=definite)
         self._text_pieces: list[str] = []
         """The text since the last tag that counted; inside a value, the value."""
         self._text_size = 0

@@ -229,12 +229,12 @@ class _YamlCall(NamedTuple):
 class YamlReader(CandidateBase):
     """Reads a block of YAML, fed from its opening tag on, up to its closing tag. O(n)."""
 
-    def __init__(self, opener: str, options: ParseOptions, place: Evidence, *, definite: bool) -> None:
+    def __init__(self, opener: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
         self._opener = opener
         self._closer = f"\n</{opener[1:]}"  # one that a value quotes is indented
         self._options = options
-        self._place = place
+        self._evidence = evidence
         self._pieces: list[str] = []
         self._tail = ""
 
@@ -258,7 +258,7 @@ class YamlReader(CandidateBase):
         raw = "".join(self._pieces)
         match = _FIRST_NAME.match(raw)
         malformed = malformed_call(
-            "truncated", "the text ended before its closer", self._place.dialect, match[1] if match else None
+            "truncated", "the text ended before its closer", self._evidence.dialect, match[1] if match else None
         )
         if self._is_strict:
             self._give_up(raw, _STRICT)
@@ -267,7 +267,7 @@ class YamlReader(CandidateBase):
 
     @property
     def _is_strict(self) -> bool:
-        return self._options.strictness == "strict" and not self._place.expected
+        return self._options.strictness == "strict" and not self._evidence.expected
 
     def _decide(self, raw: str, body: str) -> None:
         if self._is_strict:
@@ -282,7 +282,7 @@ class YamlReader(CandidateBase):
 
     def _give_up(self, raw: str, why: str) -> None:
         self.parts = [Part("text", raw)]
-        self.tries.append(TriedStrategy(self._place.dialect, "text", why, len(raw)))
+        self.tries.append(TriedStrategy(self._evidence.dialect, "text", why, len(raw)))
 
     def _resolve(self, item: _YamlCall) -> Call | Malformed:
         tools = self._options.tools
@@ -293,9 +293,9 @@ class YamlReader(CandidateBase):
         values, fixes = self._arguments(name, item.arguments)
         if values is None:
             why = "its arguments are neither YAML nor JSON of its parameters"
-            return malformed_call("invalid_json", why, self._place.dialect, name)
+            return malformed_call("invalid_json", why, self._evidence.dialect, name)
         node = JsonNode(values, "", 0, 0, exact=False)
-        return resolve_call(UnresolvedCall(node, item.name, node, {}, (_FIX, *fixes)), self._options, self._place)
+        return resolve_call(UnresolvedCall(node, item.name, node, {}, (_FIX, *fixes)), self._options, self._evidence)
 
     def _arguments(self, tool: str, text: str) -> tuple[dict[str, Any] | None, list[Fix]]:
         """Read arguments; those that are strings are typed by the schema."""
@@ -313,7 +313,7 @@ class YamlReader(CandidateBase):
 
     def _finish(self, raw: str, parts: list[Part]) -> None:
         self.parts = parts
-        self.tries.append(trace_entry(self._place.dialect, len(raw), parts))
+        self.tries.append(trace_entry(self._evidence.dialect, len(raw), parts))
 
 
 def _split_calls(body: str) -> list[_YamlCall]:
