@@ -1,10 +1,11 @@
-"""JSON values: guards for the two containers, deep copies, and a writer that says what is nested too deeply."""
+"""JSON values: guards for the two containers, reading and writing that foresee bad values, and deep copies."""
 
 from __future__ import annotations
 
 import json
 from copy import deepcopy
-from typing import Any, TypeGuard, TypeVar, cast
+from math import isfinite
+from typing import Any, NoReturn, TypeGuard, TypeVar, cast
 
 from promptools.errors import UsageError
 
@@ -17,6 +18,30 @@ def is_object(value: object) -> TypeGuard[dict[str, Any]]:
 def is_array(value: object) -> TypeGuard[list[Any]]:
     """Whether a JSON value is an array."""
     return isinstance(value, list)
+
+
+def try_json(text: str | bytes, default: Any = None, **options: Any) -> Any:
+    """Return the value of a JSON text; `default` if the text is not JSON, or is nested too deeply to be read.
+
+    `options` are those of `json.loads`. A `null` is None, so pass another `default` where the two must differ.
+    """
+    try:
+        return json.loads(text, **options)
+    except (ValueError, RecursionError):
+        return default
+
+
+def reject_constant(name: str) -> NoReturn:
+    """Reject `NaN` and the infinities, which `json` reads unless this is its `parse_constant`."""
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def parse_finite_float(token: str) -> float:
+    """Parse a float; raise `ValueError` if it is out of range."""
+    value = float(token)
+    if not isfinite(value):
+        raise ValueError("out of range")
+    return value
 
 
 def write_json(value: object, what: str, *, compact: bool = False) -> str:

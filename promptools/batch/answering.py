@@ -15,7 +15,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, cast
 
 from promptools.errors import UpstreamError, clip, without_credentials
-from promptools.json_values import is_object
+from promptools.json_values import is_object, reject_constant, try_json
 from promptools.transport import library_of
 from promptools.wire.json_body import as_object
 
@@ -117,11 +117,7 @@ def _check_keys(value: dict[str, Any]) -> tuple[str, str] | None:
 
 def _load(text: str | bytes) -> Any:
     """Parse JSON without the numbers that only Python's has: no server gets them."""
-    return json.loads(text, parse_constant=_refuse_constant)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
+    return json.loads(text, parse_constant=reject_constant)
 
 
 def _invalid(line: int, custom_id: str | None, message: str, advice: str) -> LineProblem:
@@ -233,10 +229,8 @@ def _answer_success(request: BatchRequest, response: Any) -> BatchAnswer:
 def _answer_error(request: BatchRequest, response: Any) -> BatchAnswer:
     """Return the result of a request that the server answered with an error, or raise if that may change."""
     status: int = response.status_code
-    try:
-        body: Any = json.loads(response.content)
-    except (ValueError, RecursionError):
-        body = {"error": {"message": clip(response.text), "type": "invalid_response"}}
+    no_json = {"error": {"message": clip(response.text), "type": "invalid_response"}}
+    body = try_json(response.content, no_json)
     message = _error_message(body, status)
     if status == HTTPStatus.UNAUTHORIZED:
         raise UpstreamError(f"the server refuses the API key: {message}; set another one", status=status)

@@ -39,7 +39,7 @@ from promptools.batch.input_survey import (
     read_requests,
 )
 from promptools.errors import PromptoolsError, UsageError, without_credentials
-from promptools.json_values import is_object
+from promptools.json_values import is_object, try_json
 
 # The results so far, in a local file: a run that ended at any moment goes on from it.
 #
@@ -180,10 +180,7 @@ class BatchLog:
 
 
 def _read_row(text: bytes) -> dict[str, Any] | None:
-    try:
-        row: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    row = try_json(text)
     return row if is_object(row) else None
 
 
@@ -311,10 +308,9 @@ def _custom_ids(output: str) -> Iterator[str]:
         yield from (value for value in read_column(output, "custom_id") if isinstance(value, str))
         return
     for _, text in read_lines(output):
-        with suppress(ValueError, KeyError, TypeError, RecursionError):
-            custom_id = json.loads(text)["custom_id"]
-            if isinstance(custom_id, str):
-                yield custom_id
+        custom_id = (_read_row(text) or {}).get("custom_id")
+        if isinstance(custom_id, str):
+            yield custom_id
 
 
 def default_log(output: str) -> str:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from promptools.batch.answering import BatchAnswer, RequestAnswerer, TemporaryFailureError
 from promptools.batch.engine_guard import guard_engine
 from promptools.errors import PromptoolsError, UpstreamError, UsageError, clip, suggest
-from promptools.json_values import is_array, is_object
+from promptools.json_values import is_array, is_object, try_json
 from promptools.profiles.facts import families_of_template
 from promptools.profiles.model_family import ModelDescription, find_family
 from promptools.profiles.server_detection import VLLM, server_root, with_family
@@ -71,7 +71,7 @@ def read_engine_arguments(words: Iterable[str]) -> dict[str, Any]:
 
 def _read_word(word: str) -> dict[str, Any]:
     if word.lstrip().startswith("{"):
-        value = _read_json(word)
+        value = try_json(word)
         if is_object(value):
             return value
     key, equals, text = word.partition("=")
@@ -81,16 +81,8 @@ def _read_word(word: str) -> dict[str, Any]:
             f"the engine argument that begins with {clip(key.lstrip(), 20)!r} is neither a JSON object nor KEY=VALUE;"
             " write for example max_model_len=8192"
         )
-    value = _read_json(text)
+    value = try_json(text)
     return {key: text if value is None else value}
-
-
-def _read_json(text: str) -> Any:
-    """Parse JSON; None if it is none."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 # The connection to an application in this process: requests go to it as they are, without a socket.
@@ -139,10 +131,7 @@ def engine_transport_class(library: HttpLibrary) -> Any:
 
 
 def _unknown_fields(body: bytes, known: frozenset[str]) -> list[str]:
-    try:
-        value: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        return []  # which the application refuses
+    value = try_json(body)  # the application refuses what is not JSON
     return sorted(value.keys() - known - WITHOUT_EFFECT) if is_object(value) else []
 
 

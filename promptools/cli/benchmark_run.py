@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from promptools.cli.shared_arguments import add_endpoint, add_json, add_sandbox, at_least, open_sandbox, seconds
 from promptools.cli.terminal_output import print_json, show_progress
 from promptools.errors import UsageError, without_credentials
-from promptools.json_values import is_object
+from promptools.json_values import is_object, try_json
 
 if TYPE_CHECKING:
     from promptools.harness.agent import Agent
@@ -205,10 +205,7 @@ def _write(path: Path, text: str) -> None:
 
 def json_object(text: str) -> dict[str, Any]:
     """Parse a JSON object, the value of `--request`."""
-    try:
-        value: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
+    value = try_json(text)
     if not is_object(value):
         raise argparse.ArgumentTypeError(f'{text!r} is not a JSON object; write {{"temperature": 1}}')
     if reserved := sorted(RESERVED & value.keys()):

@@ -16,7 +16,6 @@ those of its own request; `_client_index` maps the first to the second.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,6 +27,7 @@ from promptools.exchange.observer import WrittenChoice
 from promptools.exchange.response_writer import ResponseWriter, encode_json, response_headers
 from promptools.exchange.state import AttemptFacts
 from promptools.exchange.upstream import ReplyDecoder, encode_request, get_header, is_stream, requested_context
+from promptools.json_values import try_json
 from promptools.modes.jinja_template import notes_on_unused, render_template
 from promptools.modes.raw_mode import RawMode, beginning_in_examples, beginning_of_call, example_calls, shows_tools
 from promptools.modes.registry import get_mode
@@ -167,15 +167,7 @@ def _fetch(state: ExchangeState, asked: TemplateRequest, request: ToolRequest) -
     if isinstance(answer, Opened):
         failure = failure_of_status(answer, (yield from state.read_error()), request.profile.raw or "completions")
         return replace(failure, kind="no_raw") if failure.kind == "refused" else failure
-    return (yield from state.compute(partial(_parse_json, answer), max(len(answer), len(state.request.body))))
-
-
-def _parse_json(data: bytes) -> Any:
-    """Parse an answer; None, which holds no prompt, if it is no JSON."""
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return None
+    return (yield from state.compute(partial(try_json, answer), max(len(answer), len(state.request.body))))
 
 
 # The attempt.

@@ -11,7 +11,6 @@ First the server is detected: one that may have the route itself gets the reques
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,14 +25,15 @@ from promptools.exchange.response_writer import JsonWriter, ResponseWriter, SseW
 from promptools.exchange.runner import run
 from promptools.exchange.state import ExchangeState
 from promptools.exchange.upstream import ReplyDecoder, is_stream
+from promptools.json_values import try_json
 from promptools.modes.mode import MIN_ANSWER_TOKENS, text_tokens
 from promptools.profiles import load_builtin
 from promptools.profiles.facts import family_of
 from promptools.profiles.profile import GENERIC
 from promptools.profiles.server_detection import LLAMACPP, OLLAMA, may_serve_ollama
-from promptools.wire import json_body, ollama_out
+from promptools.wire import ollama_out
 from promptools.wire.chat_decoder import Envelope
-from promptools.wire.json_body import as_count, as_list, as_object, as_text
+from promptools.wire.json_body import as_count, as_list, as_object, as_text, parse_object
 from promptools.wire.ollama_in import (
     check_generate_request,
     decode_chat_request,
@@ -160,15 +160,9 @@ class OllamaApi:
 
     def encode_server_error(self, failure: Failure) -> bytes:
         """Return an error of Ollama's unchanged; of any other server's, the text alone."""
-        try:
-            body: Any = json.loads(failure.body)
-        except (ValueError, RecursionError):
-            body = None
-        return (
-            failure.body
-            if as_text(as_object(body).get("error"))
-            else encode_json({"error": failure.text or failure.why})
-        )
+        if as_text(as_object(try_json(failure.body)).get("error")):
+            return failure.body
+        return encode_json({"error": failure.text or failure.why})
 
 
 OLLAMA_API: ClientApi = OllamaApi()
@@ -221,7 +215,7 @@ class ServedRequest:
             yield from state.emit(error, lambda: Head(opened.status if opened.status >= 400 else 502, JSON))
             return None
         answer = yield from state.read_all()
-        reply = yield from state.compute(partial(parse_json, answer), len(answer))
+        reply = yield from state.compute(partial(parse_object, answer), len(answer))
         if not isinstance(reply.get("data"), list):
             yield from self.emit({"error": f"the server's response to /{path} is not that of OpenAI's API"}, 502)
             return None
@@ -239,7 +233,7 @@ def serve_route(request: ClientRequest, context: Context, respond: Respond) -> E
 
 
 def _respond(state: ExchangeState, respond: Respond) -> Steps[None]:
-    data = parse_json(state.request.body)
+    data = parse_object(state.request.body)
     name = requested_model(data)
     route = state.context.route(name or None, None)
     model = route.target.model or name
@@ -253,14 +247,6 @@ def _respond(state: ExchangeState, respond: Respond) -> Steps[None]:
 def requested_model(data: Mapping[str, Any]) -> str:
     """Return the model that a request names; `name` is what older clients call it."""
     return as_text(data.get("model")) or as_text(data.get("name"))
-
-
-def parse_json(body: bytes) -> dict[str, Any]:
-    """Parse a JSON object; empty if it is none."""
-    try:
-        return as_object(json_body.parse_json(body))
-    except (ValueError, RecursionError):
-        return {}
 
 
 # The models of a server that is no Ollama, from its `/v1/models`: `/api/tags`, `/api/ps` and `/api/show`.
@@ -473,7 +459,7 @@ GENERATE_API: ClientApi = GenerateApi()
 
 def serve_generate(request: ClientRequest, context: Context) -> Exchange:
     """Begin the exchange of a request whose body has been read."""
-    data = parse_json(request.request.body)
+    data = parse_object(request.request.body)
     generated = replace(request, client_api=GENERATE_API)
     if data and not data.get("prompt"):
         return serve_route(generated, context, respond_generate_load)
@@ -539,7 +525,7 @@ def serve_ollama_route(request: ClientRequest, context: Context) -> Exchange:
 def serve_ollama_chat(request: ClientRequest, context: Context) -> Exchange:
     """Serve a chat. One without messages only loads the model on Ollama; on any other server it is loaded."""
     body = request.request.body
-    data = parse_json(body) if len(body) <= _MAX_LOAD_REQUEST else {}
+    data = parse_object(body) if len(body) <= _MAX_LOAD_REQUEST else {}
     return run(request, context) if not data or data.get("messages") else _serve_load(request, context)
 
 
@@ -584,7 +570,7 @@ def _may_have_own_routes(state: ExchangeState) -> Steps[bool]:
 
     It is that of the request's model, where that is known before the body is read.
     """
-    data = parse_json(state.request.body)
+    data = parse_object(state.request.body)
     route = yield from resolve_route(state, state.context.route(requested_model(data) or None, None), "")
     return _emulates_ollama(route.target, state.seen)
 

@@ -18,7 +18,6 @@ smaller.
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,6 +35,7 @@ from promptools.exchange.response_writer import DIGEST_FIELDS
 from promptools.exchange.state import Heartbeat
 from promptools.exchange.upstream import ReplyDecoder, get_header, is_stream
 from promptools.fallback import REFUSAL_KINDS
+from promptools.json_values import try_json
 from promptools.modes.response_format import AnswerStream, format_error
 from promptools.modes.verdict import HARMONY_CALL, MAX_EMPTY_TOKENS
 from promptools.patterns import lazy_pattern
@@ -118,12 +118,7 @@ class StreamEndDetector:
 
 def _is_last(line: bytes) -> bool:
     """Whether a line is the last: `done` is true in its top-level object, not only in something nested."""
-    if not _DONE_FIELD.search(line):
-        return False
-    try:
-        return as_object(json.loads(line)).get("done") is True
-    except (ValueError, RecursionError):
-        return False
+    return bool(_DONE_FIELD.search(line)) and as_object(try_json(line)).get("done") is True
 
 
 RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "overflow", "cut", "swallowed"})

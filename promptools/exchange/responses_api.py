@@ -25,7 +25,7 @@ from promptools.exchange.runner import run
 from promptools.exchange.state import ExchangeState
 from promptools.wire.chat_decoder import error_of
 from promptools.wire.chat_encoder import error_body
-from promptools.wire.json_body import as_object, as_text, parse_json
+from promptools.wire.json_body import as_object, as_text, parse_object
 from promptools.wire.responses_in import ResponsesRequest, decode_responses_request
 from promptools.wire.responses_out import ID_PREFIX, ResponseEvents, ResponseFrame, encode_output, incomplete_reason
 from promptools.wire.sse import encode_comment
@@ -337,7 +337,7 @@ def serve_compaction(request: ClientRequest, context: Context) -> Exchange:
 
 def _pass_on(state: ExchangeState) -> Steps[None]:
     body = state.request.body
-    data = _parse(body)
+    data = parse_object(body)
     name = as_text(data.get("model"))
     route = state.context.route(name or None, None)
     state.url, state.headers = route.url, route.headers
@@ -357,7 +357,7 @@ def _pass_on(state: ExchangeState) -> Steps[None]:
     if isinstance(piece, Failed) and piece.error is not None:
         raise piece.error
     answer = b"".join(pieces)
-    parsed = yield from state.compute(partial(_parse, answer), len(answer))
+    parsed = yield from state.compute(partial(parse_object, answer), len(answer))
     if opened.status == 200 and (not parsed or error_of(parsed)):
         failure = failure_of_status(opened, answer)
         yield from _respond_absent(state, f"HTTP {opened.status}: {without_credentials(failure.why)}")
@@ -381,10 +381,3 @@ def _respond_absent(state: ExchangeState, reason: str) -> Steps[None]:
     error = state.encode_error(message, kind="invalid_request_error", code="route_not_served")
     head = Head(404, (("content-type", "application/json"), ("x-should-retry", "false")))
     yield from state.emit(error, lambda: head)
-
-
-def _parse(body: bytes) -> dict[str, Any]:
-    try:
-        return as_object(parse_json(body))
-    except (ValueError, RecursionError):
-        return {}

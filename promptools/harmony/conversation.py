@@ -6,7 +6,6 @@ message and at most one developer message: the client's messages of both roles a
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from promptools.harmony.renderer import (
     is_header_field,
 )
 from promptools.harmony.tool_declarations import FunctionDeclaration
-from promptools.json_values import is_array, is_object, write_json
+from promptools.json_values import is_array, is_object, try_json, write_json
 from promptools.types import Schema, Tool
 
 # Which past reasoning stays in a conversation: four policies, each a function from messages to messages.
@@ -353,10 +352,7 @@ def _free_text_body(arguments: str, parameter: str) -> str:
 
     A text that begins with a brace could be mistaken for arguments in JSON, so it is written as such.
     """
-    try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
+    value = try_json(arguments)
     text = value.get(parameter) if is_object(value) and len(value) == 1 else None
     return text if isinstance(text, str) and not text.lstrip().startswith("{") else arguments
 

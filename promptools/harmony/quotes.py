@@ -9,7 +9,6 @@ files with either.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
@@ -26,6 +25,7 @@ from promptools.harmony.messages import (
     parse_header,
 )
 from promptools.harmony.tokens import MESSAGE_ENDS, HarmonyToken, HeldPieces, Piece, raw_text
+from promptools.json_values import is_object, try_json
 from promptools.jsontext.brackets import BracketScanner
 from promptools.parsing.emitter import begins_block_quote, line_start
 from promptools.patterns import lazy_pattern
@@ -317,7 +317,7 @@ def is_rest_of_reply(items: Iterable[Item]) -> bool:
                 content.append(raw)
             case HarmonyEnd(reason) if header is not None:
                 called = header.is_call
-                if reason == "header" or (called and not _is_object("".join(content))):
+                if reason == "header" or (called and not is_object(try_json("".join(content)))):
                     return False
                 if reason == "call" and not called and header.role == "assistant":
                     return False
@@ -326,13 +326,6 @@ def is_rest_of_reply(items: Iterable[Item]) -> bool:
             case _:
                 pass
     return True
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 # What is held from a token in quotes on, until it is clear whether the token is content.

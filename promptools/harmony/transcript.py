@@ -6,9 +6,7 @@ any deviation. Here the items of `ItemParser` are assembled into messages; `prom
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +15,7 @@ from promptools.harmony.messages import NO_CHANNEL, Aside, ContentChunk, Harmony
 from promptools.harmony.parser import ItemParser
 from promptools.harmony.renderer import Message
 from promptools.harmony.tokens import Role
+from promptools.json_values import try_json
 from promptools.types import Span
 
 if TYPE_CHECKING:
@@ -178,22 +177,18 @@ def _as_dict(message: Message) -> dict[str, Any]:
     assert isinstance(message.content, str)
     content = message.content
     if message.role == "tool":
-        return _without_empty(role="tool", name=message.name, channel=message.channel, content=_json_or_text(content))
+        return _without_empty(
+            role="tool", name=message.name, channel=message.channel, content=try_json(content, content)
+        )
     if not message.recipient:
         return _without_empty(role=message.role, channel=message.channel) | {"content": content}
     constraint = message.content_type.removeprefix("<|constrain|>")
     fields = _without_empty(role=message.role, channel=message.channel, to=message.recipient, constraint=constraint)
-    return {**fields, "args": _json_or_text(content)}
+    return {**fields, "args": try_json(content, content)}
 
 
 def _without_empty(**fields: Any) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value != ""}
-
-
-def _json_or_text(text: str) -> Any:
-    with suppress(ValueError, RecursionError):
-        return json.loads(text)
-    return text
 
 
 # How far a reply follows the format: its messages, every deviation, and the error of strict parsing.

@@ -22,6 +22,7 @@ from json.decoder import JSONDecodeError, JSONDecoder
 from typing import Any, Final
 
 from promptools.errors import clip
+from promptools.json_values import parse_finite_float
 from promptools.jsontext.brackets import MAX_DEPTH
 from promptools.jsontext.quotes import UNESCAPED_QUOTES, OpenContainer, QuoteResolver
 from promptools.jsontext.strict import read_members
@@ -34,7 +35,6 @@ from promptools.jsontext.text import (
     Unreadable,
     decode_string,
     encode_string,
-    parse_finite_float,
 )
 from promptools.patterns import lazy_pattern
 

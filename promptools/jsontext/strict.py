@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from json.decoder import JSONDecoder
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
+from promptools.json_values import parse_finite_float, reject_constant
 from promptools.jsontext.brackets import MAX_DEPTH
-from promptools.jsontext.text import MemberSpans, parse_finite_float, scan_string
+from promptools.jsontext.text import MemberSpans, scan_string
 from promptools.patterns import lazy_pattern
 
 _SPACE = r"[ \t\n\r]*+"
@@ -133,11 +134,6 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         raise ValueError("a key occurs twice")
     return members
-
-
-def reject_constant(name: str) -> NoReturn:
-    """Reject `NaN` and the infinities, which `json` reads unless it is told not to."""
-    raise ValueError(name)
 
 
 _Scan: TypeAlias = Callable[[str, int], tuple[Any, int]]

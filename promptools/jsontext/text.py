@@ -13,7 +13,6 @@ import json.decoder
 import json.encoder
 import re
 from collections.abc import Callable
-from math import isfinite
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from promptools.patterns import lazy_pattern
@@ -99,14 +98,6 @@ def decode_string(body: str, fix_log: FixLog) -> str:
         return match[0]
 
     return _ESCAPE.sub(repair, body)
-
-
-def parse_finite_float(token: str) -> float:
-    """Parse a float; raise `ValueError` if it is out of range."""
-    value = float(token)
-    if not isfinite(value):
-        raise ValueError("out of range")
-    return value
 
 
 # What reading yields, strict or repaired, and how a value is written.

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from promptools.errors import UsageError
-from promptools.json_values import is_array, is_object, write_json
+from promptools.json_values import is_array, is_object, reject_constant, try_json, write_json
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.parsing.reply_record import ID_LENGTH
 from promptools.patterns import lazy_pattern
@@ -136,10 +136,7 @@ def _call(call_id: str, name: str, arguments: Any, notes: list[str]) -> Call:
     text = as_text(arguments)
     if not text.strip():
         return Call(call_id, name, {}, "{}")
-    try:
-        value = json.loads(text, parse_constant=_reject_constant)
-    except (ValueError, RecursionError):
-        value = None
+    value = try_json(text, parse_constant=reject_constant)
     if is_object(value):
         return Call(call_id, name, value, text)
     try:
@@ -150,10 +147,6 @@ def _call(call_id: str, name: str, arguments: Any, notes: list[str]) -> Call:
     how = "mended" if repaired else "sent as {}"
     notes.append(f"history: the arguments of a past call of {name!r} are no JSON object and were {how}")
     return Call(call_id, name, repaired, _dump(repaired))
-
-
-def _reject_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def _dump(value: Any) -> str:

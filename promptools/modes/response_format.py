@@ -15,10 +15,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.errors import UsageError
-from promptools.json_values import is_object, write_json
+from promptools.json_values import is_object, reject_constant, write_json
 from promptools.jsontext.brackets import MAX_DEPTH
 from promptools.jsontext.read import Unreadable, read_value
-from promptools.jsontext.strict import reject_constant
 from promptools.jsontext.text import ParsedValue, dump
 from promptools.parsing.events import CallEnd, Event
 from promptools.patterns import lazy_pattern

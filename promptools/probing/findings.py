@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from promptools.errors import clip
 from promptools.fallback import FailureKind, classify
+from promptools.json_values import is_object, try_json
 from promptools.profiles import Profile
 from promptools.types import Attempt, ModeName, Reply
 from promptools.wire.chat_decoder import REASONING_FIELDS, Delta, ToolDelta, decode_chunk, decode_reply, error_of
@@ -44,11 +45,8 @@ class AnsweredCall:
 
     def parsed(self) -> dict[str, Any] | None:
         """Return the arguments; None if they are no JSON object."""
-        try:
-            value = json.loads(self.arguments)
-        except (ValueError, RecursionError):
-            return None
-        return as_object(value) if isinstance(value, dict) else None
+        value = try_json(self.arguments)
+        return value if is_object(value) else None
 
     def __str__(self) -> str:
         return clip(f"{self.name}({self.arguments})", MAX_EVIDENCE)
@@ -135,10 +133,7 @@ def _chunks(body: bytes) -> Iterator[Any]:
     for event in (*decoder.feed(body), *decoder.close()):
         if not event.data or event.data.strip() == DONE:
             continue
-        try:
-            yield json.loads(event.data)
-        except (ValueError, RecursionError):
-            yield {"error": {"message": f"a chunk is not valid JSON: {clip(event.data)}"}}
+        yield try_json(event.data, {"error": {"message": f"a chunk is not valid JSON: {clip(event.data)}"}})
 
 
 @dataclass(slots=True)

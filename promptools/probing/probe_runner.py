@@ -11,6 +11,7 @@ from typing import Any
 from promptools.errors import UpstreamError, UsageError
 from promptools.exchange import DetectionCache, ExchangeEnd, ObservedExchange, Piece, Request, SentRequest
 from promptools.exchange.observer import Received
+from promptools.json_values import try_json
 from promptools.probing.checks import CHECKS, PLAIN
 from promptools.probing.findings import CHAT, Answer, Finding, Steps, Subject, TrialRequest, read_answer
 from promptools.profiles import Config
@@ -197,10 +198,7 @@ class _ModeObserver:
 
     def text(self) -> str:
         """Return the generated text in the body: llama.cpp's and Ollama's also repeat the prompt."""
-        try:
-            body = as_object(json.loads(b"".join(self._pieces)))
-        except (ValueError, RecursionError):
-            return ""
+        body = as_object(try_json(b"".join(self._pieces)))
         choices = as_list(body.get("choices"))
         text = as_object(choices[0]).get("text") if choices else body.get("content") or body.get("response")
         return as_text(text)

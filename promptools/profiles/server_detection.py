@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from promptools.json_values import try_json
 from promptools.patterns import lazy_pattern
 from promptools.profiles.model_family import (
     PARSER_FIELD,
@@ -314,10 +315,7 @@ def _json_object(answer: ProbeResponse | None) -> dict[str, Any]:
     """Parse a response as a JSON object; empty where it is none, or the status is not 200."""
     if answer is None or answer.status != 200:
         return {}
-    try:
-        value: Any = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        return {}
+    value = try_json(answer.body)
     return value if is_table(value) else {}
 
 

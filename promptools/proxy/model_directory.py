@@ -8,7 +8,6 @@ loaded another model.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import Counter
@@ -22,6 +21,7 @@ from promptools.exchange import Probe, Probed, Request
 from promptools.exchange.client_api import CHAT_API
 from promptools.exchange.ollama_api import OLLAMA_API
 from promptools.exchange.response_writer import encode_json
+from promptools.json_values import try_json
 from promptools.log import log
 from promptools.profiles.facts import family_of
 from promptools.proxy.asgi import send_response
@@ -234,10 +234,7 @@ def _probe(requests: list[Request], timeout: float, answers: list[ProbeResponse 
 
 def _read_models(body: bytes) -> dict[str, dict[str, Any]] | None:
     """Return the models that a server lists, by name; None for what is no list."""
-    try:
-        data: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
+    data = try_json(body)
     if not isinstance(as_object(data).get("data"), list):
         return None
     models = [as_object(model) for model in as_list(data["data"])]

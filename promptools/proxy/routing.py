@@ -25,7 +25,7 @@ from promptools.proxy.upstream_url import parse_base_url
 from promptools.transport import CHAT_ENDPOINT
 from promptools.transport.http_library import error_text
 from promptools.transport.session import CREDENTIAL_FIELDS
-from promptools.wire.json_body import as_object, as_text, parse_json
+from promptools.wire.json_body import as_text, parse_object
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -321,7 +321,7 @@ class RequestRouter:
         A request without a model goes to the default provider, and may be about what only that has. Only what cannot
         have changed anything is sent to another replica.
         """
-        model = as_text(_parse(content).get("model")) or None if isinstance(content, bytes) else None
+        model = as_text(parse_object(content).get("model")) or None if isinstance(content, bytes) else None
         if model is not None:
             self._choose(model)
             return
@@ -338,7 +338,7 @@ class RequestRouter:
         target = self._session.resolve_target(
             destination.model, base_url=replica.address.base_url, provider=destination.provider.name
         )
-        data = _parse(body)
+        data = parse_object(body)
         return body if data.get("model") == target.model else encode_json({**data, "model": target.model})
 
     def credentials(self, client: Headers) -> Headers:
@@ -376,13 +376,6 @@ async def open_router(
     if directory is not None:
         await directory.prepare()
     return RequestRouter(table, session, directory, path, query)
-
-
-def _parse(body: bytes) -> dict[str, Any]:
-    try:
-        return as_object(parse_json(body))
-    except (ValueError, RecursionError):
-        return {}
 
 
 # The servers of the proxy's providers: each replica is one base URL, with its load and its health.

@@ -22,6 +22,7 @@ from promptools.errors import UsageError, without_credentials
 from promptools.exchange.response_store import MAX_BYTES
 from promptools.exchange.responses_api import STORED_ROUTE
 from promptools.fallback.breaker import BreakerKey
+from promptools.json_values import try_json
 from promptools.log import log
 from promptools.proxy.extension import Extension
 from promptools.wire.json_body import as_object, as_text
@@ -439,22 +440,15 @@ def _named_responses(path: str, body: bytes) -> Iterator[str]:
     _, mark, rest = path.rpartition(STORED_ROUTE)
     if mark:
         yield unquote(mark.rpartition("/")[2] + rest).partition("/")[0]
-    elif b"previous_response_id" in body and (named := as_text(_parse(body).get("previous_response_id"))):
+    elif b"previous_response_id" in body and (named := as_text(as_object(try_json(body)).get("previous_response_id"))):
         yield named
 
 
 def _named_items(body: bytes) -> list[str]:
     """Return the ids of the items of earlier responses that a request refers to."""
-    items = _parse(body).get("input") if _REFERENCE.encode() in body else None
+    items = as_object(try_json(body)).get("input") if _REFERENCE.encode() in body else None
     entries = [as_object(item) for item in items] if isinstance(items, list) else []  # pyright: ignore[reportUnknownVariableType] - JSON values
     return [as_text(entry.get("id")) for entry in entries if entry.get("type") == _REFERENCE and entry.get("id")]
-
-
-def _parse(body: bytes) -> dict[str, Any]:
-    try:
-        return as_object(json.loads(body))
-    except (ValueError, RecursionError):
-        return {}
 
 
 # The extension.

@@ -20,10 +20,10 @@ import re
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.errors import clip
+from promptools.json_values import parse_finite_float, reject_constant, try_json
 from promptools.patterns import lazy_pattern
 from promptools.schema import budget
 from promptools.schema.documents import pointer
@@ -277,21 +277,10 @@ def _parse_json(text: str) -> Any:
         return UNREADABLE
     for spelling in (text, _LITERAL.sub(_to_json, text)):
         try:
-            return json.loads(spelling, parse_constant=_reject_constant, parse_float=_finite_float)
+            return json.loads(spelling, parse_constant=reject_constant, parse_float=parse_finite_float)
         except (ValueError, RecursionError):
             continue
     return UNREADABLE
-
-
-def _reject_constant(name: str) -> Any:
-    raise ValueError(name)
-
-
-def _finite_float(text: str) -> float:
-    value = float(text)
-    if not isfinite(value):
-        raise ValueError(text)
-    return value
 
 
 def _to_json(match: re.Match[str]) -> str:
@@ -340,12 +329,8 @@ def number_lookup(text: str | None) -> NumberTexts:
         if text is None:
             return None
         if not parsed:
-            try:
-                parsed.append(
-                    json.loads(text, parse_int=_NumberText, parse_float=_NumberText, parse_constant=_reject_constant)
-                )
-            except (ValueError, RecursionError):
-                parsed.append(None)
+            hooks = {"parse_int": _NumberText, "parse_float": _NumberText, "parse_constant": reject_constant}
+            parsed.append(try_json(text, **hooks))
         node: Any = parsed[0]
         for step in path:
             try:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from promptools.json_values import is_object
+from promptools.json_values import try_json
 from promptools.types import Call
+from promptools.wire.json_body import as_object
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -254,7 +255,7 @@ class ScriptedServer:
         if not self._script:
             return http_error(500, "nothing is scripted: call play() first")
         scripted = self._script.pop(0) if len(self._script) > 1 else self._script[0]
-        return as_answer(scripted, _json_object(seen.body))
+        return as_answer(scripted, as_object(try_json(seen.body)))
 
     def handle(self, http: BaseHTTPRequestHandler) -> None:
         """Answer one request, in the thread of its connection."""
@@ -349,14 +350,6 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print nothing: a client that goes away is no fault."""
-
-
-def _json_object(body: bytes) -> Mapping[str, Any]:
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return value if is_object(value) else {}
 
 
 def _read_chunks(stream: BufferedIOBase) -> bytes:

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from promptools.json_values import is_array, is_object
+from promptools.json_values import is_array, is_object, try_json
 from promptools.wire.json_body import as_count, as_int, as_list, as_object, as_text, as_timestamp, is_shallow
 
 if TYPE_CHECKING:
@@ -292,10 +292,7 @@ def _error_value(error: Any, body: Any) -> ErrorBody:
 def _error_text(text: str, body: Any) -> ErrorBody:
     """Decode an error given as text; Ollama passes on its runner's JSON error inside a string."""
     if text.lstrip().startswith("{"):
-        try:
-            inner = json.loads(text)
-        except (ValueError, RecursionError):
-            inner = None
+        inner = try_json(text)
         problem = error_of(inner) if is_object(inner) else None
         if problem is not None:
             return replace(problem, body=body)

@@ -110,6 +110,14 @@ def parse_json(data: str | bytes) -> Any:
     return value
 
 
+def parse_object(data: str | bytes) -> dict[str, Any]:
+    """Parse a JSON object; return an empty one for anything else."""
+    try:
+        return as_object(parse_json(data))
+    except (ValueError, RecursionError):
+        return {}
+
+
 def parse_body(body: bytes) -> tuple[Any, str]:
     """Parse a request's body. Returns what it is not, and None, if it is no JSON object or is nested too deeply."""
     try:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
-from promptools.json_values import is_object
+from promptools.json_values import is_object, try_json
 from promptools.wire.chat_decoder import Delta, Envelope, calls_of, error_of, is_error, reasoning_of
 from promptools.wire.json_body import as_count, as_list, as_object, as_text, as_timestamp, is_shallow, split_content
 from promptools.wire.parameters import apply_rules, merge_options
@@ -86,12 +85,7 @@ def _encode_call(call: Mapping[str, Any], names: dict[str, str], notes: list[str
 
 
 def _decode_arguments(arguments: Any, name: str, notes: list[str]) -> dict[str, Any]:
-    value = arguments
-    if isinstance(arguments, str):
-        try:
-            value = json.loads(arguments)
-        except (ValueError, RecursionError):
-            value = None
+    value = try_json(arguments) if isinstance(arguments, str) else arguments
     if is_object(value):
         return value
     if arguments:

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from promptools.exchange.response_writer import encode_json
-from promptools.wire.json_body import parse_json
+from promptools.wire.json_body import parse_json, parse_object
 
 SURROGATE = "\ud800"
 
@@ -51,3 +51,14 @@ def test_encoded_and_read_again(value):
 @pytest.mark.parametrize("beside", ["", SURROGATE])
 def test_numbers_that_json_lacks(value, beside):
     assert json.loads(encode_json({"value": value, "beside": beside}))["value"] is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", '"a"', '{"a": 1', "{}{}", '{"a": ' + "[" * 501 + "]" * 501 + "}", b"\xff"]
+)
+def test_what_is_no_object_is_an_empty_one(text):
+    assert parse_object(text) == {}
+
+
+def test_an_object_is_itself():
+    assert parse_object(b'{"a": [null]}') == {"a": [None]}

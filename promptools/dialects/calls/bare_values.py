@@ -9,9 +9,8 @@ from typing import Any, Final
 from promptools.dialects.calls.envelope import JsonNode, UnresolvedCall
 from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
 from promptools.dialects.calls.resolve import resolve_call
+from promptools.json_values import parse_finite_float, reject_constant
 from promptools.jsontext.read import Unreadable, read_whole_value
-from promptools.jsontext.strict import reject_constant
-from promptools.jsontext.text import parse_finite_float
 from promptools.schema.coerce import TYPE_ORDER, UNREADABLE, parse_text
 from promptools.types import Call, Fix, Malformed, Tool
 

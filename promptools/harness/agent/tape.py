@@ -26,7 +26,7 @@ from promptools.errors import UsageError, without_credentials
 from promptools.exchange import DetectionCache, Failed, Opened, Piece
 from promptools.harness.agent.harness_errors import HarnessError
 from promptools.harness.agent.toolbox import PreparedCall, Toolbox
-from promptools.json_values import is_array, is_object
+from promptools.json_values import is_array, is_object, try_json
 from promptools.masking import MIN_SECRET_LENGTH, secrets_in
 from promptools.recording.redaction import REDACTED, Redactor
 from promptools.transport import Session, intercept, library_of
@@ -173,10 +173,7 @@ class TapeWriter:
 
 def json_or_text(body: bytes) -> Any:
     """Return a body as JSON, or as text if it is none."""
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return as_text(body)
+    return try_json(body, as_text(body))
 
 
 def as_text(data: bytes) -> str:

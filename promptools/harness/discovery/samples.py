@@ -5,11 +5,9 @@ A run that ended early goes on with the samples that the log has; those that fai
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from promptools.errors import UpstreamError, without_credentials
 from promptools.harness.discovery.questions import Question
 from promptools.harness.evaluation.resumable_log import ResumableLog
-from promptools.json_values import is_object
+from promptools.json_values import is_object, try_json
 from promptools.wire.chat_decoder import reasoning_of
 from promptools.wire.json_body import as_object
 
@@ -243,9 +241,7 @@ def _calls(message: Mapping[str, Any], trace: Mapping[str, Any]) -> list[CallMad
     for call in message.get("tool_calls") or ():
         fixes = trace.get("fixes", {}).get(call["id"], ())
         valid = not any(fix["kind"] in REPAIRS for fix in fixes)
-        arguments: Any = None
-        with suppress(ValueError, RecursionError):
-            arguments = json.loads(call["function"]["arguments"] or "{}")
+        arguments = try_json(call["function"]["arguments"] or "{}")
         if not is_object(arguments):
             arguments, valid = {}, False
         made.append(CallMade(well_formed(call["function"]["name"]), well_formed(arguments), valid))

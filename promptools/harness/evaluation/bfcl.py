@@ -25,7 +25,7 @@ from promptools.harness.evaluation.bfcl_worker import FAILED, OVERFLOW, PACKAGE
 from promptools.harness.evaluation.intervals import Interval, share_interval
 from promptools.harness.evaluation.resumable_log import ResumableLog
 from promptools.harness.evaluation.tasks import settings_section, table
-from promptools.json_values import is_array, is_object
+from promptools.json_values import is_array, is_object, try_json
 from promptools.types import Reply
 
 # The process in which bfcl-eval runs: another Python, since the package pins old versions of many others.
@@ -289,10 +289,7 @@ def _rows(folder: Path, pattern: str) -> Iterator[dict[str, Any]]:
 
 
 def _read_row(line: str) -> dict[str, Any] | None:
-    try:
-        row: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    row = try_json(line)
     return row if is_object(row) and isinstance(row.get("id"), str) else None
 
 

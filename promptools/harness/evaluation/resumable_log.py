@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from promptools.errors import UsageError
-from promptools.json_values import is_object
+from promptools.json_values import is_object, try_json
 
 SETTINGS = "settings"
 
@@ -55,10 +55,7 @@ class ResumableLog(ABC):
         except OSError as error:
             raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
         for line in text.split("\n"):
-            try:
-                data: Any = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
+            data = try_json(line)
             if is_object(data) and SETTINGS in data:
                 self._check_settings(data[SETTINGS])
             elif is_object(data) and self._known:

@@ -20,14 +20,13 @@ prose. It is left out, with a note. A patch without its last line is an error, b
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from promptools.errors import PromptoolsError, clip
-from promptools.json_values import is_object
+from promptools.json_values import is_object, try_json
 
 # A patch as data: its sections, their hunks, and the error of a patch that cannot be applied.
 
@@ -166,10 +165,7 @@ class _PatchParser:
         """Return the patch of a call's JSON, such as `{"patch": "..."}` or `["apply_patch", "..."]`."""
         if not text.lstrip().startswith(("{", "[")):
             return text
-        try:
-            value: Any = json.loads(text)
-        except (ValueError, RecursionError):
-            return text
+        value: Any = try_json(text, [])
         last: Any = (list(value.values() if is_object(value) else value) or [None])[-1]
         if isinstance(last, str) and BEGIN in last:
             self.patch.notes.append("the patch was inside of JSON; lines are counted in the patch itself")

@@ -17,7 +17,7 @@ from promptools.engine import parse
 from promptools.errors import UsageError, clip, without_credentials
 from promptools.harmony.parser import Detokenizer
 from promptools.harmony.tokens import raw_text
-from promptools.json_values import is_array, is_object
+from promptools.json_values import is_array, is_object, try_json
 from promptools.masking import SecretMask, is_secret
 from promptools.proxy.inspector.exchange_store import DISCONNECTED, MAX_BODY
 from promptools.proxy.inspector.reply_view import HARMONY, decode_reply, explain_choice, view_choice, view_reply
@@ -47,7 +47,7 @@ def view_prompt(send: KeptSend) -> dict[str, Any]:
     prompt = sent.prepared.prompt if sent.prepared is not None else None
     if prompt is not None:
         return {"text": _prompt_text(prompt, rendered)}
-    body = _parse_object(send.body.data)
+    body = as_object(try_json(send.body.data))
     return {
         "messages": [_view_message(as_object(message)) for message in as_list(body.get("messages"))],
         "tools": [
@@ -71,7 +71,7 @@ def _prompt_text(prompt: RawPrompt, rendered: RenderedPrompt | None) -> str:
 
 def last_question(data: bytes) -> str:
     """Return the last text of a user in a client's request, of any API; empty if there is none."""
-    body = _parse_object(data)
+    body = as_object(try_json(data))
     messages = as_list(body.get("messages")) or as_list(body.get("input"))
     for message in map(as_object, reversed(messages)):
         text = split_content(message.get("content"))[0] if message.get("role") == "user" else ""
@@ -101,13 +101,6 @@ def _as_json(value: Any, indent: int | None = None) -> str:
     return (
         json.dumps(value, ensure_ascii=False, indent=indent) if is_shallow(value) else "nested too deeply to be shown"
     )
-
-
-def _parse_object(data: bytes) -> dict[str, Any]:
-    try:
-        return as_object(json.loads(data))
-    except (ValueError, RecursionError):
-        return {}
 
 
 # What the page copies: a request as a curl command, and a reply as a test case.
@@ -194,7 +187,7 @@ def mask_body(text: str, mask: SecretMask) -> str:
 
 def _documents(text: str) -> Iterator[tuple[int, str]]:
     """Yield the JSON of a whole body, or of each line of a stream, with where it begins."""
-    if _parse(text) is not None:
+    if try_json(text, strict=False) is not None:
         yield 0, text
         return
     start = 0
@@ -207,7 +200,7 @@ def _documents(text: str) -> Iterator[tuple[int, str]]:
 
 def _strings(document: str) -> Iterator[tuple[str, int, int, str]]:
     """Yield the values of a document that are strings: their place, where they are in it, and what they say."""
-    value = _parse(document)
+    value = try_json(document, strict=False)
     if value is None:
         return
     tokens = list(_STRING.finditer(document))
@@ -231,13 +224,6 @@ def _walk(value: Any, place: str) -> Iterator[tuple[str | None, str]]:
         for entry in value:  # the choices and calls of a stream say themselves which one they continue
             index = entry.get("index", "") if is_object(entry) else ""
             yield from _walk(entry, f"{place}/{index}")
-
-
-def _parse(text: str) -> Any:
-    try:
-        return json.loads(text, strict=False)
-    except (ValueError, RecursionError):
-        return None
 
 
 MAX_PREVIEW = 120

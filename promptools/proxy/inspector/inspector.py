@@ -18,7 +18,7 @@ import anyio.to_thread
 from promptools import dialects
 from promptools.engine.parser import ExplainingParser, explain
 from promptools.errors import UsageError
-from promptools.json_values import is_array, is_object
+from promptools.json_values import is_array, is_object, try_json
 from promptools.proxy.extension import Extension
 from promptools.proxy.inspector.exchange_store import MAX_BYTES, MAX_EXCHANGES, ExchangeStore
 from promptools.proxy.inspector.exchange_view import as_case, view_exchange, view_summary
@@ -190,10 +190,7 @@ def _tools(value: Any) -> list[Any] | None:
 
 
 def _parse_object(body: bytes, what: str) -> dict[str, Any]:
-    try:
-        parsed: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        parsed = None
+    parsed = try_json(body)
     if not is_object(parsed):
         raise UsageError(f"{what} is not a JSON object")
     return parsed

@@ -6,12 +6,12 @@ prints the same.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from promptools.engine.parser import ExplainingParser, Explanation, describe_place, explain
 from promptools.exchange.upstream import ReplyDecoder, is_stream
+from promptools.json_values import try_json
 from promptools.modes.history import quotable_texts
 from promptools.modes.structured_calls import ToolCallAssembler
 from promptools.modes.tool_names import rename_tools
@@ -74,7 +74,7 @@ class RawReply:
 def decode_reply(send: KeptSend, api: Api) -> RawReply:
     """Decode what is kept of a response with HTTP 200."""
     opened = send.opened
-    asked = as_object(_parse_json(send.body.data)).get("stream") is True
+    asked = as_object(try_json(send.body.data)).get("stream") is True
     streamed = opened is not None and is_stream(opened.headers, asked=asked)
     decoder = ReplyDecoder(streamed, api, choices=send.sent.choices)
     choices: dict[int, RawChoice] = {}
@@ -190,10 +190,3 @@ def _view_malformed(piece: Malformed) -> dict[str, Any]:
         "dialect": piece.dialect,
         "raw": piece.raw,
     }
-
-
-def _parse_json(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return None
