@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from promptools.errors import UsageError, clip
-from promptools.json_values import is_array, is_object
+from promptools.json_values import is_array, is_object, try_json
 from promptools.wire.chat_template import TEMPLATE_KEYS
 from promptools.wire.json_body import as_list, as_object, as_text
 
@@ -93,10 +93,7 @@ def _with_objects(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _object(arguments: Any) -> Any:
-    try:
-        return json.loads(arguments) if isinstance(arguments, str) else arguments
-    except ValueError:
-        return arguments
+    return try_json(arguments, arguments) if isinstance(arguments, str) else arguments
 
 
 @lru_cache(maxsize=8)

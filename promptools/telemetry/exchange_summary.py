@@ -7,7 +7,6 @@ is always escaped, so what looks like one of these keys is one.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from promptools.errors import without_credentials
 from promptools.exchange import Failed, Opened, Piece
+from promptools.json_values import try_json
 from promptools.wire.json_body import as_count
 
 if TYPE_CHECKING:
@@ -71,10 +71,7 @@ class SendSummary:
     def response_model(self) -> str:
         """The model that the server names in its response; empty if it names none."""
         match = _MODEL.search(self._head) or _MODEL.search(self._tail)
-        try:
-            return str(json.loads(match[1]))[:MAX_MODEL] if match else ""
-        except ValueError:
-            return ""
+        return str(try_json(match[1], ""))[:MAX_MODEL] if match else ""
 
     @property
     def tokens(self) -> tuple[int, int]:

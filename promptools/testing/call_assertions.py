@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from promptools.errors import UsageError, clip
-from promptools.json_values import is_array, is_object
+from promptools.json_values import is_array, is_object, try_json
 from promptools.testing.scripted_server import CallLike, name_and_text
 from promptools.types import Call, Reply
 
@@ -78,10 +78,7 @@ def _text_of(reply: Any) -> str:
 def _normalize(call: CallLike) -> _Named:
     """Return a call as name and value; arguments that are no JSON stay text."""
     name, text = name_and_text(call)
-    try:
-        return name, json.loads(text)
-    except ValueError:
-        return name, text
+    return name, try_json(text, text)
 
 
 def _describe(wanted: list[_Named], got: list[_Named], text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from promptools.dialects.calls.json_body import call_part
 from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call, sole_string_parameter, validate_call
 from promptools.dialects.contract import trace_entry
-from promptools.json_values import is_array, is_object
+from promptools.json_values import is_array, is_object, try_json
 from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Malformed, Tool
@@ -177,10 +176,7 @@ class LabelledCandidate(CandidateBase):
 
 def _is_string(text: str) -> bool:
     """Whether `text` is a complete JSON string, so that it cannot have been cut off."""
-    try:
-        return text[:1] == '"' and isinstance(json.loads(text), str)
-    except ValueError:
-        return False
+    return text[:1] == '"' and isinstance(try_json(text), str)
 
 
 def read_input(input_text: str, tool: Tool, options: ParseOptions) -> tuple[dict[str, Any], list[Fix]]:
@@ -196,10 +192,7 @@ def read_input(input_text: str, tool: Tool, options: ParseOptions) -> tuple[dict
     member = _MEMBER.match(input_text)
     if member is not None and options.tools is not None and member[1] in options.tools.keys(tool.name):
         raise NotACall("it is JSON that cannot be read, and no text")
-    try:
-        text = json.loads(input_text) if input_text[0] == '"' else input_text
-    except ValueError:
-        text = input_text
+    text = try_json(input_text, input_text) if input_text[0] == '"' else input_text
     value, fixes = read_parameter(options, tool.name, key, text)
     return {key: value}, [Fix("unwrap", f"the input was plain text, read as {key!r}"), *fixes]
 

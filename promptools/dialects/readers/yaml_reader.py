@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection
 from itertools import pairwise
@@ -107,10 +106,7 @@ def _read_scalar(text: str, depth: int) -> Any:
         if text[0] == text[end] and end:
             if text[0] == "'":
                 return text[1:end].replace("''", "'")
-            try:
-                return json.loads(text, strict=False)
-            except ValueError:
-                return text[1:end]
+            return try_json(text, text[1:end], strict=False)
         return text
     if text[0] in "{[" and not depth:
         return text

@@ -127,10 +127,7 @@ class BfclProcess:
     def _read(self) -> dict[str, Any]:
         """Return the next event; raise `UsageError` for one that says what is wrong."""
         assert self._process.stdout is not None
-        try:
-            event: Any = json.loads(self._process.stdout.readline())
-        except ValueError:
-            raise self._ended() from None
+        event = try_json(self._process.stdout.readline())
         if not is_object(event):
             raise self._ended()
         if event["event"] == "missing":

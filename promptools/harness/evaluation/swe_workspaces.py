@@ -5,18 +5,16 @@ What it changed is the difference from the work tree's first state.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from promptools.errors import PromptoolsError, UsageError, clip
 from promptools.harness.sandbox import CommandLimits, DockerSandbox, SandboxError
 from promptools.harness.sandbox.folder_walk import walk
-from promptools.json_values import is_array
+from promptools.json_values import is_array, try_json
 
 # Work trees of git: made of a local clone, and compared with their first state.
 #
@@ -198,10 +196,7 @@ def open_image(
 def _path_of(docker: str, image: str) -> str:
     """Return where an image looks for programs."""
     text = _call(docker, "image", "inspect", "--format", "{{json .Config.Env}}", image)
-    try:
-        variables: Any = json.loads(text)
-    except ValueError:
-        variables = None
+    variables = try_json(text)
     settings = [str(item).partition("=") for item in variables] if is_array(variables) else []
     return next((value for name, _, value in settings if name == "PATH"), _DEFAULT_PATH)
 

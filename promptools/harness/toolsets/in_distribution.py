@@ -25,6 +25,7 @@ from promptools.harness.sandbox.protocol import TIMED_OUT, Command
 from promptools.harness.toolsets.agent_tool import AgentTool, Toolset, ToolTimeoutError
 from promptools.harness.toolsets.patch import EMPTY_PATCH, patch_tool
 from promptools.harness.toolsets.repo_browser import FileReader, FileSearch, FolderLister, WorkspaceFiles
+from promptools.json_values import try_json
 from promptools.types import Schema, Tool
 
 # The tools as they are declared: names, parameters and their order, as gpt-oss knows them.
@@ -262,10 +263,7 @@ def read_command(given: object) -> Command:
 def _read_list(text: str) -> list[object] | None:
     if not text.lstrip().startswith('["'):
         return None  # `[ -f x ] && y` is a shell line
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
+    value = try_json(text)
     return cast("list[object]", value) if isinstance(value, list) else None
 
 

@@ -45,6 +45,11 @@ def test_a_list_is_a_program_and_a_string_a_line(given, meant):
     assert read_command(given) == meant
 
 
+def test_a_list_that_is_nested_too_deeply_is_a_line_for_the_shell():
+    line = '["a", ' + "[" * 100_000
+    assert read_command(line) == line
+
+
 @pytest.mark.parametrize(
     ("given", "error"), [(None, TypeError), ({"a": 1}, TypeError), (5, TypeError), ([], ValueError)]
 )
