@@ -30,10 +30,9 @@ from promptools.harmony import bpe_vocabulary
 from promptools.harmony.conversation import ReasoningPolicy, ToolPlacement
 from promptools.harmony.renderer import Effort, TokenCounter, count_messages, estimate_tokens, exact_counter
 from promptools.json_values import is_array, is_object
-from promptools.modes.mode import Mode
 from promptools.modes.options import Options
 from promptools.modes.prompt_mode import JSON_DIALECT, render
-from promptools.modes.registry import get_mode
+from promptools.modes.registry import PREPARE, OneStepMode
 from promptools.modes.tool_request import ToolChoice, ToolRequest, parse_request
 from promptools.profiles import resolve
 from promptools.schema import Tools
@@ -70,26 +69,25 @@ def run_raw(arguments: argparse.Namespace, body: dict[str, Any]) -> int:
     if arguments.count:
         raise UsageError("--count counts what gpt-oss reads; in mode raw ask for --ids, which vLLM and SGLang report")
     preview = _render(arguments, body)
-    prompt, rendered = preview.prepared.prompt, preview.request.rendered
+    prompt, prefill = preview.prepared.prompt, preview.prepared.prefill
     assert prompt is not None, "raw mode sends a prompt"
-    assert rendered is not None, "the prompt was rendered"
-    text: str | None = prompt.content if isinstance(prompt.content, str) else rendered.text
+    text: str | None = prompt.content if isinstance(prompt.content, str) else prompt.text
     ids = None if isinstance(prompt.content, str) else list(prompt.content)
     if ids is not None and text is not None:
-        text += rendered.prefill  # the text of token ids is that of the template alone
+        text += prefill  # the text of token ids is that of the template alone
     if arguments.ids and ids is None:
         raise UsageError("--ids: the prompt is rendered as text here, only vLLM and SGLang render token ids")
     ends = prompt.stops or prompt.stop_ids
     if arguments.json:
         notes = preview.notes
-        print_json({"text": text, "ids": ids, "prefill": rendered.prefill, "ends": ends, "notes": notes})
+        print_json({"text": text, "ids": ids, "prefill": prefill, "ends": ends, "notes": notes})
         return 0
     for note in preview.notes:
         print_progress(f"note: {note}")
     if text is None:
         print_progress("note: the server reports no text of its token ids")
-    if rendered.prefill:
-        print_progress(f"note: the prompt ends with the beginning of the call: {json.dumps(rendered.prefill)}")
+    if prefill:
+        print_progress(f"note: the prompt ends with the beginning of the call: {json.dumps(prefill)}")
     if ends:
         print_progress(f"note: the reply ends at {', '.join(map(json.dumps, ends))}")
     print(ids if arguments.ids or text is None else text)
@@ -192,21 +190,21 @@ def run_request(arguments: argparse.Namespace) -> int:
     """Show the request in the form that the arguments name."""
     body = _read_body(arguments)
     ask = _parse(body)
-    mode = get_mode(arguments.mode or ask.options.mode or ("prompt" if arguments.dialect else "harmony"))
-    if arguments.dialect and mode.name != "prompt":
-        raise UsageError(f"--dialect is what mode prompt writes in, mode {mode.name} does not: leave one of them out")
-    if mode.name == "raw":
+    mode: ModeName = arguments.mode or ask.options.mode or ("prompt" if arguments.dialect else "harmony")
+    if arguments.dialect and mode != "prompt":
+        raise UsageError(f"--dialect is what mode prompt writes in, mode {mode} does not: leave one of them out")
+    if mode == "raw":
         return run_raw(arguments, body)
     reject_arguments(arguments, RAW_ARGUMENTS, "--mode raw")
     if arguments.count:
         _show_count(ask, mode, as_json=arguments.json)
         return 0
     if arguments.ids:
-        if mode.name != "harmony":
-            raise UsageError(f"--ids are what mode harmony sends; mode {mode.name} sends messages: ask for --count")
+        if mode != "harmony":
+            raise UsageError(f"--ids are what mode harmony sends; mode {mode} sends messages: ask for --count")
         loaded = _vocabulary()
         ask = replace(ask, vocabulary=lambda: loaded, profile=replace(ask.profile, raw_ids=True))
-    upstream = mode.prepare(ask)
+    upstream = PREPARE[mode](ask)
     for note in upstream.notes:
         print_progress(f"note: {note}")
     if upstream.prompt is None:
@@ -256,18 +254,18 @@ def _parse_date(text: str | None) -> str | None:
         raise UsageError(f"--date {text!r} is not a date: write it as 2026-11-21, or {NO_DATE!r}") from error
 
 
-def _prompt_text(ask: ToolRequest, mode: Mode) -> str:
+def _prompt_text(ask: ToolRequest, mode: OneStepMode) -> str:
     """Return the prompt that gpt-oss reads; for other modes, with the messages rendered as its own template does."""
-    upstream = mode.prepare(ask)
+    upstream = PREPARE[mode](ask)
     if upstream.prompt is None:
         body = {key: value for key, value in upstream.body.items() if key != "tool_choice"}
-        upstream = get_mode("harmony").prepare(parse_request(body, ask.profile, Options(date=ask.today or "")))
+        upstream = PREPARE["harmony"](parse_request(body, ask.profile, Options(date=ask.today or "")))
     assert upstream.prompt is not None
     assert isinstance(upstream.prompt.content, str)
     return upstream.prompt.content
 
 
-def _show_count(ask: ToolRequest, mode: Mode, *, as_json: bool) -> None:
+def _show_count(ask: ToolRequest, mode: OneStepMode, *, as_json: bool) -> None:
     measure, why_not = _token_counter()
     bare = replace(ask, tools=Tools([]), offered=Tools([]), other_tools=(), choice=ToolChoice())
     parts, without = (count_messages(_prompt_text(request, mode), measure) for request in (ask, bare))
@@ -278,7 +276,7 @@ def _show_count(ask: ToolRequest, mode: Mode, *, as_json: bool) -> None:
         print_json({"estimated": why_not or None, "whole": total, "tools": tools, "parts": listed})
         return
     rows = [("the whole prompt", total), ("of that, declaring the tools", tools), *parts]
-    title = f"Tokens that gpt-oss reads in mode {mode.name}{', estimated' if why_not else ''}"
+    title = f"Tokens that gpt-oss reads in mode {mode}{', estimated' if why_not else ''}"
     print_table(title, ("what", "tokens"), ((what, str(tokens)) for what, tokens in rows))
     if why_not:
         print_styled([("An estimate: ", "bold"), (why_not, "")])

@@ -1,7 +1,7 @@
 """One attempt: send the request in one mode, stream what is certain to the client, and judge the reply at its end.
 
-Before an attempt in raw mode `render_prompt` asks for the prompt. `AttemptRunner.run` goes through these phases, and
-stops at the first that fails:
+`preparation` returns what encodes the request, in raw mode once the prompt is rendered. `AttemptRunner.run` goes through
+these phases, and stops at the first that fails:
 
     send      no connection, or an HTTP error status                      -> Failure
     read      chunks -> deltas -> the mode's readers -> events -> client; ends at the end of the body, at the server's
@@ -29,9 +29,16 @@ from promptools.exchange.state import AttemptFacts
 from promptools.exchange.upstream import ReplyDecoder, encode_request, get_header, is_stream, requested_context
 from promptools.json_values import try_json
 from promptools.modes.jinja_template import notes_on_unused, render_template
-from promptools.modes.raw_mode import RawMode, beginning_in_examples, beginning_of_call, example_calls, shows_tools
-from promptools.modes.registry import get_mode
-from promptools.modes.reply_reader import MAX_TRAILING_SPACE
+from promptools.modes.raw_mode import (
+    beginning_in_examples,
+    beginning_of_call,
+    example_calls,
+    prepare_conversation,
+    prepare_raw,
+    shows_tools,
+)
+from promptools.modes.registry import PREPARE
+from promptools.modes.reply_reader import MAX_TRAILING_SPACE, ReplyReader
 from promptools.modes.verdict import HARMONY_CALL, Verdict, judge_reply
 from promptools.parsing.events import CallEnd, Reasoning, Text
 from promptools.types import Malformed
@@ -45,20 +52,20 @@ from promptools.wire.chat_template import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from promptools.exchange.context import Context
     from promptools.exchange.passthrough import TakenReply
     from promptools.exchange.plan import AttemptPlan
     from promptools.exchange.state import ExchangeState, Steps
-    from promptools.modes.mode import ChoiceReader, PreparedRequest
+    from promptools.modes.mode import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
     from promptools.parsing.events import Event
     from promptools.types import Reply
     from promptools.wire.chat_decoder import Delta
 
 
-# Ask the server, or a template of the config, for the prompt of raw mode, before an attempt in that mode.
+# How the request is encoded in the plan's mode. For raw mode the server, or a template of the config, renders the prompt.
 #
 # One request renders the conversation. Only where a call is required, two more may render calls after it, to learn
 # how the template begins them, and one turns that beginning into ids where the prompt is of ids. Nothing is
@@ -77,32 +84,37 @@ WITHOUT_RAW = (
 NO_PROMPT = "the server's answer holds no rendered prompt"
 
 
-def render_prompt(state: ExchangeState, plan: AttemptPlan) -> Steps[Failure | None]:
-    """Render the prompt of the plan's request into the request; return why the server did not, if so.
+Preparation: TypeAlias = "Callable[[], PreparedRequest]"
+"""Encodes a request; raises UsageError where the mode cannot express it."""
 
-    Raises UsageError where raw mode cannot express the request, the template of the config fails, or the template shows
-    the model no tools and no other mode may be tried.
+
+def preparation(state: ExchangeState, plan: AttemptPlan) -> Steps[Failure | Preparation]:
+    """Return the function that encodes the plan's request in its mode, or why the server rendered no prompt for it.
+
+    It is left to the caller, who has more to compute beside it. Raises UsageError where raw mode cannot express the
+    request, the template of the config fails, or the template shows the model no tools and no other mode may be tried.
     """
-    native = yield from state.compute(partial(RawMode().template_body, plan.request))
-    request = replace(plan.request, template=native)
-    prompt = yield from _render(state, request, native)
-    if isinstance(prompt, RenderedPrompt):
-        prompt = yield from _begin_call(state, request, prompt)
+    request, mode = plan.request, plan.mode
+    if mode != "raw":
+        return partial(PREPARE[mode], request)
+    conversation = yield from state.compute(partial(prepare_conversation, request))
+    prompt = yield from _render(state, request, conversation)
     if isinstance(prompt, Failure):
         if prompt.kind == "no_native_tools" and not plan.has_other_modes and not state.attempts:
             raise UsageError(f"{prompt.why}, so raw mode is not possible: {WITHOUT_RAW}")
         return prompt
-    plan.request = replace(request, rendered=prompt)
-    return None
+    return partial(prepare_raw, request, conversation, prompt)
 
 
-def _render(state: ExchangeState, request: ToolRequest, native: PreparedRequest) -> Steps[Failure | RenderedPrompt]:
-    prompt = yield from _render_body(state, request, native.body)
+def _render(
+    state: ExchangeState, request: ToolRequest, conversation: PreparedRequest
+) -> Steps[Failure | RenderedPrompt]:
+    prompt = yield from _render_body(state, request, conversation.body)
     if isinstance(prompt, Failure):
         return prompt
-    if not shows_tools(native, prompt):
+    if not shows_tools(conversation, prompt):
         return Failure("no_native_tools", NO_TOOLS, opened=state.opened)
-    return prompt
+    return (yield from _begin_call(state, request, conversation, prompt))
 
 
 def _render_body(
@@ -125,11 +137,13 @@ def _render_body(
     return replace(prompt, notes=asked.notes)
 
 
-def _begin_call(state: ExchangeState, request: ToolRequest, prompt: RenderedPrompt) -> Steps[Failure | RenderedPrompt]:
+def _begin_call(
+    state: ExchangeState, request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt
+) -> Steps[Failure | RenderedPrompt]:
     """Add the beginning of a required call to the prompt."""
-    head = beginning_of_call(request, prompt)
+    head = beginning_of_call(request, conversation, prompt)
     if head is None:
-        head = yield from _beginning_by_template(state, request, prompt)
+        head = yield from _beginning_by_template(state, request, conversation, prompt)
     if not head:
         return prompt
     if isinstance(prompt.content, str):
@@ -143,10 +157,12 @@ def _begin_call(state: ExchangeState, request: ToolRequest, prompt: RenderedProm
     return replace(prompt, content=(*prompt.content, *ids.content), prefill=head)
 
 
-def _beginning_by_template(state: ExchangeState, request: ToolRequest, prompt: RenderedPrompt) -> Steps[str]:
+def _beginning_by_template(
+    state: ExchangeState, request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt
+) -> Steps[str]:
     """Return how the template begins calls; empty if it renders none, which leaves the checks of every mode."""
     examples: list[RenderedPrompt] = []
-    for body in example_calls(request):
+    for body in example_calls(request, conversation):
         try:
             example = yield from _render_body(state, request, body)
         except UsageError:
@@ -160,7 +176,7 @@ def _beginning_by_template(state: ExchangeState, request: ToolRequest, prompt: R
 def _fetch(state: ExchangeState, asked: TemplateRequest, request: ToolRequest) -> Steps[Any]:
     """Return the JSON of the server's answer, or the failure: a request that another mode may still serve."""
     body = yield from state.compute(partial(encode_json, asked.body))
-    answer = yield from state.fetch(body, asked.path, RawMode.name)
+    answer = yield from state.fetch(body, asked.path, "raw")
     if isinstance(answer, Failed):
         failure = failure_of_connection(answer)
         return failure if state.policy.seconds_left(state.now) == 0 else replace(failure, kind="no_raw")
@@ -182,20 +198,25 @@ CALL_FINISH_REASONS = frozenset({"tool_calls", "function_call"})
 
 
 class AttemptRunner:
-    """One attempt for some choices of a request."""
+    """One attempt for some choices of a request, which `prepare` encodes."""
 
-    def __init__(self, state: ExchangeState, plan: AttemptPlan, writer: ResponseWriter, indices: Sequence[int]) -> None:
+    def __init__(
+        self,
+        state: ExchangeState,
+        plan: AttemptPlan,
+        prepare: Preparation,
+        writer: ResponseWriter,
+        indices: Sequence[int],
+    ) -> None:
         self._state = state
         self._plan = plan
         self._writer = writer
-        self._prepared = upstream = get_mode(plan.mode).prepare(plan.request)
-        self._request = encode_request(upstream, plan.request)
-        self._names = upstream.client_names
-        self._notes = (*upstream.notes, *self._request.notes)
+        self.prepared = prepared = prepare()
+        self._request = encode_request(prepared, plan.request)
+        self._names = prepared.client_names
+        self._notes = (*prepared.notes, *self._request.notes)
         new_id = state.context.new_id
-        self.readers: dict[int, ChoiceReader] = {
-            index: get_mode(plan.mode).reader(plan.request, upstream, new_id) for index in indices
-        }
+        self.readers = {index: ReplyReader(plan.request, prepared, new_id) for index in indices}
         self._number = len(state.attempts) + 1
         self._client_index = dict(enumerate(indices))
         self._refused: set[int] = set()
@@ -222,7 +243,7 @@ class AttemptRunner:
         self._state.notes.extend((*self._plan.notes, *self._notes))
         self._plan.notes.clear()
         body = yield from self._state.compute(partial(encode_json, self._request.body))
-        facts = AttemptFacts(self._prepared, self._plan.request, self._request.wire, len(self._client_index))
+        facts = AttemptFacts(self.prepared, self._plan.request, self._request.wire, len(self._client_index))
         opened = yield from self._state.send(body, self._request.path, self._plan.mode, facts)
         if isinstance(opened, Failed):
             return failure_of_connection(opened)
@@ -391,7 +412,7 @@ class AttemptRunner:
             raw=reader.raw,
             stop_reason=stop,
             usage=decoder.usage,
-            harmony=self._plan.mode == "harmony",
+            mode=self._plan.mode,
             names=self._names,
             refused=index in self._refused,
             committed=self._writer.committed(index),
@@ -436,7 +457,7 @@ def _default_envelope(context: Context, model: str) -> Envelope:
     return Envelope(f"chatcmpl-{context.new_id()}", model, created)
 
 
-def final_finish_reason(sent: str | None, reader: ChoiceReader, request: ToolRequest, *, ended: bool) -> str | None:
+def final_finish_reason(sent: str | None, reader: ReplyReader, request: ToolRequest, *, ended: bool) -> str | None:
     """Return the finish reason that a choice is closed with, of the one that was sent; `ended`: the reply is whole."""
     if reader.may_stop and sent in {None, "length"}:
         sent = "stop"  # only white space was cut off

@@ -20,6 +20,7 @@ from promptools.wire.json_body import as_object, as_text
 
 if TYPE_CHECKING:
     from promptools.exchange.effects import Failed, Opened
+    from promptools.modes.mode import PreparedRequest
     from promptools.modes.verdict import Verdict, VerdictKind
     from promptools.profiles.profile import Api
     from promptools.types import Malformed, Reply
@@ -185,6 +186,8 @@ class Failure:
     """The token counts of a prompt that is longer than the context."""
     context_limit: int | None = None
     """How far we may raise the context, in tokens, if it is too short; None if that is not up to us."""
+    prepared: PreparedRequest | None = field(default=None, repr=False)
+    """The request as the attempt sent it; None where the client's own was forwarded, or nothing was sent."""
 
     @property
     def status(self) -> int | None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from promptools.errors import UsageError
 from promptools.exchange.rewording import NOT_REMEMBERED, adapt_request, another_sample, find_rewording, reword_known
 from promptools.fallback import COUNTED_KINDS, LASTING_KINDS, REMEDIES, Adaptation, BreakerKey, Remedy, Rewording
-from promptools.modes.registry import get_mode
+from promptools.modes.registry import PREPARE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -280,7 +280,7 @@ class AttemptPlan:
             # only vLLM and SGLang fail in this way, and both strip the markers from a reply unless asked for token ids
             self.request = replace(self.request, profile=replace(profile, raw_ids=True))
         try:
-            get_mode("harmony").prepare(self.request)
+            PREPARE["harmony"](self.request)
         except UsageError as error:
             self.notes.append(f"harmony mode was passed over: {error}")
             return False

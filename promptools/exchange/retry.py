@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
-from promptools.exchange.attempt import AttemptRunner, render_prompt
+from promptools.exchange.attempt import AttemptRunner, preparation
 from promptools.exchange.effects import Head
 from promptools.exchange.failures import Failure, failure_of_live_call, failure_of_verdict
 from promptools.exchange.response_writer import Summary, response_headers
@@ -132,7 +132,7 @@ class RetryLoop:
             plan.record_accepted(self.now)
         if isinstance(outcome, Failure):
             self._state.record(plan.mode, outcome, attempt.decoder.usage, attempt.written)
-            return outcome
+            return replace(outcome, prepared=attempt.prepared)
         failed = yield from self._finish_good(attempt, outcome, plan.request)
         first = next(iter(failed.values()), None)
         self._state.record(plan.mode, first, attempt.decoder.usage, attempt.written)
@@ -152,11 +152,11 @@ class RetryLoop:
         """
         while True:
             try:
-                unrendered = (yield from render_prompt(self._state, plan)) if plan.mode == "raw" else None
-                if unrendered is not None:
-                    return unrendered
-                prepare = partial(AttemptRunner, self._state, plan, self._writer, indices)
-                return (yield from self._state.compute(prepare))
+                prepare = yield from preparation(self._state, plan)
+                if isinstance(prepare, Failure):
+                    return prepare
+                begin = partial(AttemptRunner, self._state, plan, prepare, self._writer, indices)
+                return (yield from self._state.compute(begin))
             except UsageError as error:
                 if plan.skip_mode(str(error), self.now):
                     continue

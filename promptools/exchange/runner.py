@@ -14,10 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.errors import UpstreamError, UsageError, without_credentials
-from promptools.exchange.attempt import render_prompt
+from promptools.exchange.attempt import preparation
 from promptools.exchange.client_api import respond_bad_request, respond_failure
 from promptools.exchange.detection import resolve_route
 from promptools.exchange.effects import Effect, EffectResult, Head
+from promptools.exchange.failures import Failure
 from promptools.exchange.passthrough import FormMonitor, PassthroughMonitor, TakenReply, forward
 from promptools.exchange.plan import AttemptPlan
 from promptools.exchange.response_writer import SseWriter, encode_json
@@ -25,7 +26,7 @@ from promptools.exchange.retry import RetryLoop, is_retried_by_sdk, single_choic
 from promptools.exchange.rewording import REASONING_KEYS, find_rewordings, rewords_forwarded, without_reasoning
 from promptools.exchange.state import ExchangeState, Heartbeat, api_base
 from promptools.modes.options import Options
-from promptools.modes.registry import get_mode, modes_for
+from promptools.modes.registry import PREPARE, modes_for
 from promptools.modes.tool_request import ToolRequest, involves_tools, parse_request
 from promptools.profiles.profile import is_openai_url
 from promptools.types import Reply
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from promptools.exchange.client_api import ClientApi
     from promptools.exchange.context import ClientRequest, Context, Route
-    from promptools.exchange.failures import Failure
     from promptools.exchange.state import Steps
     from promptools.fallback import Rewording
     from promptools.modes.mode import PreparedRequest
@@ -108,7 +108,7 @@ class RoutedRequest:
         try:
             request, _ = self._parse(context)
             if request.heals_answer:
-                get_mode("native").prepare(request)
+                PREPARE["native"](request)
                 return request
         except UsageError:  # the server knows best how to refuse it, and may take it
             pass
@@ -383,8 +383,6 @@ def _serve_choices(
 class PromptPreview:
     """A request as raw mode would send it."""
 
-    request: ToolRequest
-    """The request, with its rendered prompt."""
     prepared: PreparedRequest
     notes: tuple[str, ...]
     """What was changed or left out, as sentences."""
@@ -405,10 +403,10 @@ def preview_prompt(request: ClientRequest, context: Context) -> Steps[PromptPrev
     parsed = yield from routed.parse(state)
     parsed = replace(parsed, options=parsed.options.override({"mode": "raw"}))
     plan = AttemptPlan(parsed, modes_for(parsed, tools=routed.has_tools), routed.provider_model, context, state.now)
-    failure = yield from render_prompt(state, plan)
-    if failure is not None:
-        status = "" if failure.status is None else f" (HTTP {failure.status})"
-        raise UpstreamError(f"{without_credentials(api_base(routed.url))} rendered no prompt{status}: {failure.why}")
-    prepared = get_mode("raw").prepare(plan.request)
+    prepare = yield from preparation(state, plan)
+    if isinstance(prepare, Failure):
+        status = "" if prepare.status is None else f" (HTTP {prepare.status})"
+        raise UpstreamError(f"{without_credentials(api_base(routed.url))} rendered no prompt{status}: {prepare.why}")
+    prepared = prepare()
     notes = (*routed.notes, *state.notes, *prepared.notes)
-    return PromptPreview(plan.request, prepared, tuple(dict.fromkeys(notes)))
+    return PromptPreview(prepared, tuple(dict.fromkeys(notes)))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from promptools.fallback import REMEDIES, salvage
 from promptools.json_values import is_object
 from promptools.jsontext.read import Unreadable, read_value
-from promptools.modes.registry import get_mode
+from promptools.modes.registry import PREPARE
+from promptools.modes.reply_reader import ReplyReader
 from promptools.modes.verdict import Verdict, judge_reply
 from promptools.types import Call, Fix, Reply, Span
 from promptools.wire.chat_decoder import Delta
@@ -44,7 +45,7 @@ def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply |
         call = _infer_call(plan.request, text.text, new_id)
         reply = Reply(calls=(call,)) if call else Reply()
     else:
-        reply = _parse_reply(plan, text.text, new_id)
+        reply = _parse_reply(plan, failure, text.text, new_id)
     if not reply.calls or reply.malformed:
         return None
     part = failure.partial_reply or Reply()
@@ -69,7 +70,7 @@ def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
         return failure
     part = failure.partial_reply or Reply()
     is_read = text.kind == "reply" and not _holds_interpreter(text.text)
-    read = _parse_reply(plan, text.text, str) if is_read else Reply(content=text.text)
+    read = _parse_reply(plan, failure, text.text, str) if is_read else Reply(content=text.text)
     content = read.content if read.content.strip() else text.text
     reasoning = part.reasoning + read.reasoning
     reply = Reply(content=content, reasoning=reasoning, finish_reason="stop").with_trace(notes=(RECOVERED_TEXT_NOTE,))
@@ -89,10 +90,12 @@ def _holds_interpreter(text: str) -> bool:
     return sum(map(text.count, ",[{")) > MAX_VALUES
 
 
-def _parse_reply(plan: AttemptPlan, text: str, new_id: NewId) -> Reply:
-    """Parse reply text with the reader of the plan's mode."""
-    mode = get_mode(plan.mode)
-    reader = mode.reader(plan.request, mode.prepare(plan.request), new_id)
+def _parse_reply(plan: AttemptPlan, failure: Failure, text: str, new_id: NewId) -> Reply:
+    """Parse reply text as that of the request that failed; of one that was forwarded, as the plan's mode would."""
+    prepared = failure.prepared
+    if prepared is None:  # a forwarded request had no prompt rendered for raw mode: it is as in native mode
+        prepared = PREPARE["native" if plan.mode == "raw" else plan.mode](plan.request)
+    reader = ReplyReader(plan.request, prepared, new_id)
     for start in range(0, len(text), _SLICE):
         reader.feed(Delta(content=text[start : start + _SLICE]))
     reader.close("stop")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from promptools.harmony.conversation import ConvertedRequest, Options, convert, parse_effort
 from promptools.harmony.recipients import FUNCTIONS, RecipientNames, ToolAddress
@@ -17,7 +17,7 @@ from promptools.harmony.tokens import CONTROL_MARKUP, TOKEN_IDS
 from promptools.modes.foreign_text import ForeignEscaper
 from promptools.modes.history import hint_messages
 from promptools.modes.mode import PreparedRequest, answer_tokens, forwarded_body, other_tool_notes, text_tokens
-from promptools.modes.reply_reader import HARMONY, ReplyReader
+from promptools.modes.reply_reader import HARMONY
 from promptools.modes.tool_names import short_recipient
 from promptools.patterns import lazy_pattern
 from promptools.wire.json_body import as_object, as_text
@@ -26,7 +26,6 @@ from promptools.wire.raw_endpoints import END_OF_TURN_IDS, END_OF_TURN_TOKENS, R
 if TYPE_CHECKING:
     from promptools.harmony.renderer import Encode, Message
     from promptools.modes.tool_request import ToolRequest
-    from promptools.types import ModeName, NewId
 
 HARMONY_FAMILY = "gpt-oss"
 """The family of models trained on Harmony."""
@@ -41,49 +40,43 @@ _CONTROL_TOKEN = lazy_pattern(r"<\|(\w+)\|>")
 _EFFORT_IN_TEMPLATES = ("reasoning_effort", "enable_thinking", "thinking")
 
 
-class HarmonyMode:
-    """Render the request in Harmony, and read the reply as Harmony."""
+def prepare_harmony(request: ToolRequest) -> PreparedRequest:
+    """Render the request in Harmony.
 
-    name: Final[ModeName] = "harmony"
-
-    def prepare(self, request: ToolRequest) -> PreparedRequest:
-        """Encode the request. Raises UsageError for a conversation that Harmony cannot express or an unknown effort."""
-        notes = other_tool_notes(request, self.name)
-        template = as_object(request.body.get("chat_template_kwargs"))
-        ignored = sorted(template.keys() - {"model_identity", *_EFFORT_IN_TEMPLATES})
-        if ignored:
-            notes.append(f"not sent: {', '.join(ignored)} of chat_template_kwargs; no template is applied")
-        places = _tool_places(request)
-        instruction = _call_instruction(request, places)
-        if instruction:
-            notes.append(f"tool_choice {request.choice.kind} was put into the prompt")
-        sent = {name: recipient for name, place in places.items() if (recipient := short_recipient(place)) != name}
-        messages, repeats = hint_messages(request, self.name, _messages(request, instruction), sent)
-        converted = _convert(request, template, messages)
-        prefill = _prefill(request, places)
-        notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
-        names = {other: name for name, other in sent.items()}
-        body = {
-            **_recommended_sampling(request),
-            **{key: value for key, value in forwarded_body(request).items() if value is not None},
-        }
-        foreign = ForeignEscaper(CONTROL_MARKUP, CONTROL_MARKUP)
-        prompt = _render_prompt(request, converted, prefill, foreign)
-        notes += (*converted.notes, *repeats, *foreign.notes)
-        return PreparedRequest(
-            body,
-            tuple(notes),
-            names,
-            HARMONY,
-            prompt,
-            prefill,
-            restore=foreign.restore,
-            repeat_action=request.repeat_action(self.name),
-        )
-
-    def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:
-        """Return a reader of Harmony that starts after the prefill."""
-        return ReplyReader(request, prepared, new_id)
+    Raises UsageError for a conversation that Harmony cannot express, or an unknown effort.
+    """
+    notes = other_tool_notes(request, "harmony")
+    template = as_object(request.body.get("chat_template_kwargs"))
+    ignored = sorted(template.keys() - {"model_identity", *_EFFORT_IN_TEMPLATES})
+    if ignored:
+        notes.append(f"not sent: {', '.join(ignored)} of chat_template_kwargs; no template is applied")
+    places = _tool_places(request)
+    instruction = _call_instruction(request, places)
+    if instruction:
+        notes.append(f"tool_choice {request.choice.kind} was put into the prompt")
+    sent = {name: recipient for name, place in places.items() if (recipient := short_recipient(place)) != name}
+    messages, repeats = hint_messages(request, "harmony", _messages(request, instruction), sent)
+    converted = _convert(request, template, messages)
+    prefill = _prefill(request, places)
+    notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
+    names = {other: name for name, other in sent.items()}
+    body = {
+        **_recommended_sampling(request),
+        **{key: value for key, value in forwarded_body(request).items() if value is not None},
+    }
+    foreign = ForeignEscaper(CONTROL_MARKUP, CONTROL_MARKUP)
+    prompt = _render_prompt(request, converted, prefill, foreign)
+    notes += (*converted.notes, *repeats, *foreign.notes)
+    return PreparedRequest(
+        body,
+        tuple(notes),
+        names,
+        HARMONY,
+        prompt,
+        prefill,
+        restore=foreign.restore,
+        repeat_action=request.repeat_action("harmony"),
+    )
 
 
 def _tool_places(request: ToolRequest) -> dict[str, ToolAddress]:

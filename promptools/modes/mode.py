@@ -1,13 +1,14 @@
-"""The contract of a mode: it encodes a request for the server, and reads the server's reply back into events.
+"""What the modes share: the request as each of them returns it, and what several of them write into it.
 
-Beside it is what several modes write into a request: the keys of the body that are passed on, the JSON Schema that
-constrains the reply, and the room that is left for the answer.
+A mode is a function that makes a `PreparedRequest` of a `ToolRequest`; `ReplyReader` reads the reply to it in every
+mode. What is written is the keys of the body that are passed on, the JSON Schema that constrains the reply, and the
+room that is left for the answer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from promptools.wire.json_body import as_object, as_text
 from promptools.wire.parameters import thinking_budget
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     from promptools.modes.foreign_text import Unescaper
     from promptools.modes.history import RepeatAction
     from promptools.modes.tool_request import ToolRequest
-    from promptools.parsing.events import Event
-    from promptools.types import Call, ModeName, NewId, Reply, Schema
-    from promptools.wire.chat_decoder import Delta
+    from promptools.types import Call, Schema
     from promptools.wire.raw_endpoints import RawPrompt
 
 
@@ -51,59 +50,6 @@ class PreparedRequest:
     """What is done about a call that the conversation holds over and over; None if it holds none."""
     examples: tuple[Call, ...] = ()
     """Calls that the prompt shows as examples: a verbatim copy of one, placeholders included, is not a call."""
-
-
-class ChoiceReader(Protocol):
-    """Read one choice of one reply; each choice has a reader of its own.
-
-    The events obey the request: no call under `tool_choice` none, at most one without `parallel_tool_calls`. `End` is
-    never among them, since the request may yet be retried.
-    """
-
-    def feed(self, delta: Delta) -> list[Event]:
-        """Add a delta and return the events that are certain."""
-        ...
-
-    def close(self, finish_reason: str | None) -> list[Event]:
-        """End the reply and return the last events; a `finish_reason` of None means that the stream was cut."""
-        ...
-
-    @property
-    def reply(self) -> Reply:
-        """The reply so far; complete after `close`."""
-        ...
-
-    @property
-    def may_stop(self) -> bool:
-        """Whether the stream may be dropped: a complete call was followed by a long run of white space."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """The model's text in `content`, with all markup, after the prefill."""
-        ...
-
-    @property
-    def raw(self) -> str:
-        """The model's text in `content`, byte for byte, followed by the arguments of structured calls that failed."""
-        ...
-
-
-class Mode(Protocol):
-    """One way of asking for tools."""
-
-    @property
-    def name(self) -> ModeName:
-        """The mode's name in profiles and options."""
-        ...
-
-    def prepare(self, request: ToolRequest) -> PreparedRequest:
-        """Encode the request. O(n) in the size of the conversation."""
-        ...
-
-    def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ChoiceReader:
-        """Return a reader for one choice of the reply to `prepared`."""
-        ...
 
 
 # The parts of a request's body that every mode passes on, and those that the server must not see.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from promptools.json_values import is_array, is_object
 from promptools.modes.foreign_text import foreign_escaper
@@ -20,7 +20,6 @@ from promptools.modes.history import (
     split_system,
 )
 from promptools.modes.mode import PreparedRequest, forwarded_body
-from promptools.modes.reply_reader import ReplyReader
 from promptools.modes.response_format import describe_answer_format
 from promptools.modes.tool_names import legal_names, rename_tool
 from promptools.wire.json_body import as_list
@@ -32,44 +31,35 @@ if TYPE_CHECKING:
     from promptools.modes.tool_request import ToolRequest
     from promptools.profiles import Profile
     from promptools.schema import Tools
-    from promptools.types import Call, ModeName, NewId, Result
+    from promptools.types import Call, Result
 
 IMAGES_FOLLOW = "(The images of this result follow in the next message.)"
 
 
-class NativeMode:
-    """Ask for tools with the API's own parameters, and read the server's structured calls."""
-
-    name: Final[ModeName] = "native"
-
-    def prepare(self, request: ToolRequest) -> PreparedRequest:
-        """Encode the request."""
-        turns, repairs = parse_history(request.messages)
-        turns, placed = place_system(turns, request.profile)
-        foreign = foreign_escaper(request, dialect=None)
-        names = [*request.tools.names, *(call.name for turn in turns for call in turn.calls)]
-        sent = legal_names(names, request.profile.tool_names)
-        sent |= foreign.rename_marked(names, sent)
-        notes = [f"the tool {name!r} was sent as {other!r}" for name, other in sent.items()]
-        body = forwarded_body(request)
-        order = BLANK_LINE.join(
-            filter(None, (_set_tools(request, body, sent, notes, foreign), _set_response_format(request, body, notes)))
-        )
-        turns = foreign.escape_turns(turns, len(request.feedback))
-        turns, repeats = hint_turns(request, self.name, turns, sent)
-        body["messages"] = _encode_messages(request, turns, order, sent)
-        own = {other: name for name, other in sent.items()}
-        return PreparedRequest(
-            body,
-            (*notes, *repairs, *placed, *repeats, *foreign.notes),
-            own,
-            restore=foreign.restore,
-            repeat_action=request.repeat_action(self.name),
-        )
-
-    def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:
-        """Return a reader of the server's calls, and of those that it left in the text."""
-        return ReplyReader(request, prepared, new_id)
+def prepare_native(request: ToolRequest) -> PreparedRequest:
+    """Encode the request with the API's own parameters for tools."""
+    turns, repairs = parse_history(request.messages)
+    turns, placed = place_system(turns, request.profile)
+    foreign = foreign_escaper(request, dialect=None)
+    names = [*request.tools.names, *(call.name for turn in turns for call in turn.calls)]
+    sent = legal_names(names, request.profile.tool_names)
+    sent |= foreign.rename_marked(names, sent)
+    notes = [f"the tool {name!r} was sent as {other!r}" for name, other in sent.items()]
+    body = forwarded_body(request)
+    order = BLANK_LINE.join(
+        filter(None, (_set_tools(request, body, sent, notes, foreign), _set_response_format(request, body, notes)))
+    )
+    turns = foreign.escape_turns(turns, len(request.feedback))
+    turns, repeats = hint_turns(request, "native", turns, sent)
+    body["messages"] = _encode_messages(request, turns, order, sent)
+    own = {other: name for name, other in sent.items()}
+    return PreparedRequest(
+        body,
+        (*notes, *repairs, *placed, *repeats, *foreign.notes),
+        own,
+        restore=foreign.restore,
+        repeat_action=request.repeat_action("native"),
+    )
 
 
 # --- the tools -------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from promptools import dialects
@@ -24,7 +24,7 @@ from promptools.modes.history import (
     split_system,
 )
 from promptools.modes.mode import PreparedRequest, apply_constraint, constraint_key, forwarded_body, other_tool_notes
-from promptools.modes.reply_reader import HARMONY, ReplyReader
+from promptools.modes.reply_reader import HARMONY
 from promptools.modes.response_format import describe_answer_format
 from promptools.modes.tool_names import harmony_names, rename_tools
 from promptools.modes.tool_request import parse_request
@@ -38,63 +38,54 @@ if TYPE_CHECKING:
     from promptools.dialects.contract import Dialect
     from promptools.modes.tool_request import ToolRequest
     from promptools.schema import ToolLike
-    from promptools.types import Call, ModeName, NewId, Result
+    from promptools.types import Call, Result
 
 _declarations: WeakKeyDictionary[Tools, dict[tuple[str, dialects.Edition, bool, bool], str]] = WeakKeyDictionary()
 JSON_DIALECT = "json"
 """The dialect whose calls are plain JSON: the one that constrained decoding can force."""
 
 
-class PromptMode:
-    """Describe the tools in the system message, and read the calls from the text of the reply."""
-
-    name: Final[ModeName] = "prompt"
-
-    def prepare(self, request: ToolRequest) -> PreparedRequest:
-        """Encode the request. Raises UsageError for an unknown dialect."""
-        key = constraint_key(request)
-        dialect = dialects.get(JSON_DIALECT if key else request.options.dialect or request.profile.dialect)
-        body = forwarded_body(request)
-        notes = other_tool_notes(request, self.name)
-        block = ""
-        examples: tuple[Call, ...] = ()
-        foreign = foreign_escaper(request, dialect=dialect.name)
-        turns, repairs = parse_history(request.messages)
-        turns, placed = place_system(turns, request.profile)
-        renames = foreign.rename_marked([*request.tools.names, *(call.name for turn in turns for call in turn.calls)])
-        sent = renames
-        if len(request.offered):
-            offered = foreign.escape_prepared(rename_tools(request.offered, renames))
-            block = _declaration(dialect, offered, parallel=request.parallel_calls, required=request.choice.forced)
-            examples = dialect.example_calls(offered)
-            if request.json_answer and not request.choice.forced:
-                block += f"\n\n{describe_answer_format(request)}"
-                body.pop("response_format", None)
-                notes.append("response_format was put into the prompt: enforced, no call would be possible")
-            _add_stops(body, dialect.stop)
-            if dialect.name == HARMONY:  # the others write any name
-                sent = {**harmony_names(request.offered.names), **renames}
-            notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
-        if key:
-            apply_constraint(body, key, request)
-        turns = foreign.escape_turns(turns, len(request.feedback))
-        turns, repeats = hint_turns(request, self.name, turns, sent)
-        body["messages"] = _encode_messages(request, turns, dialect, block)
-        names = {other: name for name, other in sent.items()}
-        asked = dialect.name if len(request.offered) else None
-        return PreparedRequest(
-            body,
-            (*notes, *repairs, *placed, *repeats, *foreign.notes),
-            names,
-            asked,
-            restore=foreign.restore,
-            repeat_action=request.repeat_action(self.name),
-            examples=examples,
-        )
-
-    def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:
-        """Return a reader of calls in the requested dialect, and in any other that is accepted."""
-        return ReplyReader(request, prepared, new_id)
+def prepare_prompt(request: ToolRequest) -> PreparedRequest:
+    """Encode the request, with the tools in the system message. Raises UsageError for an unknown dialect."""
+    key = constraint_key(request)
+    dialect = dialects.get(JSON_DIALECT if key else request.options.dialect or request.profile.dialect)
+    body = forwarded_body(request)
+    notes = other_tool_notes(request, "prompt")
+    block = ""
+    examples: tuple[Call, ...] = ()
+    foreign = foreign_escaper(request, dialect=dialect.name)
+    turns, repairs = parse_history(request.messages)
+    turns, placed = place_system(turns, request.profile)
+    renames = foreign.rename_marked([*request.tools.names, *(call.name for turn in turns for call in turn.calls)])
+    sent = renames
+    if len(request.offered):
+        offered = foreign.escape_prepared(rename_tools(request.offered, renames))
+        block = _declaration(dialect, offered, parallel=request.parallel_calls, required=request.choice.forced)
+        examples = dialect.example_calls(offered)
+        if request.json_answer and not request.choice.forced:
+            block += f"\n\n{describe_answer_format(request)}"
+            body.pop("response_format", None)
+            notes.append("response_format was put into the prompt: enforced, no call would be possible")
+        _add_stops(body, dialect.stop)
+        if dialect.name == HARMONY:  # the others write any name
+            sent = {**harmony_names(request.offered.names), **renames}
+        notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
+    if key:
+        apply_constraint(body, key, request)
+    turns = foreign.escape_turns(turns, len(request.feedback))
+    turns, repeats = hint_turns(request, "prompt", turns, sent)
+    body["messages"] = _encode_messages(request, turns, dialect, block)
+    names = {other: name for name, other in sent.items()}
+    asked = dialect.name if len(request.offered) else None
+    return PreparedRequest(
+        body,
+        (*notes, *repairs, *placed, *repeats, *foreign.notes),
+        names,
+        asked,
+        restore=foreign.restore,
+        repeat_action=request.repeat_action("prompt"),
+        examples=examples,
+    )
 
 
 def render(
@@ -122,7 +113,7 @@ def render(
         "parallel_tool_calls": parallel_tool_calls,
         "promptools": {"dialect": dialects.get(dialect).name, "escape": escape},
     }
-    rendered: list[Message] = PromptMode().prepare(parse_request(body, Profile())).body["messages"]
+    rendered: list[Message] = prepare_prompt(parse_request(body, Profile())).body["messages"]
     return rendered
 
 

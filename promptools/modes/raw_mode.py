@@ -1,8 +1,8 @@
 """Raw mode: the server renders its own chat template, tools and all; its raw endpoint continues the prompt.
 
 The model sees what it was trained on, and no parser of the server sees the reply: it is read here, control tokens
-included. Before each attempt the exchange asks the server for the prompt (`template_body`, `finish_prompt`), so
-`ToolRequest.rendered` is set when `prepare` is called.
+included. Before each attempt the exchange has the conversation of `prepare_conversation` rendered, and gives the prompt
+to `prepare_raw`.
 
 What a template cannot express is left to the checks that every mode has, except for a required call: the prompt then
 ends with the beginning of that call, in the model's own format. A template that opens reasoning keeps it: only after a
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from promptools import dialects
 from promptools.dialects.reply_markers import reply_markers
@@ -21,8 +21,8 @@ from promptools.dialects.written_markup import written_markup
 from promptools.errors import UsageError
 from promptools.modes.harmony_mode import HARMONY_FAMILY, PRESERVED_TOKENS
 from promptools.modes.mode import PreparedRequest, answer_tokens, forwarded_body, other_tool_notes, text_tokens
-from promptools.modes.native_mode import NativeMode
-from promptools.modes.reply_reader import HARMONY, ReplyReader
+from promptools.modes.native_mode import prepare_native
+from promptools.modes.reply_reader import HARMONY
 from promptools.modes.tool_request import ToolChoice
 from promptools.patterns import lazy_pattern
 from promptools.profiles import all_control_tokens, family_dialect, load_builtin
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from promptools.modes.tool_request import ToolRequest
-    from promptools.types import ModeName, NewId
 
 
-_NATIVE: Final = NativeMode()
 _TURN_OPENER = lazy_pattern(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\[[A-Z_]{1,40}\])")
 """The token that opens the turn after one that has ended."""
 _LONGEST_TAIL = 200
@@ -47,58 +45,47 @@ _PARTIAL_MARKUP = lazy_pattern(r" *[<{\[\"'|]+\Z")
 """The beginning of what follows a name, where the arguments may go on in more than one way."""
 
 
-class RawMode:
-    """Continue the prompt that the server's own template renders, and read the reply here."""
+def prepare_conversation(request: ToolRequest) -> PreparedRequest:
+    """Return the conversation and the tools as native mode encodes them, to be rendered by the template.
 
-    name: Final[ModeName] = "raw"
+    Raises UsageError for a conversation with images or sound, which no prompt can hold.
+    """
+    if any(split_content(message.get("content"))[1] for message in request.messages):
+        raise UsageError("a prompt cannot hold the conversation's parts that are not text")
+    if request.choice.forced:  # the call is begun at the end of the prompt
+        body = {key: value for key, value in request.body.items() if key != "response_format"}
+        request = replace(request, body=body, json_answer=False)
+    profile = replace(request.profile, format_beside_tools=False)
+    return prepare_native(replace(request, profile=profile, choice=ToolChoice(), other_tools=()))
 
-    def template_body(self, request: ToolRequest) -> PreparedRequest:
-        """Return the conversation and the tools as native mode encodes them, to be rendered by the template.
 
-        Raises UsageError for a conversation with images or sound, which no prompt can hold.
-        """
-        if any(split_content(message.get("content"))[1] for message in request.messages):
-            raise UsageError("a prompt cannot hold the conversation's parts that are not text")
-        if request.choice.forced:  # the call is begun at the end of the prompt
-            body = {key: value for key, value in request.body.items() if key != "response_format"}
-            request = replace(request, body=body, json_answer=False)
-        profile = replace(request.profile, format_beside_tools=False)
-        return _NATIVE.prepare(replace(request, profile=profile, choice=ToolChoice(), other_tools=()))
-
-    def prepare(self, request: ToolRequest) -> PreparedRequest:
-        """Encode the request. Raises UsageError where the prompt was not rendered."""
-        rendered, native = request.rendered, request.template
-        if rendered is None or native is None:
-            raise UsageError("raw mode continues a prompt that the server renders, and none was rendered")
-        notes = [*other_tool_notes(request, self.name), *native.notes, *rendered.notes]
-        body = {key: value for key, value in forwarded_body(request).items() if key not in _RENDERED_KEYS}
-        constraint = _answer_constraint(request, native, notes, in_reasoning=_opens_reasoning(rendered.text))
-        dialect = _own_dialect(request)
-        ends = () if dialect == HARMONY else _turn_ends(request, rendered.text)
-        return PreparedRequest(
-            body,
-            tuple(notes),
-            native.client_names,
-            dialect,
-            _raw_prompt(request, rendered, ends, constraint),
-            rendered.prefill,
-            restore=native.restore,
-            repeat_action=native.repeat_action,
-            in_reasoning=_opens_reasoning(rendered.text),
-            turn_ends=ends,
-        )
-
-    def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:
-        """Return a reader of calls in the model's own dialect, and in any other that is accepted."""
-        return ReplyReader(request, prepared, new_id)
+def prepare_raw(request: ToolRequest, conversation: PreparedRequest, rendered: RenderedPrompt) -> PreparedRequest:
+    """Encode the request, with the prompt that was `rendered` of its `conversation`."""
+    notes = [*other_tool_notes(request, "raw"), *conversation.notes, *rendered.notes]
+    body = {key: value for key, value in forwarded_body(request).items() if key not in _RENDERED_KEYS}
+    constraint = _answer_constraint(request, conversation, notes, in_reasoning=_opens_reasoning(rendered.text))
+    dialect = _own_dialect(request)
+    ends = () if dialect == HARMONY else _turn_ends(request, rendered.text)
+    return PreparedRequest(
+        body,
+        tuple(notes),
+        conversation.client_names,
+        dialect,
+        _raw_prompt(request, rendered, ends, constraint),
+        rendered.prefill,
+        restore=conversation.restore,
+        repeat_action=conversation.repeat_action,
+        in_reasoning=_opens_reasoning(rendered.text),
+        turn_ends=ends,
+    )
 
 
 _RENDERED_KEYS = frozenset(TEMPLATE_KEYS) - {"model"} | {"response_format"}
 
 
-def shows_tools(native: PreparedRequest, prompt: RenderedPrompt) -> bool:
-    """Whether a prompt shows the tools of its request, by any of their names; true where it cannot be read."""
-    sent = [as_object(as_object(tool).get("function")).get("name") for tool in as_list(native.body.get("tools"))]
+def shows_tools(conversation: PreparedRequest, prompt: RenderedPrompt) -> bool:
+    """Whether a prompt shows the tools of its conversation, by any of their names; true where it cannot be read."""
+    sent = [as_object(as_object(tool).get("function")).get("name") for tool in as_list(conversation.body.get("tools"))]
     return not sent or prompt.text is None or any(isinstance(name, str) and name in prompt.text for name in sent)
 
 
@@ -124,6 +111,7 @@ def _raw_prompt(
         preserved=PRESERVED_TOKENS if harmony else _preserved_tokens(request),
         constraint=constraint,
         add_special_tokens=is_text,
+        text=None if is_text else rendered.text,
     )
 
 
@@ -171,7 +159,7 @@ def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
     return declared if opener is None else (token + opener[0], *declared)
 
 
-def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str | None:
+def beginning_of_call(request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt) -> str | None:
     """Return the beginning of a required call, for the end of the prompt; empty where none is required or known.
 
     It is what all calls have in common that the dialect renders: up to the name, or of a named tool its arguments. None
@@ -187,17 +175,17 @@ def beginning_of_call(request: ToolRequest, prompt: RenderedPrompt) -> str | Non
     if dialect is None or family is None or load_builtin(family).template_dialect is not None:
         return None  # the templates of such a family write calls in more than one way
     try:
-        head = _common_head(dialect, _sent_name(request))
+        head = _common_head(dialect, _sent_name(request, conversation))
     except UsageError:  # a dialect that is only read
         return ""
     assert prompt.text is not None
     return _close_reasoning(_reasoning_opener(prompt.text)) + head if head else ""
 
 
-def _sent_name(request: ToolRequest) -> str | None:
+def _sent_name(request: ToolRequest, conversation: PreparedRequest) -> str | None:
     """Return the name of the named tool as the template shows it; None where any tool will do."""
-    renamed: Mapping[str, str] = {} if request.template is None else request.template.client_names
-    return next((sent for sent, name in renamed.items() if name == request.choice.name), request.choice.name)
+    wanted = request.choice.name
+    return next((sent for sent, name in conversation.client_names.items() if name == wanted), wanted)
 
 
 def _common_head(dialect: str, name: str | None) -> str:
@@ -218,16 +206,15 @@ def _common_beginning(texts: Iterable[str], name: str | None) -> str:
     return _PARTIAL_MARKUP.sub("", "".join(common)) if name else "".join(common)
 
 
-def example_calls(request: ToolRequest) -> tuple[dict[str, Any], ...]:
-    """Return the request's conversation twice, with a call and its result after it, for the template to render.
+def example_calls(request: ToolRequest, conversation: PreparedRequest) -> tuple[dict[str, Any], ...]:
+    """Return the conversation twice, with a call and its result after it, for the template to render.
 
     The result is there because servers take an assistant's message at the end for the beginning of the reply.
     """
-    assert request.template is not None
-    body = request.template.body
+    body = conversation.body
     return tuple(
         {**body, "messages": [*as_list(body.get("messages")), *_example_turn(call)]}
-        for call in _two_calls(_sent_name(request))
+        for call in _two_calls(_sent_name(request, conversation))
     )
 
 
@@ -257,10 +244,10 @@ def beginning_in_examples(request: ToolRequest, prompt: RenderedPrompt, examples
 
 
 def _answer_constraint(
-    request: ToolRequest, native: PreparedRequest, notes: list[str], *, in_reasoning: bool | None
+    request: ToolRequest, conversation: PreparedRequest, notes: list[str], *, in_reasoning: bool | None
 ) -> Mapping[str, Any]:
     """Return the raw endpoint's own keys that force `response_format`, where native mode sends it."""
-    form = native.body.get("response_format")
+    form = conversation.body.get("response_format")
     if form is None or not request.json_answer:
         return {}
     if in_reasoning:

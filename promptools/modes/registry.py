@@ -1,33 +1,31 @@
-"""The modes, by name, and which of them a request may be sent in."""
+"""The functions that encode a request in a mode, by its name, and the modes that a request may be sent in."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from promptools.errors import UsageError
-from promptools.modes.harmony_mode import HARMONY_FAMILY, HarmonyMode
-from promptools.modes.native_mode import NativeMode
-from promptools.modes.prompt_mode import PromptMode
-from promptools.modes.raw_mode import RawMode
+from promptools.modes.harmony_mode import HARMONY_FAMILY, prepare_harmony
+from promptools.modes.native_mode import prepare_native
+from promptools.modes.prompt_mode import prepare_prompt
 
 if TYPE_CHECKING:
-    from promptools.modes.mode import Mode
+    from collections.abc import Callable, Mapping
+
+    from promptools.modes.mode import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
     from promptools.profiles import Profile
     from promptools.types import ModeName
 
 
-MODES: dict[ModeName, Mode] = {
-    "native": cast("Mode", NativeMode()),
-    "harmony": cast("Mode", HarmonyMode()),
-    "raw": cast("Mode", RawMode()),
-    "prompt": cast("Mode", PromptMode()),
-}
+OneStepMode: TypeAlias = Literal["native", "harmony", "prompt"]
+"""A mode that encodes a request in one step. Raw mode takes two: `prepare_conversation` writes what is to be rendered,
+and `prepare_raw` cannot be called without the prompt."""
 
-
-def get_mode(name: ModeName) -> Mode:
-    """Return a mode by its name."""
-    return MODES[name]
+PREPARE: Final[Mapping[OneStepMode, Callable[[ToolRequest], PreparedRequest]]] = MappingProxyType(
+    {"native": prepare_native, "harmony": prepare_harmony, "prompt": prepare_prompt}
+)
 
 
 def renders_template(profile: Profile) -> bool:
@@ -44,7 +42,7 @@ def modes_for(request: ToolRequest, *, tools: bool) -> tuple[ModeName, ...]:
     profile, forced = request.profile, request.options.mode
     wanted: tuple[ModeName, ...] = (forced,) if forced else profile.modes
     if not wanted:
-        raise UsageError(f"the profile lists no mode; set `modes` to some of {', '.join(map(repr, MODES))}")
+        raise UsageError("the profile lists no mode; set `modes` to some of 'native', 'harmony', 'raw', 'prompt'")
     if "raw" in wanted and not renders_template(profile):
         wanted = tuple(name for name in wanted if name != "raw")
         if not wanted:

@@ -270,7 +270,11 @@ _START, _MESSAGE, _CALL = "<|start|>", "<|message|>", "<|call|>"
 
 
 class ReplyReader:
-    """The reader of every mode; `prepared.dialect` is the dialect that the prompt asked for, if any."""
+    """Read one choice of a reply, in any mode; `prepared.dialect` is the dialect that the prompt asked for, if any.
+
+    The events obey the request: no call under `tool_choice` none, at most one without `parallel_tool_calls`. `End` is
+    never among them, since the request may yet be retried.
+    """
 
     def __init__(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> None:
         self._request = request
@@ -336,7 +340,7 @@ class ReplyReader:
 
     @property
     def reply(self) -> Reply:
-        """The reply so far."""
+        """The reply so far; complete after `close`."""
         parsed = self._parser.reply if self._parser is not None else Reply()
         return Reply(
             calls=tuple(self._filter.calls),
@@ -398,7 +402,7 @@ class ReplyReader:
         return not parser.reply.malformed and bool(structured or parser.reply.calls)
 
     def close(self, finish_reason: str | None) -> list[Event]:
-        """End the reply and return the last events."""
+        """End the reply and return the last events; a `finish_reason` of None means that the stream was cut."""
         events: list[Event] = []
         if rest := self._turn.close():
             events += self._read_text(rest)

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
     from promptools.harmony.bpe_vocabulary import TokenCodec
     from promptools.modes.history import RepeatAction, RepeatedCall
-    from promptools.modes.mode import PreparedRequest
     from promptools.profiles.profile import OnRepeat
     from promptools.types import ModeName, Schema
-    from promptools.wire.chat_template import RenderedPrompt
 
 
 ToolChoiceKind = Literal["auto", "none", "required", "named"]
@@ -89,10 +87,6 @@ class ToolRequest:
     """Returns the time, for modes that put the date into the prompt; None to leave it out."""
     vocabulary: Callable[[], TokenCodec | None] | None = None
     """Returns the model's vocabulary, if it is installed."""
-    template: PreparedRequest | None = None
-    """Raw mode: the conversation as it was sent to be rendered."""
-    rendered: RenderedPrompt | None = None
-    """Raw mode: the prompt that the server's template made of it."""
     repeated: RepeatedCall | None = None
     """The call that the history holds over and over, if there is one and the options do not switch that off."""
     feedback: tuple[dict[str, Any], ...] = ()

@@ -35,7 +35,7 @@ from promptools.wire.json_body import as_count
 
 if TYPE_CHECKING:
     from promptools.modes.tool_request import ToolRequest
-    from promptools.types import Malformed
+    from promptools.types import Malformed, ModeName
 
 
 VerdictKind = Literal[
@@ -99,7 +99,7 @@ def judge_reply(
     raw: str = "",
     stop_reason: str | int | None = None,
     usage: Mapping[str, Any] | None = None,
-    harmony: bool = False,
+    mode: ModeName = "native",
     names: Mapping[str, str] = NO_NAMES,
     refused: bool = False,
     committed: bool = False,
@@ -108,9 +108,10 @@ def judge_reply(
 
     `raw` is its reader's, `usage` that of this attempt alone, `names` maps the sent tool names to the client's.
     `refused`: its text is a refusal; `committed`: a part of it has gone to the client.
-    `harmony`: the reply was parsed from Harmony here, so no server can have lost a part of it. No call in the
-    verdict's reply is one that was cut off.
+    In harmony and raw `mode` the reply is the text of a raw endpoint, and no server's parser can have lost a part of
+    it. No call in the verdict's reply is one that was cut off.
     """
+    harmony = mode == "harmony"
     reply = _restore_length(request, reply, usage, harmony=harmony)
     sent = {name: sent_name for sent_name, name in names.items()}
     if request.stream and reply.finish_reason is None:
@@ -129,7 +130,7 @@ def judge_reply(
     if not reply.calls and reply.finish_reason in {"tool_calls", "function_call"}:
         why = "the server's finish reason speaks of calls and there are none"
         return Verdict("empty_calls", _as_content(reply, ""), why, retry_elsewhere=True)
-    if not (reply.calls or harmony) and (why := _missing_tokens(request, reply, raw, usage)):
+    if not (reply.calls or harmony or mode == "raw") and (why := _missing_tokens(request, reply, raw, usage)):
         rest = replace(_as_content(reply, ""), finish_reason="length" if request.stream else "stop")
         return Verdict("empty_calls", rest, why, retry_elsewhere=True)
     if not (reply.calls or refused) and (request.checks_response_format or request.heals_answer):
@@ -428,7 +429,7 @@ def _missing_tokens(request: ToolRequest, reply: Reply, raw: str, usage: Mapping
     """
     profile, hides_thoughts = request.profile, request.body.get("include_reasoning") is False
     drops = profile.cuts_streams if request.stream else profile.wire == "ollama" and profile.swallows
-    if not (drops and request.offered) or hides_thoughts or request.rendered is not None:  # raw mode has all the text
+    if not (drops and request.offered) or hides_thoughts:
         return ""
     spent = as_count((usage or {}).get("completion_tokens"))
     size = len(f"{raw or reply.content}{reply.reasoning}".encode(errors="replace"))

@@ -73,7 +73,7 @@ def parse_reply(
         raw=reader.raw,
         stop_reason=reply.get("stop_reason"),
         usage=row.get("usage"),
-        harmony=row["mode"] == "harmony",
+        mode=row["mode"],
         names=prepared.client_names,
     )
     return reader.reply, row.get("failed") or verdict.kind

@@ -48,6 +48,8 @@ class RawPrompt:
 
     add_special_tokens: bool = False
     """Whether the server adds the token that a text begins with: a template that is rendered here leaves it out."""
+    text: str | None = None
+    """The text of token ids that the server rendered, without the prefill; None where it reports the ids alone."""
 
     @property
     def as_json(self) -> str | list[int]:

@@ -16,8 +16,8 @@ from shapes import STEADY
 from promptools import Tools, dialects, parse, render
 from promptools.dialects.written_markup import written_markup
 from promptools.modes.foreign_text import foreign_escaper
-from promptools.modes.native_mode import NativeMode
-from promptools.modes.prompt_mode import PromptMode
+from promptools.modes.native_mode import prepare_native
+from promptools.modes.prompt_mode import prepare_prompt
 from promptools.modes.tool_request import parse_request
 from promptools.parsing.escape import MarkupEscaper
 from promptools.profiles import Profile, all_control_tokens, families, load_builtin
@@ -115,7 +115,7 @@ def forged(name: str, text: str, *, escape: bool) -> bool:
     """Whether a result of `text` is read back as something else than two results."""
     messages = conversation(["hi", "", "x", text, "second", "bye"])
     body = {"messages": messages, "tools": tools("d"), "promptools": {"dialect": name, "escape": escape}}
-    turn = PromptMode().prepare(parse_request(body, Profile())).body["messages"][3]["content"]
+    turn = prepare_prompt(parse_request(body, Profile())).body["messages"][3]["content"]
     return len(results_in(name, turn)) != 2
 
 
@@ -210,7 +210,7 @@ def test_no_markup_of_the_family_is_in_a_native_request(family: str | None, text
     body = {"messages": conversation(texts), "tools": tools(description)}
     ask = parse_request(body, profile)
     words = foreign_escaper(ask, dialect=None).markup
-    sent = NativeMode().prepare(ask).body
+    sent = prepare_native(ask).body
     inner = sent["tools"][0]["function"]
     said = [message for message in sent["messages"] if message["role"] != "system"]
     strings = [inner["description"], inner["parameters"]["properties"]["text"]["description"]]

@@ -13,7 +13,8 @@ import pytest
 from casebook import feed, tiled
 
 from promptools import Tools, dialects, parse
-from promptools.modes.native_mode import NativeMode
+from promptools.modes.native_mode import prepare_native
+from promptools.modes.reply_reader import ReplyReader
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 from promptools.types import Call
@@ -95,7 +96,7 @@ def test_text_around_a_call_that_the_server_read(before: str, after: str) -> Non
     arguments = json.dumps(OSLO.arguments)
     for pieces in ((before,), tuple(before)):
         request = parse_request(body, Profile())
-        reader = NativeMode().reader(request, NativeMode().prepare(request), lambda: "made")
+        reader = ReplyReader(request, prepare_native(request), lambda: "made")
         for delta in (
             *(Delta(content=piece) for piece in pieces if piece),
             Delta(tool_calls=(ToolDelta(0, "call0", "get_weather", ""),)),
@@ -111,7 +112,7 @@ def test_text_around_a_call_that_the_server_read(before: str, after: str) -> Non
 def test_a_whole_reply_with_a_call_that_the_server_read(before: str) -> None:
     body = {"messages": [], "tools": [{"type": "function", "function": TOOL}]}
     request = parse_request(body, Profile())
-    reader = NativeMode().reader(request, NativeMode().prepare(request), lambda: "made")
+    reader = ReplyReader(request, prepare_native(request), lambda: "made")
     reader.feed(Delta(content=before, tool_calls=(ToolDelta(0, "call0", "get_weather", '{"city": "Oslo"}'),)))
     reader.close("tool_calls")
     assert (len(reader.reply.calls), reader.reply.content) == (1, before)

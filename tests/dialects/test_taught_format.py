@@ -15,7 +15,8 @@ from promptools import Tools, dialects, parse
 from promptools.dialects.prompt import GENERIC_CALL, NAME_SLOT
 from promptools.dialects.table import KINDS, make_dialect
 from promptools.dialects.written_calls import PARAMETER_SLOT
-from promptools.modes.prompt_mode import PromptMode
+from promptools.modes.prompt_mode import prepare_prompt
+from promptools.modes.reply_reader import ReplyReader
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 from promptools.wire.chat_decoder import Delta
@@ -191,9 +192,9 @@ def test_a_copy_of_the_example_is_no_call(acme: Any) -> None:
     tools = [{"type": "function", "function": TOOLS["a text"][0]}]
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": tools}
     request = parse_request({**body, "promptools": {"mode": "prompt", "dialect": "acme"}}, Profile())
-    prepared = PromptMode().prepare(request)
+    prepared = prepare_prompt(request)
     first, _ = shown_in(prepared.body["messages"][0]["content"])
-    reader = PromptMode().reader(request, prepared, lambda: "call00001")
+    reader = ReplyReader(request, prepared, lambda: "call00001")
     reader.feed(Delta(content=first))
     reader.close("stop")
     assert reader.reply.calls == ()

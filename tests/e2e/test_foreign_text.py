@@ -49,8 +49,7 @@ def test_a_result_adds_no_control_token(clients, servers, rig, mode):
 @pytest.mark.parametrize("escape", [True, False])
 def test_llamacpp_s_own_tokenizer_finds_none(clients, servers, http, mode, escape):
     """What promptools sends, by the server's own template and tokenizer, token by token."""
-    from promptools.modes.native_mode import NativeMode
-    from promptools.modes.prompt_mode import PromptMode
+    from promptools.modes.registry import PREPARE
     from promptools.modes.tool_request import parse_request
     from promptools.profiles import resolve
 
@@ -59,7 +58,7 @@ def test_llamacpp_s_own_tokenizer_finds_none(clients, servers, http, mode, escap
 
     def control_tokens(text):
         body = {"model": "m", "messages": told(text), "tools": [WEATHER], "promptools": {"escape": escape}}
-        sent = (NativeMode() if mode == "native" else PromptMode()).prepare(parse_request(body, profile)).body
+        sent = PREPARE[mode](parse_request(body, profile)).body
         prompt = http.post(f"{server.url}/apply-template", json=sent).json()["prompt"]
         ids = ids_of(prompt)
         return sum(each in control for each in ids)

@@ -9,7 +9,7 @@ from rigs import RIGS
 from scenes import ANSWER, QUESTION, RESULT, WEATHER
 
 from promptools.harmony.tokens import TOKEN_IDS
-from promptools.modes.harmony_mode import HarmonyMode
+from promptools.modes.harmony_mode import prepare_harmony
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 
@@ -53,7 +53,7 @@ def test_no_control_token_comes_of_it(http, servers, rig, kind):
 
     def tokens(text):
         body = {"model": server.name, "messages": told(text), "tools": [WEATHER]}
-        prompt = HarmonyMode().prepare(parse_request(body, Profile(raw="completions"))).prompt.content
+        prompt = prepare_harmony(parse_request(body, Profile(raw="completions"))).prompt.content
         reply = http.post(f"{server.url}/tokenize", json={"prompt": prompt, "add_special_tokens": False})
         return [each for each in reply.json()["tokens"] if each in set(TOKEN_IDS.values())]
 

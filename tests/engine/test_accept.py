@@ -9,8 +9,9 @@ from casebook import bare, feed
 
 from promptools import StreamParser, UsageError, dialects, parse
 from promptools.dialects.sample import TOOL, sample_text
-from promptools.modes.native_mode import NativeMode
-from promptools.modes.prompt_mode import PromptMode
+from promptools.modes.native_mode import prepare_native
+from promptools.modes.prompt_mode import prepare_prompt
+from promptools.modes.reply_reader import ReplyReader
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile, resolve
 from promptools.transport.session import Session
@@ -102,8 +103,8 @@ def test_what_a_harmony_parser_leaves_is_read_where_harmony_is_accepted(accept: 
 
 def read(body: dict[str, object], profile: Profile, text: str, *, prompt: bool = False) -> list[object]:
     ask = parse_request({"messages": [], "tools": [{"type": "function", "function": TOOL}], **body}, profile)
-    mode = PromptMode() if prompt else NativeMode()
-    reader = mode.reader(ask, mode.prepare(ask), lambda: "made")
+    prepare = prepare_prompt if prompt else prepare_native
+    reader = ReplyReader(ask, prepare(ask), lambda: "made")
     reader.feed(Delta(content=text))
     reader.close("stop")
     if not reader.reply.calls:

@@ -6,10 +6,8 @@ from dataclasses import replace
 import pytest
 from scripted import NOW, WEATHER, ask, error, event, logged, play, stream
 
-from promptools.exchange import Failed
+from promptools.exchange import Failed, attempt
 from promptools.fallback import Breaker
-from promptools.modes.mode import PreparedRequest
-from promptools.modes.registry import MODES
 from promptools.parsing.events import CallArgs, CallEnd, CallStart
 from promptools.types import Call, Malformed, Reply, Span
 
@@ -404,19 +402,13 @@ LIVE = {"promptools": {"arguments": "live", "mode": "prompt"}}
 
 
 class Scripted:
-    """A mode whose reader says what it is told to, one list of events for each delta."""
+    """A reader that says what it is told to, one list of events for each delta."""
 
     def __init__(self, *steps):
         self.steps = list(steps)
         self.reply = Reply()
         self.raw = ""
         self.may_stop = False
-
-    def prepare(self, request):
-        return PreparedRequest({})
-
-    def reader(self, request, prepared, new_id):
-        return self
 
     def feed(self, delta):
         events = self.steps.pop(0)
@@ -439,7 +431,7 @@ ENDED = CallEnd(0, Call("abc", "get_weather", PARIS, '{"city": "Paris"}'), HERE)
 
 def test_live_arguments_go_out_as_they_come(monkeypatch):
     steps = [], [STARTED], [CallArgs(0, '{"city": ', HERE)], [CallArgs(0, '"Paris"}', HERE)], [ENDED], []
-    monkeypatch.setitem(MODES, "prompt", Scripted(*steps))
+    monkeypatch.setattr(attempt, "ReplyReader", lambda *_: Scripted(*steps))
     seen = play(ask(WEATHER, stream=True, **LIVE), [stream("a", "b", "c", "d", finish="tool_calls")])
     assert [d["tool_calls"][0] for d in deltas(seen) if "tool_calls" in d] == [
         HEAD,
@@ -453,7 +445,7 @@ def test_live_arguments_go_out_as_they_come(monkeypatch):
 def test_a_live_call_that_fails_ends_in_an_error_with_its_json_left_open(monkeypatch):
     failed = Malformed(0, '{"city": 1', "invalid_json", "no", HERE, name="get_weather")
     steps = [], [STARTED], [CallArgs(0, '{"city": ', HERE)], [failed]
-    monkeypatch.setitem(MODES, "prompt", Scripted(*steps))
+    monkeypatch.setattr(attempt, "ReplyReader", lambda *_: Scripted(*steps))
     seen = play(ask(WEATHER, stream=True, **LIVE), [stream("a", "b", "c", "never read", cut=200)])
     told = in_band(seen)
     assert told["type"] == "ModelError"

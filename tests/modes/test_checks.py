@@ -23,9 +23,9 @@ def failed(reason, name="get_weather", whole=True):
     return Malformed(0, "<raw>", reason, f"{name}: mend it.", name=name, call=call)
 
 
-def judge(reply, raw="", stop_reason=None, usage=None, profile=None, names=NO_NAMES, harmony=False, **body):
+def judge(reply, raw="", stop_reason=None, usage=None, profile=None, names=NO_NAMES, mode="native", **body):
     ask = parse_request({"messages": [], "tools": TOOLS, **body}, profile or Profile())
-    return judge_reply(ask, reply, raw=raw, stop_reason=stop_reason, usage=usage, names=names, harmony=harmony)
+    return judge_reply(ask, reply, raw=raw, stop_reason=stop_reason, usage=usage, names=names, mode=mode)
 
 
 def said(content="", finish="stop", **keys):
@@ -111,7 +111,10 @@ def test_a_call_that_ollama_dropped_after_text_shows_in_the_tokens(reply, tokens
     assert judge(reply, usage=usage, **body).ok, "other servers may count thoughts that they hide"
     assert judge(reply, usage=usage, profile=Profile(wire="ollama", swallows=False), **body).ok
     assert judge(reply, profile=Profile(wire="ollama"), **body).ok
-    assert judge(reply, usage=usage, profile=Profile(wire="ollama"), harmony=True, **body).ok, "all of it was read here"
+    for mode in ("harmony", "raw"):
+        assert judge(reply, usage=usage, profile=Profile(wire="ollama"), mode=mode, **body).ok, (
+            "all of it was read here"
+        )
 
 
 def test_empty_answers_are_answers_where_the_profile_says_so():

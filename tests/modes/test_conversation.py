@@ -13,7 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 from promptools import Tools, UsageError, dialects, parse, render
 from promptools.dialects.contract import Textual
 from promptools.modes.foreign_text import foreign_escaper
-from promptools.modes.prompt_mode import PromptMode
+from promptools.modes.prompt_mode import prepare_prompt
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 
@@ -205,7 +205,7 @@ def test_it_is_written_as_prompt_mode_sends_it() -> None:
     ask = parse_request({**body, "promptools": {"dialect": "hermes"}}, Profile())
     before = json.dumps(messages)
     sent = render(iter(messages), [get_weather], dialect="hermes", **asked)
-    assert sent == PromptMode().prepare(ask).body["messages"]
+    assert sent == prepare_prompt(ask).body["messages"]
     assert sent != render(messages, [get_weather], dialect="hermes")
     assert json.dumps(messages) == before
 

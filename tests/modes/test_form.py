@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from promptools.modes.native_mode import NativeMode
+from promptools.modes.native_mode import prepare_native
+from promptools.modes.reply_reader import ReplyReader
 from promptools.modes.response_format import format_error, without_tools
 from promptools.modes.tool_request import parse_request
 from promptools.modes.verdict import judge_reply
@@ -80,7 +81,7 @@ def test_answers_that_do_not(wanted, text, why):
 
 
 def read(request, text, finish="stop", cut=None):
-    reader = NativeMode().reader(request, NativeMode().prepare(request), iter("abcdefgh").__next__)
+    reader = ReplyReader(request, prepare_native(request), iter("abcdefgh").__next__)
     for start in range(0, len(text), cut or len(text)):
         reader.feed(Delta(content=text[start : start + (cut or len(text))]))
     reader.close(finish)
@@ -177,7 +178,7 @@ def test_one_that_does_not_is_asked_for_again_in_its_form_alone():
     assert said == {"role": "assistant", "content": "It is grey."}
     assert json.dumps(SKY) in wish["content"]
     again = without_tools(ask(form(SKY)), verdict.feedback)
-    body = NativeMode().prepare(again).body
+    body = prepare_native(again).body
     assert (body["response_format"], "tools" in body) == (form(SKY), False)
     assert body["messages"][1:] == [said, wish]
     answer = Reply(content='```\n{"sky": "grey"}\n```', finish_reason="stop")
@@ -188,7 +189,7 @@ def test_where_grammars_garble_the_model_words_alone_ask():
     harmony = Profile(constrained_ok=False)
     request = ask(form(SKY), harmony)
     verdict = judge_reply(request, Reply(content="It is grey.", finish_reason="stop"), raw="It is grey.")
-    body = NativeMode().prepare(without_tools(request, verdict.feedback)).body
+    body = prepare_native(without_tools(request, verdict.feedback)).body
     assert not {"response_format", "tools"} & body.keys()
     assert json.dumps(SKY) in body["messages"][-1]["content"]
     again = without_tools(request, verdict.feedback)

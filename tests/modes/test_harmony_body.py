@@ -9,7 +9,7 @@ import pytest
 from promptools.errors import UsageError
 from promptools.harmony.bpe_vocabulary import TokenCodec
 from promptools.harmony.tokens import TOKEN_IDS
-from promptools.modes.harmony_mode import RECOMMENDED_SAMPLING, HarmonyMode
+from promptools.modes.harmony_mode import RECOMMENDED_SAMPLING, prepare_harmony
 from promptools.modes.mode import MIN_ANSWER_TOKENS
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
@@ -42,7 +42,7 @@ def asked(messages=(USER,), profile=PROFILE, options=None, system_prompt="", **b
 def sent(*args, **keys):
     ask = asked(*args, **keys)
     before = json.dumps(ask.body)
-    upstream = HarmonyMode().prepare(ask)
+    upstream = prepare_harmony(ask)
     assert json.dumps(ask.body) == before
     return upstream
 
@@ -157,10 +157,7 @@ def test_a_form_of_the_answer_is_told():
 
 def test_corrections_are_told_like_any_messages():
     ask = asked(tools=[WEATHER]).with_feedback(({"role": "user", "content": "Mend <|end|> it."},))
-    assert (
-        "<|start|>user<|message|>Mend <\\|end|> it.<|end|><|start|>assistant"
-        in HarmonyMode().prepare(ask).prompt.content
-    )
+    assert "<|start|>user<|message|>Mend <\\|end|> it.<|end|><|start|>assistant" in prepare_harmony(ask).prompt.content
 
 
 @pytest.mark.parametrize(
@@ -197,7 +194,7 @@ def test_what_templates_are_told():
 
 def test_the_date():
     ask = replace(asked(), clock=lambda: datetime(2026, 11, 21))
-    assert "Current date: 2026-11-21\n" in HarmonyMode().prepare(ask).prompt.content
+    assert "Current date: 2026-11-21\n" in prepare_harmony(ask).prompt.content
     assert "date" not in text()
 
 
@@ -226,7 +223,7 @@ def test_a_call_that_must_come_is_asked_for_in_words_first(choice):
 
 @pytest.mark.parametrize("choice", [NAMED, "required"])
 def test_where_it_did_not_come_the_reply_begins_with_it(choice):
-    upstream = HarmonyMode().prepare(asked(tools=[WEATHER], tool_choice=choice).with_feedback(REFUSED))
+    upstream = prepare_harmony(asked(tools=[WEATHER], tool_choice=choice).with_feedback(REFUSED))
     assert upstream.prefill == HEADER
     assert upstream.prompt.content.endswith("<|start|>assistant" + HEADER)
     assert "do not answer in plain text" not in upstream.prompt.content
@@ -235,7 +232,7 @@ def test_where_it_did_not_come_the_reply_begins_with_it(choice):
 
 def test_a_call_that_came_and_has_to_be_mended_is_not_forced():
     mend = (CALLED, {"role": "tool", "tool_call_id": "c1", "content": "city is missing"})
-    assert HarmonyMode().prepare(asked(tools=[WEATHER], tool_choice="required").with_feedback(mend)).prefill == ""
+    assert prepare_harmony(asked(tools=[WEATHER], tool_choice="required").with_feedback(mend)).prefill == ""
 
 
 @pytest.mark.parametrize(
@@ -265,7 +262,7 @@ def test_the_header_of_a_call_as_far_as_it_is_known(tools, header):
 def test_how_a_reply_begins_may_be_said(prefill, choice, begins, words):
     for feedback in ((), REFUSED):
         ask = asked(tools=[WEATHER, PING], tool_choice=choice, options={"prefill": prefill}).with_feedback(feedback)
-        upstream = HarmonyMode().prepare(ask)
+        upstream = prepare_harmony(ask)
         assert upstream.prefill == begins
         assert upstream.prompt.content.endswith("<|start|>assistant" + begins)
         assert ("do not answer in plain text" in upstream.prompt.content) is words
@@ -291,7 +288,7 @@ LETTERS = TokenCodec(encode, lambda token: chr(token).encode())
 def test_token_ids_where_the_server_takes_them_and_there_is_a_vocabulary(prefill):
     ask = asked([{"role": "user", "content": "a<|end|>b"}], replace(PROFILE, raw_ids=True), {"prefill": prefill})
     ask = replace(ask, vocabulary=lambda: LETTERS)
-    upstream = HarmonyMode().prepare(ask)
+    upstream = prepare_harmony(ask)
     begins = {"none": [], "thought": [TOKEN_IDS["channel"], *encode("analysis"), TOKEN_IDS["message"]]}
     begins["channel"] = begins["thought"][:-1]
     tail = (
@@ -312,7 +309,7 @@ def test_text_where_there_is_none_or_the_server_takes_none():
         (replace(PROFILE, raw_ids=True), lambda: None),
         (PROFILE, lambda: LETTERS),
     ):
-        prompt = HarmonyMode().prepare(replace(asked(profile=profile), vocabulary=vocabulary)).prompt
+        prompt = prepare_harmony(replace(asked(profile=profile), vocabulary=vocabulary)).prompt
         assert isinstance(prompt.content, str)
         assert prompt.decode is None
 
@@ -320,7 +317,7 @@ def test_text_where_there_is_none_or_the_server_takes_none():
 @pytest.mark.parametrize(("stop", "asked_for"), [(None, True), ("END", False), (["END"], False)])
 def test_the_reply_s_ids_are_asked_for_where_the_text_does_not_end_before_them(stop, asked_for):
     ask = replace(asked(profile=replace(PROFILE, raw_ids=True), stop=stop), vocabulary=lambda: LETTERS)
-    assert (HarmonyMode().prepare(ask).prompt.decode is not None) == asked_for
+    assert (prepare_harmony(ask).prompt.decode is not None) == asked_for
 
 
 def test_what_is_left_of_the_context():
@@ -329,7 +326,7 @@ def test_what_is_left_of_the_context():
     long = [{"role": "user", "content": "ö\ud800" * 60_000}]
     assert sent(long).prompt.max_tokens == MIN_ANSWER_TOKENS
     assert sent(profile=replace(PROFILE, context=None)).prompt.max_tokens == MIN_ANSWER_TOKENS
-    assert HarmonyMode().prepare(replace(asked(long), tokens_left=77)).prompt.max_tokens == 77
+    assert prepare_harmony(replace(asked(long), tokens_left=77)).prompt.max_tokens == 77
 
 
 # --- parameters

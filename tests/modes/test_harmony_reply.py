@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from test_harmony_body import NAMED, REFUSED, SPACED, WEATHER, asked
 
-from promptools.modes.harmony_mode import HarmonyMode
+from promptools.modes.harmony_mode import prepare_harmony
+from promptools.modes.reply_reader import ReplyReader
 from promptools.modes.verdict import NO_CALL_OR_ANSWER, judge_reply
 from promptools.wire.chat_decoder import Delta
 
@@ -22,15 +23,15 @@ class Run:
 
     def __init__(self, text, finish="stop", cut=0, stop_reason=None, feedback=(), spent=9, **keys):
         self.ask = asked(**{"tools": [WEATHER], **keys}).with_feedback(feedback)
-        mode, count = HarmonyMode(), itertools.count()
-        reader = mode.reader(self.ask, mode.prepare(self.ask), lambda: f"made{next(count)}")
+        count = itertools.count()
+        reader = ReplyReader(self.ask, prepare_harmony(self.ask), lambda: f"made{next(count)}")
         step = cut or len(text) or 1
         self.events = [e for at in range(0, len(text), step) for e in reader.feed(Delta(content=text[at : at + step]))]
         self.events += reader.close(finish)
         self.reply, self.raw = reader.reply, reader.raw
         usage = {"completion_tokens": spent}
         self.verdict = judge_reply(
-            self.ask, self.reply, raw=self.raw, stop_reason=stop_reason, usage=usage, harmony=True
+            self.ask, self.reply, raw=self.raw, stop_reason=stop_reason, usage=usage, mode="harmony"
         )
 
     @property
@@ -104,7 +105,7 @@ def test_thoughts_alone_are_told_as_harmony_react_tells_them():
     assert (run.verdict.kind, run.verdict.retry_with_feedback, run.verdict.retry_elsewhere) == ("swallowed", True, True)
     (said,) = run.verdict.feedback
     assert said == {"role": "assistant", "content": "", "reasoning": f"Need it.\n\n{NO_CALL_OR_ANSWER}"}
-    again = HarmonyMode().prepare(run.ask.with_feedback(run.verdict.feedback)).prompt.content
+    again = prepare_harmony(run.ask.with_feedback(run.verdict.feedback)).prompt.content
     assert "analysis<|message|>Need it.\n\nCannot find <\\|channel|>commentary or <\\|channel|>final in the" in again
 
 
@@ -173,7 +174,7 @@ def test_arguments_that_are_no_json_are_shown_to_the_model_as_it_made_them():
     assert said["tool_calls"][0]["function"] == {"name": "get_weather", "arguments": "{city: }"}
     assert (said["reasoning"], said["content"]) == ("Need it.", None)
     assert result["tool_call_id"] == said["tool_calls"][0]["id"]
-    again = HarmonyMode().prepare(run.ask.with_feedback(run.verdict.feedback)).prompt.content
+    again = prepare_harmony(run.ask.with_feedback(run.verdict.feedback)).prompt.content
     assert "to=functions.get_weather<|channel|>commentary json<|message|>{city: }<|call|>" in again
     assert "<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>The call of" in again
 
@@ -193,7 +194,7 @@ def test_harmony_react_tells_what_is_wrong_as_a_thought(text, kind, said, wrong)
     assert (thought["role"], thought["content"]) == ("assistant", "")
     assert thought["reasoning"].startswith(f"Need it.\n\n{said}\n\nFailed to process response: {wrong}")
     assert thought["reasoning"].endswith(f"\n\n{NO_CALL_OR_ANSWER}")
-    again = HarmonyMode().prepare(run.ask.with_feedback(run.verdict.feedback)).prompt.content
+    again = prepare_harmony(run.ask.with_feedback(run.verdict.feedback)).prompt.content
     turn = again[again.rindex("<|start|>assistant<|channel|>") :]
     assert re.findall(r"<\|\w+\|>", turn) == ["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|start|>"]
 
@@ -216,7 +217,7 @@ def test_words_in_place_of_a_call_are_shown_without_their_headers():
     said, user = run.verdict.feedback
     assert said == {"role": "assistant", "content": "Sunny.", "reasoning": "Need it."}
     assert user["role"] == "user"
-    assert HarmonyMode().prepare(run.ask.with_feedback(run.verdict.feedback)).prefill == HEADER
+    assert prepare_harmony(run.ask.with_feedback(run.verdict.feedback)).prefill == HEADER
 
 
 def test_thoughts_in_place_of_a_call():
@@ -229,7 +230,7 @@ def test_a_call_of_no_name_is_told_in_words():
     run = Run(CALL)
     failed = replace(Run(HEADER + "{city: }<|call|>").reply.malformed[0], name=None)
     lost = replace(run.reply, calls=(), malformed=(failed,), content="Hm.")
-    verdict = judge_reply(run.ask, lost, raw="<|raw|>", harmony=True)
+    verdict = judge_reply(run.ask, lost, raw="<|raw|>", mode="harmony")
     assert [each["role"] for each in verdict.feedback] == ["assistant", "user"]
     assert verdict.feedback[0]["content"] == "Hm."
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptools import StreamParser
-from promptools.modes.native_mode import NativeMode
-from promptools.modes.reply_reader import Thoughts
+from promptools.modes.native_mode import prepare_native
+from promptools.modes.reply_reader import ReplyReader, Thoughts
 from promptools.modes.tool_request import parse_request
 from promptools.parsing.events import Reasoning
 from promptools.profiles import Profile
@@ -29,7 +29,7 @@ CALLS = [CALL, XML, KIMI, HARMONY, BARE, f"```json\n{BARE}\n```", f"{CALL}\n{CAL
 
 def read(*deltas, finish="stop", stream=True):
     request = parse_request({"messages": [], "tools": [TOOL], "stream": stream}, Profile())
-    reader = NativeMode().reader(request, NativeMode().prepare(request), lambda: "made")
+    reader = ReplyReader(request, prepare_native(request), lambda: "made")
     events = [event for delta in deltas for event in reader.feed(delta)]
     before = "".join(event.text for event in events if isinstance(event, Reasoning))
     events += reader.close(finish)

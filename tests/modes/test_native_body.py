@@ -3,7 +3,7 @@ import json
 import pytest
 
 from promptools.modes.history import FIRST_USER_MESSAGE, alnum9_id
-from promptools.modes.native_mode import IMAGES_FOLLOW, NativeMode
+from promptools.modes.native_mode import IMAGES_FOLLOW, prepare_native
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 
@@ -17,7 +17,7 @@ def tool(name="get_weather", parameters=CITY, **keys):
 def sent(messages=(), profile=None, system_prompt="", **body):
     request = {"model": "m", "messages": list(messages) or [{"role": "user", "content": "hi"}], **body}
     before = json.dumps(request)
-    upstream = NativeMode().prepare(parse_request(request, profile or Profile(), system_prompt=system_prompt))
+    upstream = prepare_native(parse_request(request, profile or Profile(), system_prompt=system_prompt))
     assert json.dumps(request) == before
     return upstream
 

@@ -4,7 +4,7 @@ import pytest
 
 from promptools import dialects
 from promptools.errors import UsageError
-from promptools.modes.prompt_mode import PromptMode
+from promptools.modes.prompt_mode import prepare_prompt
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 from promptools.schema import Tools
@@ -42,7 +42,7 @@ AFTER_FAILURE = "A call failed. If its result says what is right, call the tool 
 def sent(messages=(USER,), profile=None, system_prompt="", **body):
     request = {"model": "m", "messages": list(messages), **body}
     before = json.dumps(request)
-    upstream = PromptMode().prepare(parse_request(request, profile or Profile(), system_prompt=system_prompt))
+    upstream = prepare_prompt(parse_request(request, profile or Profile(), system_prompt=system_prompt))
     assert json.dumps(request) == before
     return upstream
 

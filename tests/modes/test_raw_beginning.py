@@ -15,13 +15,12 @@ NAMED = {"type": "function", "function": {"name": "get_time"}}
 USER = {"role": "user", "content": "What time is it?"}
 PROMPT = "[INST]What time is it?[/INST]"
 THINKING = f"{PROMPT}<think>\n"
+CONVERSATION = PreparedRequest({"messages": [USER], "tools": [TOOL]})
 
 
 def request_of(choice, family="mistral"):
     body = {"model": "m", "messages": [USER], "tools": [TOOL], "tool_choice": choice}
-    request = parse_request(body, Profile(family=family))
-    template = PreparedRequest({"messages": [USER], "tools": [TOOL]}, (), {})
-    return replace(request, template=template)
+    return parse_request(body, Profile(family=family))
 
 
 def rendered(*texts):
@@ -37,20 +36,20 @@ def examples(name_a, name_b, prompt=PROMPT):
 
 @pytest.mark.parametrize("family", ["mistral", "deepseek", None])
 def test_where_the_own_format_is_not_certain_the_template_is_asked(family):
-    assert beginning_of_call(request_of("required", family), *rendered(PROMPT)) is None
+    assert beginning_of_call(request_of("required", family), CONVERSATION, *rendered(PROMPT)) is None
 
 
 @pytest.mark.parametrize("choice", ["auto", "none"])
 def test_where_no_call_is_required_none_is_begun(choice):
-    assert beginning_of_call(request_of(choice), *rendered(PROMPT)) == ""
+    assert beginning_of_call(request_of(choice), CONVERSATION, *rendered(PROMPT)) == ""
 
 
 def test_in_open_reasoning_none_is_begun_at_first():
-    assert beginning_of_call(request_of("required"), *rendered(THINKING)) == ""
+    assert beginning_of_call(request_of("required"), CONVERSATION, *rendered(THINKING)) == ""
 
 
 def test_the_examples_have_a_call_and_its_result_after_the_conversation():
-    first, second = example_calls(request_of(NAMED))
+    first, second = example_calls(request_of(NAMED), CONVERSATION)
     for body in (first, second):
         user, call, result = body["messages"]
         assert (user, body["tools"]) == (USER, [TOOL])
@@ -88,9 +87,11 @@ def test_examples_that_do_not_continue_the_prompt_teach_nothing():
 @pytest.mark.parametrize("family", ["hermes", "mistral"])
 def test_a_renamed_tool_is_begun_by_the_name_that_the_template_shows(family):
     request = request_of(NAMED, family)
-    request = replace(request, template=replace(request.template, client_names={"get_time_1": "get_time"}))
+    renamed = replace(CONVERSATION, client_names={"get_time_1": "get_time"})
     if family == "hermes":
-        assert beginning_of_call(request, *rendered(PROMPT)) == '<tool_call>\n{"name": "get_time_1", "arguments":'
+        assert (
+            beginning_of_call(request, renamed, *rendered(PROMPT)) == '<tool_call>\n{"name": "get_time_1", "arguments":'
+        )
     else:
-        (_, call, _) = example_calls(request)[0]["messages"]
+        (_, call, _) = example_calls(request, renamed)[0]["messages"]
         assert call["tool_calls"][0]["function"]["name"] == "get_time_1"

@@ -8,7 +8,8 @@ import pytest
 from promptools import dialects
 from promptools.errors import UsageError
 from promptools.modes.mode import MIN_ANSWER_TOKENS
-from promptools.modes.raw_mode import RawMode, beginning_of_call, shows_tools
+from promptools.modes.raw_mode import beginning_of_call, prepare_conversation, prepare_raw, shows_tools
+from promptools.modes.reply_reader import ReplyReader
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile, families, family_dialect, load_builtin
 from promptools.types import Call
@@ -49,16 +50,14 @@ def template(*args, **keys):
     """What is sent to be rendered."""
     ask = asked(*args, **keys)
     before = json.dumps(ask.body)
-    native = RawMode().template_body(ask)
+    conversation = prepare_conversation(ask)
     assert json.dumps(ask.body) == before
-    return native
+    return conversation
 
 
 def sent(prompt=TEXT, *args, rendered=None, **keys):
     ask = asked(*args, **keys)
-    native = RawMode().template_body(ask)
-    rendered = rendered or RenderedPrompt(prompt, prompt)
-    return RawMode().prepare(replace(ask, template=native, rendered=rendered))
+    return prepare_raw(ask, prepare_conversation(ask), rendered or RenderedPrompt(prompt, prompt))
 
 
 # --- what is to be rendered
@@ -103,11 +102,6 @@ def test_parts_that_a_prompt_cannot_hold(part):
             template([USER, CALLED, message] if message["role"] == "tool" else [message])
     text = [{"type": "text", "text": "hi"}]
     assert template([{**USER, "content": text}]).body["messages"][0]["content"] == text
-
-
-def test_without_a_rendered_prompt_there_is_no_request():
-    with pytest.raises(UsageError, match="none was rendered"):
-        RawMode().prepare(asked())
 
 
 # --- the prompt
@@ -159,12 +153,12 @@ def test_where_the_prompt_cannot_be_read_the_profile_decides():
     assert sent(rendered=unread).in_reasoning is None
     for known in (False, True):
         ask = asked(profile=replace(PROFILE, in_reasoning=known), tools=[WEATHER])
-        ask = replace(ask, template=RawMode().template_body(ask), rendered=unread)
-        reader = RawMode().reader(ask, RawMode().prepare(ask), lambda: "x")
+        upstream = prepare_raw(ask, prepare_conversation(ask), unread)
+        reader = ReplyReader(ask, upstream, lambda: "x")
         reader.feed(Delta(content="Hm.</think>Sunny."))
         reader.close("stop")
         assert (reader.reply.reasoning, reader.reply.content) == ("Hm.", "Sunny.")
-        reader = RawMode().reader(ask, RawMode().prepare(ask), lambda: "x")
+        reader = ReplyReader(ask, upstream, lambda: "x")
         reader.feed(Delta(content="Hm."))
         reader.close("length")
         assert bool(reader.reply.reasoning) is known
@@ -241,7 +235,7 @@ CERTAIN = [name for name in families() if family_dialect(name) and load_builtin(
 
 def begun(text=TEXT, feedback=(), profile=PROFILE, **body):
     ask = asked(profile=profile, **{"tools": [WEATHER], "tool_choice": "required", **body}).with_feedback(feedback)
-    return beginning_of_call(replace(ask, template=RawMode().template_body(ask)), RenderedPrompt(text or "x", text))
+    return beginning_of_call(ask, prepare_conversation(ask), RenderedPrompt(text or "x", text))
 
 
 @pytest.mark.parametrize(
@@ -275,13 +269,13 @@ def test_a_reply_that_goes_on_from_the_beginning_is_the_call(family):
     if name is None or family == "gpt-oss":
         return
     ask = asked(profile=replace(PROFILE, family=family), tools=[WEATHER], tool_choice=NAMED)
-    ask = replace(ask, template=RawMode().template_body(ask))
-    head = beginning_of_call(ask, RenderedPrompt(TEXT, TEXT))
-    ask = replace(ask, rendered=RenderedPrompt(TEXT + head, TEXT, prefill=head))
+    conversation = prepare_conversation(ask)
+    head = beginning_of_call(ask, conversation, RenderedPrompt(TEXT, TEXT))
+    upstream = prepare_raw(ask, conversation, RenderedPrompt(TEXT + head, TEXT, prefill=head))
     call = Call("call00001", "get_weather", {"city": "Paris"}, '{"city": "Paris"}')
     written = dialects.get(name).render_calls([call])
     assert written.startswith(head)
-    reader = RawMode().reader(ask, RawMode().prepare(ask), lambda: "x")
+    reader = ReplyReader(ask, upstream, lambda: "x")
     reader.feed(Delta(content=written.removeprefix(head)))
     reader.close("stop")
     assert [(made.name, made.arguments) for made in reader.reply.calls] == [("get_weather", {"city": "Paris"})]

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from promptools.modes.raw_mode import RawMode
+from promptools.modes.raw_mode import prepare_conversation, prepare_raw
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Config, kinds, resolve
 from promptools.profiles.profile import TemplateEndpoint
@@ -62,9 +62,8 @@ def test_every_other_parameter_reaches_the_rules_of_the_raw_endpoint(kind, key):
     value = VALUES.get(key, 1)
     body = {"model": "m", "messages": VALUES["messages"], "tools": VALUES["tools"], "stream": True, key: value}
     request = parse_request(body, profile)
-    native = RawMode().template_body(request)
     rendered = RenderedPrompt("ping\n", "ping\n")
-    assert RawMode().prepare(replace(request, template=native, rendered=rendered)).body[key] == value
+    assert prepare_raw(request, prepare_conversation(request), rendered).body[key] == value
 
 
 @pytest.mark.parametrize("kind", kinds())

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptools.modes.native_mode import NativeMode
-from promptools.modes.prompt_mode import PromptMode
+from promptools.modes.registry import PREPARE
 from promptools.modes.reply_reader import MAX_TRAILING_SPACE, ReplyReader
 from promptools.modes.tool_request import parse_request
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Reasoning, Text, WasReasoning, join
@@ -39,11 +38,10 @@ BROKEN = HERMES.replace('"Oslo"', "")
 class Run:
     """A reader, fed and closed."""
 
-    def __init__(self, *deltas, finish="stop", mode=None, profile=None, tools=TOOLS, **body):
+    def __init__(self, *deltas, finish="stop", mode="native", profile=None, tools=TOOLS, **body):
         self.ask = parse_request({"messages": [], "tools": tools, "stream": True, **body}, profile or Profile())
-        mode = mode or NativeMode()
         count = itertools.count()
-        self.reader = mode.reader(self.ask, mode.prepare(self.ask), lambda: f"made{next(count)}")
+        self.reader = ReplyReader(self.ask, PREPARE[mode](self.ask), lambda: f"made{next(count)}")
         self.events = [event for delta in deltas for event in self.reader.feed(delta)]
         self.before = list(self.events)
         self.events += self.reader.close(finish)
@@ -148,7 +146,7 @@ LONG = MAX_TRAILING_SPACE // len(BLANK)
 @pytest.mark.parametrize(
     "text", [HERMES, f"Let me look.\n{HERMES}", BLOCK, '{"name": "get_weather", "arguments": {"city": "Oslo"}}']
 )
-@pytest.mark.parametrize("mode", [NativeMode(), PromptMode()])
+@pytest.mark.parametrize("mode", ["native", "prompt"])
 def test_white_space_without_end_after_a_whole_call_ends_the_reply(mode, text):
     few, enough = ([Delta(content=each) for each in (text, *[BLANK] * number)] for number in (LONG - 1, LONG))
     assert (Run(*few, mode=mode).reader.may_stop, Run(*enough, mode=mode).reader.may_stop) == (False, True)
@@ -279,15 +277,15 @@ def test_an_orphan_closer_makes_reasoning_of_what_went_before():
 
 
 def test_the_asked_for_block_is_a_call_even_before_prose():
-    run = Run(Delta(content=f"Look:\n{BLOCK}\nThat should do."), mode=PromptMode())
+    run = Run(Delta(content=f"Look:\n{BLOCK}\nThat should do."), mode="prompt")
     assert run.calls == [OSLO]
 
 
 def test_a_server_may_answer_with_structure_all_the_same():
-    assert Run(*server(("get_weather", args(city="Oslo"))), mode=PromptMode()).calls == [OSLO]
+    assert Run(*server(("get_weather", args(city="Oslo"))), mode="prompt").calls == [OSLO]
 
 
-@pytest.mark.parametrize("mode", [NativeMode(), PromptMode()])
+@pytest.mark.parametrize("mode", ["native", "prompt"])
 @pytest.mark.parametrize(
     "raw", [" to=functions.get_weather<|channel|>commentary<|call|>", "get_weather, please<|call|>"]
 )
@@ -299,7 +297,7 @@ def test_what_the_server_could_not_read_of_a_call_is_no_content(mode, raw):
     assert (run.reply.content, run.reader.raw) == ("", raw)
 
 
-@pytest.mark.parametrize("mode", [NativeMode(), PromptMode()])
+@pytest.mark.parametrize("mode", ["native", "prompt"])
 def test_words_without_a_header_are_an_answer(mode):
     run = Run(Delta(content="Hello there.<|return|>"), mode=mode)
     assert (run.reply.content, run.reply.malformed, run.reader.raw) == ("Hello there.", (), "Hello there.<|return|>")
@@ -338,7 +336,7 @@ def test_what_comes_after_what_could_not_be_read_belongs_to_it():
 
 
 def test_an_unknown_tool_in_the_asked_for_block_is_reported():
-    run = Run(Delta(content=BLOCK.replace("get_weather", "nope")), mode=PromptMode())
+    run = Run(Delta(content=BLOCK.replace("get_weather", "nope")), mode="prompt")
     (failed,) = run.reply.malformed
     assert (failed.reason, failed.call.name) == ("unknown_tool", "nope")
 
@@ -515,7 +513,7 @@ class TestQuotations:
 
     SAID = (Delta(content="The page says:\n\n"), Delta(content=HERMES))
 
-    @pytest.mark.parametrize("mode", [NativeMode(), PromptMode()])
+    @pytest.mark.parametrize("mode", ["native", "prompt"])
     @pytest.mark.parametrize(
         "message",
         [

@@ -235,7 +235,6 @@ def _without_bodies(sent: SentRequest, *, long: bool) -> SentRequest:
     if parsed is not None and long:
         parsed = replace(parsed, body={key: value for key, value in parsed.body.items() if key != "messages"})
     prepared = None if prepared is None else replace(prepared, body={})
-    parsed = None if parsed is None else replace(parsed, template=None)
     return replace(sent, request=_masked(sent.request), prepared=prepared, tool_request=parsed)
 
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from promptools.proxy.inspector.exchange_store import KeptBody, KeptExchange, KeptSend
     from promptools.transport import Session
     from promptools.types import Attempt, Trace
-    from promptools.wire.chat_template import RenderedPrompt
     from promptools.wire.raw_endpoints import RawPrompt
 
 
@@ -43,10 +42,9 @@ if TYPE_CHECKING:
 def view_prompt(send: KeptSend) -> dict[str, Any]:
     """Return the JSON of a prompt: `text` if it is rendered, else `messages` and `tools`, which the server renders."""
     sent = send.sent
-    rendered = sent.tool_request.rendered if sent.tool_request is not None else None
     prompt = sent.prepared.prompt if sent.prepared is not None else None
     if prompt is not None:
-        return {"text": _prompt_text(prompt, rendered)}
+        return {"text": _prompt_text(prompt)}
     body = as_object(try_json(send.body.data))
     return {
         "messages": [_view_message(as_object(message)) for message in as_list(body.get("messages"))],
@@ -57,12 +55,12 @@ def view_prompt(send: KeptSend) -> dict[str, Any]:
     }
 
 
-def _prompt_text(prompt: RawPrompt, rendered: RenderedPrompt | None) -> str:
+def _prompt_text(prompt: RawPrompt) -> str:
     """Return the text of a prompt, which may have been sent as token ids."""
     if isinstance(prompt.content, str):
         return prompt.content
-    if rendered is not None and rendered.text is not None:
-        return rendered.text
+    if prompt.text is not None:
+        return prompt.text
     if prompt.decode is None:
         return " ".join(map(str, prompt.content))
     detokenizer = Detokenizer(prompt.decode)
