@@ -330,3 +330,21 @@ def test_a_request_without_tools_is_not_rendered():
     seen = play(ask(), [reply("Hi.")], target=server(modes=ORDER))
     assert paths(seen) == ["/v1/chat/completions"]
     assert seen.bodies[0] == ask()
+
+
+# --- nothing of raw mode is left in the mode after it
+
+
+def test_a_reply_in_the_mode_after_it_is_checked_for_text_that_the_server_dropped():
+    usage = {"prompt_tokens": 10, "completion_tokens": 90, "total_tokens": 100}
+    answers = [*rendered("tokenize"), error("out of memory"), stream("Let me look.", usage=usage)]
+    target = server("tokenize", modes=("raw", "native"), cuts_streams=True)
+    seen = play(ask(WEATHER, stream=True), answers, target=target)
+    assert modes(seen) == [("raw", "crashed"), ("native", "empty_calls")]
+    assert seen.choice().finish == ["length"]
+
+
+def test_the_text_of_an_error_is_read_where_no_prompt_was_rendered():
+    failed = error("Failed to parse input at pos 0: It is sunny.")
+    seen = play(ask(), [failed, *rendered("llamacpp"), error("out of memory")], target=server())
+    assert seen.message["content"] == "It is sunny."
