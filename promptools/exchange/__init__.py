@@ -2,11 +2,11 @@
 
 runner            the exchange from start to end, and what it yields: `effects`, with its inputs: `context`
 client_api        what every client API has; then one module for each: `ollama_api`, `messages_api`, `responses_api`
-response_writer   the response to the client; `commit_point` decides what of it may go out, and when
+response_writer   the response to the client; `commit_point` decides which part may go out, and when
 upstream          the request to the server, and its reply as deltas; `detection` finds out what server it is
 passthrough       requests that need no attempt: forwarded, and watched
 retry             attempts until one succeeds: which comes next (`plan`), one of them (`attempt`), what failed
-                  (`failures`), what is said otherwise (`rewording`), what can be recovered (`salvage`)
+                  (`failures`), how requests are reworded (`rewording`), what can be recovered (`salvage`)
 """
 
 from promptools.exchange.context import Caller, ClientRequest, Context, Route, Router

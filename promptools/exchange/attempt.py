@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 # How the request is encoded in the plan's mode. For raw mode the server, or a template of the config, renders the prompt.
 #
 # One request renders the conversation. Only where a call is required, two more may render calls after it, to learn
-# how the template begins them, and one turns that beginning into ids where the prompt is of ids. Nothing is
+# how the template begins them, and one turns that beginning into ids where the prompt consists of ids. Nothing is
 # generated. A prompt is kept for as long as the exchange: the same conversation, asked again in another attempt or
 # for another choice, is not rendered twice. It is not kept from one exchange to the next: templates drop the
 # reasoning of earlier turns when a new one begins, so a conversation's prompt is not the beginning of the next
@@ -174,7 +174,7 @@ def _beginning_by_template(
 
 
 def _fetch(state: ExchangeState, asked: TemplateRequest, request: ToolRequest) -> Steps[Any]:
-    """Return the JSON of the server's answer, or the failure: a request that another mode may still serve."""
+    """Return the JSON of the server's answer, or a failure that another mode may still remedy."""
     body = yield from state.compute(partial(encode_json, asked.body))
     answer = yield from state.fetch(body, asked.path, "raw")
     if isinstance(answer, Failed):
@@ -220,11 +220,11 @@ class AttemptRunner:
         self._number = len(state.attempts) + 1
         self._client_index = dict(enumerate(indices))
         self._refused: set[int] = set()
-        """The choices that are refusals, in whole or in part."""
+        """The choices that are refusals, wholly or in part."""
         self._open_text = 0
         self._text_size = 0
         """Characters of the reply so far."""
-        # the server counts its choices from 0, whatever their index is for the client
+        # the server counts its choices from 0, regardless of their index for the client
         self.decoder = ReplyDecoder(
             plan.request.stream,
             self._request.wire,
@@ -234,7 +234,7 @@ class AttemptRunner:
         )
 
     def run(self, taken: TakenReply | None = None) -> Steps[AttemptOutcome]:
-        """Send the request, read the reply and judge it; of one that was `taken` over, read the rest."""
+        """Send the request, read the reply and judge it; for a reply `taken` over, only read the rest and judge it."""
         if taken is not None:
             assert self._state.opened is not None, "what is taken over was opened"
             return (yield from self._run_opened(self._state.opened, taken))
@@ -419,7 +419,7 @@ class AttemptRunner:
         )
 
     def written(self) -> tuple[WrittenChoice, ...]:
-        """Return what the server sent of each choice."""
+        """Return the part of each choice that the server sent."""
         decoder = self.decoder
         return tuple(
             WrittenChoice(self.readers[index].text, decoder.finish_reasons.get(sent), decoder.stop_reasons.get(sent))
@@ -428,7 +428,7 @@ class AttemptRunner:
         )
 
     def envelope(self, index: int) -> Envelope:
-        """Return the envelope, with what the server says about a choice besides its message."""
+        """Return the envelope, with the fields that the server sends beside a choice's message."""
         decoder = self.decoder
         if not decoder.envelope.id:  # nothing was decoded: the reply is what the text of an error held
             decoder.envelope = decoder.default_envelope()

@@ -2,7 +2,7 @@
 
 Nothing in between depends on which API it is. Here is what every API has, `ClientApi`, and the first of them, Chat
 Completions itself; the others have a module each (`ollama_api`, `messages_api`, `responses_api`). Then come the
-responses that need no reply of a server and are written the same way in every API: errors (our own as HTTP, the
+responses that need no reply from a server and are written the same way in every API: errors (our own as HTTP, the
 upstream's unchanged, and those inside a stream), and estimates of tokens.
 """
 
@@ -47,7 +47,7 @@ class ClientApi(Protocol):
     streams_arguments: bool
     """Whether a call can be streamed in deltas."""
     path: str
-    """Its route, relative to a server's API base, or to the server's root if it begins with `/`."""
+    """Its route, relative to a server's API base URL, or to the server's root if it begins with `/`."""
 
     def decode_request(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Convert a request to a Chat Completions body for a server with this profile; return it and notes on loss."""
@@ -120,7 +120,7 @@ LONGER_CONTEXT_HINT = (
 
 
 MAX_QUOTED = 2_000
-"""Characters of a server's error text that an error of ours quotes."""
+"""Maximum number of characters of a server's error text that our own error quotes."""
 
 
 def run_route(state: ExchangeState, steps: Steps[None]) -> Exchange:
@@ -147,7 +147,7 @@ def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
 
 
 def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, servers_own: bool = False) -> Steps[None]:
-    """Respond to a request that failed for good; with `servers_own` by the server's own error, if one can be.
+    """Respond to a request that failed for good; with `servers_own`, by the server's own error if there is one.
 
     Raises the driver's own exception if the server did not respond, so that the SDK retries as it would without us.
     """
@@ -184,8 +184,8 @@ def _returns_server_error(failure: Failure, sends: int) -> bool:
 def _overflow_body(state: ExchangeState, failure: Failure) -> bytes:
     """Return the error for a prompt that is too long: the server's words, then ours, and OpenAI's error code.
 
-    Clients know it by the server's words (litellm 1.106, opencode 1.18), by the code (langchain-openai 1.7), or in the
-    Messages API by "prompt is too long" (Claude Code 2.1), and then shorten the conversation.
+    Clients recognize it by the server's words (litellm 1.106, opencode 1.18), by the code (langchain-openai 1.7), or in
+    the Messages API by "prompt is too long" (Claude Code 2.1), and then shorten the conversation.
     """
     raised = "" if failure.context_limit is None else f"; it may be raised to {failure.context_limit} (num_ctx_limit)"
     numbers = f"{failure.overflow}{raised}"

@@ -52,7 +52,7 @@ class ChoiceWriter(Protocol):
         ...
 
     def discard_attempt(self) -> None:
-        """Keep the reasoning of an attempt that failed, the only thing written of it, apart from the next attempt's."""
+        """Separate the reasoning of a failed attempt, all that was written of it, from that of the next attempt."""
         ...
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
@@ -84,15 +84,15 @@ class ChoiceStream:
         self._held: list[Event] = []
         self._after_malformed = False
         self._answer = _new_answer(request)
-        """What of an answer in a certain form may go out; None where there is no such answer."""
+        """Decides which part of an answer in a requested format may go out; None without such an answer."""
         self._reasoning_left, self._text_left = forwarded or (0, 0)
-        """The characters that are still to come of those that the client has already."""
+        """How many characters are still to be skipped because the client already has them."""
         self._reasoning_end = -1
         """The offset in the text at which the last reasoning ended."""
         self._in_reasoning = False
         """Whether the closing tag of the reasoning is yet to come."""
         self._text_end = 0
-        """The offset in the text at which what is known of it ends."""
+        """The offset up to which the text is known."""
         self._live_calls: set[int] = set()
         self._sent_call_ids: set[str] = set()
         self._logprobs: list[Any] = []
@@ -178,7 +178,7 @@ class ChoiceStream:
         return []
 
     def _send_reasoning(self, event: Reasoning, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send reasoning; drop its held tags, which are no part of the text that a failed call falls back to."""
+        """Send reasoning; drop its held tags, which do not belong to the text that a failed call falls back to."""
         start = event.span.start
         while self._held and isinstance(last := self._held[-1], Discarded) and last.span.end == start:
             start = -1 if last.why == "markup" else last.span.start
@@ -200,7 +200,7 @@ class ChoiceStream:
         return self._commit(event, envelope)
 
     def _end_answer(self) -> list[Event]:
-        """Return the text that was held as an answer in a certain form, and which is none beside a call."""
+        """Return the text that was held as an answer in a requested format: beside a call it is not one."""
         answer, self._answer = self._answer, None
         held = answer.held if answer is not None else ""
         return [Text(held, Span(self._text_end, self._text_end))] if held else []
@@ -219,7 +219,7 @@ class ChoiceStream:
         return self._request.choice.name in {None, call.name}
 
     def _send_held_as_reasoning(self, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send held text as reasoning, which it turned out to be; what was already sent stays text."""
+        """Send held text that turned out to be reasoning; what was already sent stays text."""
         held, self._held = self._held, []
         reasoning = "".join(event.text for event in (*held, *self._end_answer()) if isinstance(event, Text))
         self._answer = _new_answer(self._request)
@@ -272,7 +272,7 @@ class ChoiceStream:
         return chunks
 
     def _without_forwarded(self, event: Text | Reasoning) -> Text | Reasoning:
-        """Return the part of an event that the client does not have yet."""
+        """Return the part of an event that the client does not yet have."""
         if isinstance(event, Text):
             known = min(self._text_left, len(event.text))
             self._text_left -= known

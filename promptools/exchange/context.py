@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request, as far as its fields no longer say so where the exchange runs."""
+    """The sender of a request, as far as its fields no longer tell where the exchange runs."""
 
     owner: str = ""
-    """Whom the responses that it stores belong to (empty: whoever has the same keys)."""
+    """The owner of the responses that it stores (empty: any sender with the same keys)."""
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
-    """Credentials that are in no field of the request any more, such as the key of a proxy, for observers to mask."""
+    """Credentials that are no longer in the request's fields, such as the key of a proxy, for observers to mask."""
     request_id: str = ""
     """The id of the request in responses, errors and log lines; empty if it has none."""
     on_client_api: Callable[[ClientApi], None] | None = None
-    """Called with the API of this request alone, if it has one: only that can encode an error in its stream."""
+    """Called with the `ClientApi` of this request, if it has its own: only that can encode an error in its stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ClientRequest:
 
     @property
     def owner(self) -> str:
-        """Whom the responses that it stores belong to."""
+        """The owner of the responses that it stores."""
         return self.caller.owner or owner_of(self.request.headers)
 
 
@@ -80,10 +80,10 @@ class Context:
     breaker: Breaker = field(default_factory=Breaker)
     context_sizes: ContextSizes = field(default_factory=ContextSizes)
     refusals: Refusals = field(default_factory=Refusals)
-    """How requests are reworded for servers that refused them otherwise."""
+    """The rewordings that servers required when they refused a request."""
     detection_cache: DetectionCache = field(default_factory=DetectionCache)
     response_store: ResponseStore = field(default_factory=ResponseStore)
-    """What clients of the Responses API may continue."""
+    """The responses that clients of the Responses API may continue."""
     options: Options | None = None
     """Defaults for the request's `promptools` key."""
     stop: Stop | None = None
@@ -93,7 +93,7 @@ class Context:
     attempt_timeout: float | None = None
     """Bounds each request to the server and its reply."""
     max_tools: int | None = None
-    """The number of tools that one request may offer (None: unlimited)."""
+    """Maximum number of tools that one request may offer (None: unlimited)."""
     max_reply: int = MAX_REPLY
     """The most bytes of one reply that are buffered; what is forwarded unchanged is not buffered."""
     on_reply: Callable[[Reply], None] | None = None
@@ -109,4 +109,4 @@ class Context:
     log: Callable[[str], None] | None = None
     """Called with one line for each failed attempt, which never contains text of the model or the user."""
     warn: Callable[[str], None] | None = None
-    """Called with one line for each of the server's calls that the client gets as text, without that text."""
+    """Called with one line for each server call that the client gets as text; the line does not contain that text."""

@@ -63,7 +63,7 @@ class DetectionCache:
         self._entries: dict[tuple[str, str, str], tuple[ServerInfo, tuple[ModelDescription, ...], float]] = {}
 
     def get(self, root: str, model: str = "", kind: str = "", *, at: float = 0.0) -> ServerInfo | None:
-        """Return the cached result if it is still valid `at` that time; `kind` is the one that the config names."""
+        """Return the cached result if it is still valid at the time `at`; `kind` is the one that the config names."""
         seen, _, until = self._entries.get((root, model, kind), (None, (), 0.0))
         return seen if at < until else None
 

@@ -107,7 +107,7 @@ Effect: TypeAlias = Probe | Send | Read | Abandon | Wait | Emit | Compute | Read
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The responses in the order of the requests; None for a request that got none, whatever the reason."""
+    """The responses in the order of the requests; None for a request that got none for any reason."""
 
     answers: tuple[ProbeResponse | None, ...]
     at: float

@@ -1,4 +1,4 @@
-"""A failed attempt: its kind, and everything of it that may still be used; and how much is read of a long error."""
+"""A failed attempt: its kind, and all of it that may still be used; and how much of a long error is read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from promptools.types import Malformed, Reply
 
 
-# Long errors of servers: how much is read of them, and the shorter error that stands for one.
+# Long server errors: how much of them is read, and the shorter error that replaces one.
 #
 # An error is short, except where it quotes the request or the model: validators repeat the whole conversation, with
 # its images, and parsers the call that they failed on. So an error is read whole up to `MAX_ERROR` bytes, and then it
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 # and they are what the client gets, in the same shape and with a mark. It is read on only if they introduce what the
 # model wrote, up to `max_reply`; its message is then decoded in slices.
 #
-# What is bounded is the time for which the interpreter is held: `json` and regular expressions hold it in any thread.
+# The bound is on the time for which the interpreter is held: `json` and regular expressions hold it in any thread.
 
 
 MAX_ERROR = 1 << 20
-"""Bytes of an error that is read whole: `json` takes up to 50 ms for so many."""
+"""Maximum size of an error that is read whole: `json` takes up to 50 ms for that."""
 SHOWN_ERROR = 1 << 16
 """Bytes that are kept of a longer one."""
 CLIPPED = (
@@ -54,7 +54,7 @@ _STRING = lazy_pattern(
 """A part of a JSON string, with whole escapes and whole pairs of surrogates."""
 _KEY = lazy_pattern(r'"(?:error|message)"\s*:\s*"')
 _COMPARED = 1_000
-"""Characters by which the string of the message is recognized."""
+"""Number of characters by which the string of the message is recognized."""
 _NUMBER = "-+.0123456789eE"
 """A number at the end may have lost digits."""
 
@@ -74,7 +74,7 @@ def clip_reported_error(text: str) -> Any:
 
 
 def introduces_reply(body: bytes) -> bool:
-    """Whether an error says at its start that what follows was written by the model."""
+    """Whether an error says at its start that the rest was written by the model."""
     return bool(_start_of_message(body[:SHOWN_ERROR].decode("utf-8", "replace")))
 
 
@@ -100,7 +100,7 @@ def _start_of_message(text: str) -> str:
 
 
 def _decode_string(text: str, at: int, beginning: str) -> str:
-    """Decode the JSON string that goes on at `at`; empty if it does not begin like this, or does not end."""
+    """Decode the JSON string that continues at `at`; empty if it does not begin like the start, or does not end."""
     parts: list[str] = []
     while (end := _match_end(text, at)) > at:
         try:
@@ -147,7 +147,7 @@ def _whole_characters(data: bytes) -> bytes:
     return data[:-1] if data and data[-1] & 0b1100_0000 == 0b1100_0000 else data
 
 
-# Failures: of a status, an error in a reply, a connection, a verdict or a call that was streamed.
+# Failures: from a status, an error in a reply, a connection, a verdict or a call that was streamed.
 
 
 OLLAMA_APIS: frozenset[Api] = frozenset({"ollama", "generate"})
@@ -196,12 +196,12 @@ class Failure:
 
     @property
     def size(self) -> int:
-        """How many characters of its text there are to be read."""
+        """The number of characters of its text that are to be read."""
         return len(self.text) + (len(self.server_error.whole_message) if self.server_error else 0)
 
     @property
     def error_status(self) -> int | None:
-        """The status that tells the client of the server's error; None if the server reported none.
+        """The status to report the server's error to the client with; None if the server reported none.
 
         It is the response's; under HTTP 200 the one that the error names itself, or 502.
         """

@@ -154,7 +154,7 @@ def serve_message(request: ClientRequest, context: Context) -> Exchange:
 
 
 def _convert_headers(headers: Headers) -> Headers:
-    """Return the fields without the API's own; the key becomes a bearer token unless there is one."""
+    """Return the fields without those of the Messages API; its key becomes a bearer token unless there is one."""
     kept = tuple(pair for pair in headers if not pair[0].lower().startswith(_OWN_PREFIX))
     key = next((value for name, value in kept if name.lower() == _KEY_FIELD), "")
     kept = tuple(pair for pair in kept if pair[0].lower() != _KEY_FIELD)

@@ -1,4 +1,4 @@
-"""What an observer of exchanges is told: the seam for records, metrics, spans and the inspector.
+"""What observers of exchanges learn: the interface for records, metrics, spans and the inspector.
 
 An observer sees everything that the trace of a reply leaves out: prompts, bodies and raw replies. It is called where
 the exchange runs, between two effects, so it must return quickly. Without an observer nothing is collected.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Purpose = Literal["attempt", "forward", "template"]
 """Why a request is sent: an attempt in a mode, the client's own body unchanged, or a prompt to be rendered."""
 Received: TypeAlias = "Opened | Piece | Ended | Failed"
-"""What came back: status and headers, then pieces of the body, then its end or how it broke off."""
+"""What arrived: status and headers, then pieces of the body, then its end or how it broke off."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,11 +37,11 @@ class ObservedExchange:
     api: str
     """The API that the client speaks: `chat`, `ollama` or, if no server is asked in it, its path."""
     at: float
-    """The driver's clock when the request came, in seconds; all other times are of the same clock."""
+    """The driver's clock when the request came, in seconds; all other times are from the same clock."""
     request_id: str = ""
     """The id that the client knows the request by, if it has one; a client may use one more than once."""
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
-    """Credentials of the client that are not in the request any more; what stores or shows bodies masks them too."""
+    """Credentials of the client that are no longer in the request; whatever stores or shows bodies masks them too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class SentRequest:
     """Counted from 1 within the exchange."""
     purpose: Purpose
     mode: str
-    """The mode of the attempt; that of the attempt to come where a prompt is rendered."""
+    """The mode of the attempt; for the rendering of a prompt, that of the attempt it prepares."""
     request: Request
     at: float
     prepared: PreparedRequest | None = field(default=None, repr=False)
-    """What the mode made of the client's request; None where it was not changed."""
+    """The client's request as the mode rewrote it; None if it was not changed."""
     tool_request: ToolRequest | None = field(default=None, repr=False)
     """The client's request as it was parsed, with its tools, options and profile; None as above."""
     reply_api: Api = "chat"
@@ -67,7 +67,7 @@ class SentRequest:
 
 @dataclass(frozen=True, slots=True)
 class WrittenChoice:
-    """What the server sent of one choice."""
+    """One choice as the server sent it."""
 
     text: str = field(repr=False)
     """The content as it was read, with all markup: in harmony mode the whole reply, for `promptools.harmony.examine`.
@@ -80,15 +80,15 @@ class WrittenChoice:
 
 @dataclass(frozen=True, slots=True)
 class ObservedAttempt:
-    """One attempt, with what it left."""
+    """One attempt and its results."""
 
     attempt: Attempt
     sent: int
     """The number of its request; that of the request before it, or 0, if it failed before it was sent."""
     failed_reply: Reply | None = field(default=None, repr=False)
-    """What was read of a reply that was no answer."""
+    """The reply as far as it was read, if it was not an answer."""
     written: tuple[WrittenChoice, ...] = ()
-    """What the server sent of each choice; none if it sent no reply."""
+    """The choices as the server sent them; none if it sent no reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +107,11 @@ class ExchangeEnd:
     error: BaseException | None = None
     """What the driver raises; `GeneratorExit` if the client disconnected."""
     attempts: tuple[ObservedAttempt, ...] = ()
-    """All attempts; the successful forwarding of a request is none."""
+    """All attempts; forwarding a request successfully does not count as one."""
     first_byte_at: float | None = None
     """When the client got the first byte of the body, keep-alive comments aside."""
     error_kind: str = ""
-    """The kind of the failure that the client was told of, or `usage` for an invalid request; else empty."""
+    """The kind of the failure that was reported to the client, or `usage` for an invalid request; else empty."""
     streamed: bool = False
     """Whether the response to the client was a stream of events or lines."""
     response: bytes = field(default=b"", repr=False)
@@ -119,7 +119,7 @@ class ExchangeEnd:
 
 
 class Observer(Protocol):
-    """Follows exchanges. Of each the calls come in order, those of several exchanges mixed, and from any thread.
+    """Follows exchanges. The calls for one exchange come in order, mixed with those for others, from any thread.
 
     An observer with an attribute `response_bytes` gets as many bytes of each response to a client, at its end.
     """
@@ -133,7 +133,7 @@ class Observer(Protocol):
         ...
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
-        """Handle what has arrived of the response to the last request that was sent."""
+        """Handle a part of the response to the last request that was sent."""
         ...
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:

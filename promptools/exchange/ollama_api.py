@@ -1,7 +1,7 @@
-"""Ollama's API, for clients that speak it: its responses, the API itself, and its routes before servers that lack them.
+"""Ollama's API, for clients that speak it: its responses, the API itself, and its routes for servers that lack them.
 
-Responses are NDJSON lines, or one JSON body, and have a single choice. The routes are left to an Ollama, and to a
-server that has them of its own; they are answered here for any other: models from its `/v1/models`, embeddings from
+Responses are NDJSON lines, or one JSON body, and have a single choice. The routes are left to Ollama itself, and to a
+server that has them too; they are answered here for any other: models from its `/v1/models`, embeddings from
 its `/v1/embeddings`, `/api/generate` as a chat of one turn or, with `raw`, from its `/v1/completions`.
 
 A route other than chat begins without the request's body, since a model that is uploaded may have many gigabytes.
@@ -151,7 +151,7 @@ class OllamaApi:
         attempts: Iterable[Attempt] = (),  # noqa: ARG002 one signature for all APIs
         request_id: str = "",
     ) -> bytes:
-        """Encode the message, and the id beside it: this API's errors have no other fields."""
+        """Encode the message, and the id beside it: errors of this API have no other fields."""
         return encode_json({"error": message, **({"request_id": request_id} if request_id else {})})
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:  # noqa: ARG002 one signature for all APIs
@@ -168,7 +168,7 @@ class OllamaApi:
 OLLAMA_API: ClientApi = OllamaApi()
 
 
-# What Ollama's routes share before a server that lacks them: the routed request, and questions to the server.
+# Shared by Ollama's routes for a server that lacks them: the routed request, and requests to the server.
 
 
 JSON: Headers = (("content-type", "application/json"),)
@@ -198,7 +198,7 @@ class ServedRequest:
         yield from self.state.emit(encode_json(body), lambda: Head(status, JSON))
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Steps[dict[str, Any] | None]:
-        """Return the server's JSON from a route of OpenAI's API; None if it failed, and the client got the error.
+        """Return the server's JSON from a route of OpenAI's API; None if it failed and the client got the error.
 
         It is a GET without a `body`.
         """
@@ -253,11 +253,11 @@ def requested_model(data: Mapping[str, Any]) -> str:
 
 
 _OLLAMA_VERSION = "0.32.15"
-"""The version whose API is served here: apps refuse versions that are too old for what they use."""
+"""The Ollama version whose API is served here: apps refuse versions that are too old for them."""
 
 
 def respond_version(served: ServedRequest) -> Steps[None]:
-    """Respond with a version. The other key tells detection, here and elsewhere, that this is no Ollama."""
+    """Respond with a version. The other key tells detection, ours and that of others, that this is not Ollama."""
     yield from served.emit({"version": _OLLAMA_VERSION, "served_by": "promptools"})
 
 
@@ -302,7 +302,7 @@ def _models(served: ServedRequest) -> Steps[list[ListedModel] | None]:
     return [ListedModel(model.entry, family_of(model.name) or "") for model in models if model.name]
 
 
-# Embeddings of a server that is no Ollama, by its `/v1/embeddings`: `/api/embed`, and the older `/api/embeddings`.
+# Embeddings of a server other than Ollama, from its `/v1/embeddings`: `/api/embed`, and the older `/api/embeddings`.
 
 
 def respond_embed(served: ServedRequest) -> Steps[None]:
@@ -342,7 +342,7 @@ def _embed(served: ServedRequest) -> Steps[tuple[list[Any], int] | None]:
     return [as_list(entry.get("embedding")) for entry in entries], tokens
 
 
-# `/api/generate` with `raw` before a server that is no Ollama: the prompt goes to `/v1/completions` as it is.
+# `/api/generate` with `raw` on a server other than Ollama: the prompt goes to `/v1/completions` as it is.
 #
 # There is no second attempt: the app wrote the prompt itself, and gets the text that the model adds to it, unread.
 
@@ -367,7 +367,7 @@ def respond_raw(served: ServedRequest) -> Steps[None]:
 
 
 def _relay(served: ServedRequest, opened: Opened | Failed, *, streamed: bool) -> Steps[Failure | None]:
-    """Pass the text on, line by line or at the end; return the failure if there is one."""
+    """Pass the text on, line by line or at the end; return the failure, if any."""
     state = served.state
     if isinstance(opened, Failed):
         return failure_of_connection(opened)
@@ -435,7 +435,7 @@ class _RawReply:
         return encode_generated(encode_line(envelope, encode_message(text)))
 
 
-# `/api/generate` before a server that is no Ollama: a chat of one turn, a raw prompt, or only the load of a model.
+# `/api/generate` on a server other than Ollama: a chat of one turn, a raw prompt, or only the load of a model.
 
 
 class GenerateApi(OllamaApi):
@@ -469,7 +469,7 @@ def serve_generate(request: ClientRequest, context: Context) -> Exchange:
 
 
 def respond_chat_load(served: ServedRequest) -> Steps[None]:
-    """Respond to a chat without messages, which loads or unloads the model: here it is loaded, and stays so."""
+    """Respond to a chat without messages, which loads or unloads the model: on this server it is always loaded."""
     yield from served.emit(_encode_load(served))
 
 
@@ -499,7 +499,7 @@ _INSTEAD = {
     "delete": "remove the model with the server's own tools",
     "blobs": "put the file where the server loads its models from",
 }
-"""What to do in place of the routes that manage the models of an Ollama."""
+"""What to do instead of calling Ollama's routes for managing models."""
 
 
 def serve_ollama_route(request: ClientRequest, context: Context) -> Exchange:
@@ -523,7 +523,7 @@ def serve_ollama_route(request: ClientRequest, context: Context) -> Exchange:
 
 
 def serve_ollama_chat(request: ClientRequest, context: Context) -> Exchange:
-    """Serve a chat. One without messages only loads the model on Ollama; on any other server it is loaded."""
+    """Serve a chat. One without messages only loads the model on Ollama; any other server has it loaded."""
     body = request.request.body
     data = parse_object(body) if len(body) <= _MAX_LOAD_REQUEST else {}
     return run(request, context) if not data or data.get("messages") else _serve_load(request, context)
@@ -568,7 +568,7 @@ def _serve_load(request: ClientRequest, context: Context) -> Exchange:
 def _may_have_own_routes(state: ExchangeState) -> Steps[bool]:
     """Whether the server may have Ollama's routes itself: it is Ollama, emulates it, or could not be detected.
 
-    It is that of the request's model, where that is known before the body is read.
+    It is the server of the request's model, if that is known before the body is read.
     """
     data = parse_object(state.request.body)
     route = yield from resolve_route(state, state.context.route(requested_model(data) or None, None), "")
@@ -583,7 +583,7 @@ def _emulates_ollama(target: Target, seen: ServerInfo | None) -> bool:
 
 
 def _respond_unavailable(name: str, served: ServedRequest) -> Steps[None]:
-    """Respond that a route manages the models of an Ollama, which this server is not."""
+    """Respond that a route manages Ollama's models, and this server is not Ollama."""
     root = served.state.request.url.partition("?")[0].rpartition("/api/")[0]
     kind = served.target.profile.kind
     title = "an OpenAI-compatible server" if kind == GENERIC else load_builtin(kind).title

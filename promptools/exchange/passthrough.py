@@ -1,7 +1,7 @@
 """Forward requests that do not concern tools byte for byte, and watch the reply for failures that a retry can fix.
 
-Such failures are an error in `RETRIED_KINDS`, under any status, or in `REFUSAL_KINDS` if what is refused can be said
-otherwise, a stream that is cut, and a reply that the server swallowed (tokens were spent, but nothing was sent). They
+Such failures are an error in `RETRIED_KINDS`, under any status, or in `REFUSAL_KINDS` if the request can be
+reworded, a stream that is cut, and a reply that the server swallowed (tokens were spent, but nothing was sent). They
 can be retried only while the client has seen no content, so a
 reply has two phases:
 
@@ -9,7 +9,7 @@ reply has two phases:
                      end it (error, finish reason, end marker); a whole reply is held. If the reply turns out to be
                      lost, what is held is discarded and the retry loop takes over.
     after content    bytes are forwarded unparsed; only the end of the stream is looked for. An event, or line, that is
-                     not complete waits for its rest: an error that follows a broken one is an event of its own. A
+                     not complete waits for its rest: an error that follows a broken one is a separate event. A
                      stream that just ends, as if it were complete, ends with an error too
 
 The first content, call or refusal ends the first phase, and so do more than `MAX_HELD` bytes held: a lost reply is
@@ -124,7 +124,7 @@ def _is_last(line: bytes) -> bool:
 RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "overflow", "cut", "swallowed"})
 """Failures caused by the model's output, not by the request; and overflow, whose text differs on every server."""
 MAX_HELD = 1 << 20
-"""The most bytes of a reply that are held until it has content; a longer one is forwarded, as a lost one is smaller."""
+"""Maximum bytes of a reply held until it has content; a longer one is forwarded, since a lost reply is smaller."""
 _CUT = "the stream ended without a finish reason"
 _DELIMITERS: dict[Wire, re.Pattern[bytes]] = {
     "chat": lazy_pattern(rb"\r\n\r\n|\n\n|\r\r"),
@@ -136,7 +136,7 @@ _ENDS: dict[Wire, tuple[bytes, ...]] = {"chat": (b"\n\n", b"\r\n\r\n", b"\r\r"),
 
 
 class Forwarded(NamedTuple):
-    """How many characters of a choice the client has already."""
+    """How many characters of a choice the client already has."""
 
     reasoning: int = 0
     text: int = 0
@@ -190,7 +190,7 @@ class PassthroughMonitor:
 
     @property
     def ended_early(self) -> bool:
-        """Whether nothing of a stream that ended says that it is complete."""
+        """Whether a stream ended without any sign that it is complete."""
         decoder = self._decoder
         complete = decoder.server_error or decoder.finish_reasons or decoder.done
         return decoder.streamed and not (complete or self._end_detector.is_complete())
@@ -267,15 +267,15 @@ class PassthroughMonitor:
         return b""
 
     def is_retried(self, failure: Failure) -> bool:
-        """Whether another request may do better: the reply was lost, or what was refused can be said otherwise."""
+        """Whether another request may do better: the reply was lost, or the refused request can be reworded."""
         return failure.kind in RETRIED_KINDS or (failure.kind in REFUSAL_KINDS and self._can_reword(failure))
 
     def take(self, *, ended: bool) -> TakenReply | None:  # noqa: ARG002 see `FormMonitor`
-        """Return the reply so far if an attempt is to go on with it; None: it is forwarded."""
+        """Return the reply so far if an attempt should take it over; None: it is forwarded."""
         return None
 
     def flush(self) -> bytes:
-        """Return what is held of whole events when a stream breaks after content: nothing is."""
+        """Return the whole events that are held when a stream breaks after content: none are."""
         return b""
 
     @property
@@ -284,7 +284,7 @@ class PassthroughMonitor:
         return bytes(self._held + self._buffer)
 
     def failure(self, opened: Opened) -> Failure | None:
-        """Return what is wrong with the reply so far; None if nothing is, or nothing that a retry can fix."""
+        """Return what is wrong with the reply so far; None if nothing is, or a retry cannot fix it."""
         if self.has_content:
             return None
         decoder = self._decoder
@@ -318,7 +318,7 @@ class PassthroughMonitor:
 
 
 def _is_plain_answer(body: bytearray) -> bool:
-    """Whether a whole reply is certainly one choice with content, as most are; False says nothing."""
+    """Whether a whole reply is certainly one choice with content, as most are; False means undecided."""
     if b'"error"' in body:
         return False
     try:
@@ -372,7 +372,7 @@ def _forward_error(
 def _forward_body(
     state: ExchangeState, opened: Opened, head: Head, monitor: PassthroughMonitor
 ) -> Steps[Failure | TakenReply | None]:
-    """Forward the body of a response, or return its failure, or what an attempt has to go on with."""
+    """Forward the body of a response, or return its failure, or the reply that an attempt takes over."""
     while True:
         chunk = yield from state.read()
         if isinstance(chunk, Failed):
@@ -412,15 +412,15 @@ def _takes_comments(opened: Opened) -> bool:
     return not any(get_header(opened.headers, name) for name in ("content-length", "content-encoding", *DIGEST_FIELDS))
 
 
-# Watch the reply to a request that is forwarded and wants its answer in a form: one that is not in it is taken over.
+# Watch the reply to a forwarded request that wants a certain response format: an answer in another one is taken over.
 #
-# Content that is JSON already passes byte for byte, as all else that the server sends. A whole reply is checked at
+# Content that is valid JSON passes byte for byte, like all else that the server sends. A whole reply is checked at
 # its end. A stream passes event by event for as long as what has arrived is JSON; what may still become a slip is
 # held, and the events after it. Where the content turns out not to be plain JSON, `take` hands over all that was
-# read, and an attempt goes on with it as if it had made the request itself: it leaves out what the client has
+# read, and an attempt continues as if it had made the request itself: it leaves out what the client has
 # already.
 #
-# A refusal, a call, a reply that was cut off at its limit and one that is too long to be kept pass as they come.
+# A refusal, a call, a reply cut off at its limit and one that is too long to be kept are passed on unchanged.
 
 
 _CUT_OFF = frozenset({"length", "content_filter"})
@@ -445,7 +445,7 @@ class FormMonitor(PassthroughMonitor):
         self._answers: dict[int, AnswerStream] = {}
         self._forwarded: dict[int, Forwarded] = {}
         self._waiting: list[Delta] = []
-        """What is in the events that are held."""
+        """The content of the held events."""
         self._is_released = self._is_unfit = False
 
     @cached_property
@@ -481,7 +481,7 @@ class FormMonitor(PassthroughMonitor):
         return b""
 
     def take(self, *, ended: bool) -> TakenReply | None:
-        """Return the reply so far, if it is not in the form; None if it is, or may still be."""
+        """Return the reply so far if it is not in the format; None if it is, or may still be."""
         if not self._is_unfit:
             return None
         data = bytes(self._raw if self._streamed else self._held)
@@ -489,11 +489,11 @@ class FormMonitor(PassthroughMonitor):
         return TakenReply(data, ended, min(seen, self._request.n), self._forwarded)
 
     def failure(self, opened: Opened) -> Failure | None:
-        """Return what is wrong with the reply so far; None where an attempt goes on with it, and will find out."""
+        """Return what is wrong with the reply so far; None if an attempt takes it over, which will find out."""
         return None if self._is_unfit else super().failure(opened)
 
     def flush(self) -> bytes:
-        """Return the events that are held when a stream breaks, if the client has seen others of the answer."""
+        """Return the held events when a stream breaks, if the client has seen other parts of the answer."""
         return self._pass_held() if self.has_content and self._streamed else b""
 
     def _release(self) -> bytes:
@@ -541,7 +541,7 @@ class FormMonitor(PassthroughMonitor):
         return data
 
     def _is_whole_unfit(self) -> bool:
-        """Whether the content of any choice of a whole reply is not in the form."""
+        """Whether any choice of a whole reply has content that is not in the format."""
         decoder = self._decoder
         if not decoder.body:  # it was plain enough not to be decoded so far
             decoder.feed(bytes(self._held))

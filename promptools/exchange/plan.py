@@ -7,13 +7,13 @@ the request, feed the error back to the model (`correct`), or send the same agai
 Each remedy uses something up, so a plan ends even without a stop policy: a mode, one of the corrections, an adaptation
 (once per mode; `tool_choice` and `without_params` a few times, each with something else), or the single repetition.
 
-What a server refused once, and took when it was said otherwise, is said otherwise from the start for an hour
+A request that a server refused once, and accepted when reworded, is reworded from the start for an hour
 (`Refusals`).
 
 The breaker is consulted when a mode is chosen. It records every success, and of the failures those in `COUNTED_KINDS`
 that the plan answers with another mode, a repetition or nothing. A crash is recorded once another mode has done better:
 an error that every mode meets is due to the request (an image for a model that takes none), or to the whole server. The
-breaker is ignored if a mode is forced, or if it would leave no mode at all: all others are open, or turn out not to be
+breaker is ignored if a mode is forced, or if it would leave no mode at all: all others are open, or prove to be
 possible.
 """
 
@@ -56,7 +56,7 @@ ADAPTATION_NOTES: dict[Adaptation, str] = {
     "no_grammar": "without a grammar, with the call asked for in the prompt",
     "fit": "with a context that holds the prompt",
 }
-"""How a request is sent again, by adaptation; `format` is another request."""
+"""How a request is sent again, by adaptation; with `format` it is a different request."""
 FORMAT_NOTE = "the answer is asked for again in its form, without tools"
 _REPEATABLE: frozenset[Adaptation] = frozenset({"tool_choice", "without_params"})
 """Adaptations that may be applied again to what the server refuses next; each leaves less to refuse."""
@@ -96,7 +96,7 @@ class AttemptPlan:
         self._adaptations_used: set[tuple[ModeName, Adaptation]] = set()
         self._said_otherwise: list[Rewording] = []
         self._unproven: list[tuple[FailureKind, Rewording]] = []
-        """What is said otherwise in this request since a failure, and was not taken by the server yet."""
+        """The rewordings made after a failure of this request that the server has not yet accepted."""
         self._harmony_left = _allows_harmony_last(request, modes) and not self._forced
         self._mode_before: ModeName | None = None
         self._modes_left = list(modes)
@@ -111,7 +111,7 @@ class AttemptPlan:
         self.mode: ModeName = self._pop_mode(at) or self._ignore_breaker(modes)
 
     def _apply_known_context(self, size: int | None) -> None:
-        """Apply the context size known from an earlier request: what it was raised to, or what the server reported."""
+        """Apply the context size known from an earlier request: the raised one, or the one that the server reported."""
         if size is None:
             return
         if self.request.profile.raw == "completions":
@@ -127,7 +127,7 @@ class AttemptPlan:
         self.request, applied = reword_known(known, self.request)
         for rewording in applied:
             how = describe_adaptation(rewording.adaptation, rewording.what)
-            self.notes.append(f"sent {how}: the server refused it otherwise less than an hour ago")
+            self.notes.append(f"sent {how}: less than an hour ago the server refused it in another form")
 
     def note_known_context(self) -> None:
         """Add a note, once, that the context of an earlier request is requested again."""
@@ -157,7 +157,7 @@ class AttemptPlan:
         return plan
 
     def record_accepted(self, at: float) -> None:
-        """Record that the server took the request, and with it what was said otherwise."""
+        """Record that the server accepted the request, and with it the rewordings."""
         for _, rewording in self._unproven:
             self._context.refusals.add(self._provider_model, rewording, at)
         self._unproven.clear()
@@ -172,7 +172,7 @@ class AttemptPlan:
             self._context.context_sizes.put(self._provider_model, self.request.num_ctx, at)
 
     def record_failure(self, failure: Failure, at: float) -> None:
-        """Record a failure that is the server's with the breaker, not one that the model may correct."""
+        """Record a failure with the breaker if it is the server's, not one that the model may correct."""
         if failure.kind not in COUNTED_KINDS or (failure.verdict is not None and failure.verdict.retry_with_feedback):
             return
         if failure.kind == "crashed":
@@ -253,7 +253,7 @@ class AttemptPlan:
         return f"{told} (num_ctx {adapted.num_ctx})" if step == "fit" else told
 
     def _note_rewording(self, rewording: Rewording, failure: Failure) -> None:
-        """Note what is said otherwise, and keep it until the server has taken it."""
+        """Note a rewording, and keep it until the server has accepted it."""
         self._said_otherwise.append(rewording)
         if failure.kind != "crashed":  # whose text names nothing: the grammar is one guess of several
             self._unproven.append((failure.kind, rewording))
@@ -287,9 +287,9 @@ class AttemptPlan:
         return True
 
     def _return_to_mode_before(self, failure: Failure) -> str | None:
-        """Return from a mode that is not possible to the previous one, once: another sample may succeed there.
+        """Return once from an impossible mode to the previous one, where another sample may succeed.
 
-        If there was none, the breaker has left only this one: then a mode that it skipped is tried.
+        If there was no previous one, the breaker left only this mode: then a mode that it skipped is tried.
         """
         if failure.kind not in {"no_raw", "tool_media"} or self._repeated:
             return None
@@ -309,7 +309,7 @@ class AttemptPlan:
         return f"the same is sent once more{self._vary()}"
 
     def _vary(self) -> str:
-        """Make a repetition another sample where it would be the same reply again; return a description."""
+        """Vary the sampling where a repetition would give the same reply; return a description."""
         varied = another_sample(self.request)
         if varied is None:
             return ""
@@ -317,7 +317,7 @@ class AttemptPlan:
         return ", with another seed and a little temperature"
 
     def _pop_mode(self, at: float) -> ModeName | None:
-        """Remove and return the next mode that the breaker admits; the next at all if the breaker is ignored."""
+        """Remove and return the next mode that the breaker admits; simply the next one if the breaker is ignored."""
         while self._modes_left:
             mode = self._modes_left.pop(0)
             key = self._key(mode)

@@ -1,7 +1,7 @@
-"""The responses that clients may continue or get again, bounded for each owner; its least recently used go first.
+"""The responses that clients may continue or fetch, bounded for each owner; the least recently used are dropped first.
 
-A response is found only by requests of its owner. Behind a proxy with keys that is the key that was checked; elsewhere
-it is whoever sends the same keys, in whatever field.
+A response is found only by requests of its owner: in a proxy with keys, the key that was checked; elsewhere,
+any sender of the same keys, in any field.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_BYTES = 64 * 2**20
 MAX_TOTAL_BYTES = 512 * 2**20
 """The most bytes of all owners' responses, roughly."""
 _OVERHEAD = 256
-"""Bytes that a response is assumed to take besides its JSON."""
+"""Number of bytes that a response is assumed to take besides its JSON."""
 
 Items = tuple[dict[str, Any], ...]
 
@@ -45,7 +45,7 @@ class StoredResponse:
     size: int
     """The JSON of all of it in characters; shared with earlier responses, but counted for each."""
     discarded: tuple[str, ...] = ()
-    """The ids of reasoning of attempts that failed: it was streamed, but is no part of the response."""
+    """The ids of reasoning from failed attempts: it was streamed, but does not belong to the response."""
 
     @property
     def item_ids(self) -> tuple[str, ...]:
@@ -96,9 +96,9 @@ class _Shelf:
 class ResponseStore:
     """The stored responses of all owners.
 
-    Each owner has its own `max_responses` and `max_bytes`, so nobody's responses make room for another's. All together
-    take at most `max_total`: beyond it, the owner that takes most gives way, so whoever takes less than an equal share
-    loses nothing to others.
+    Each owner has its own `max_responses` and `max_bytes`, so one owner's responses never displace another's. Together
+    they take at most `max_total`: beyond it, the largest owner loses responses first, so an owner with less than an
+    equal share loses nothing to others.
     """
 
     def __init__(
@@ -138,9 +138,9 @@ class ResponseStore:
         previous: StoredResponse | None,
         discarded: tuple[str, ...] = (),
     ) -> None:
-        """Store a response to the input of its own request, which continues `previous`.
+        """Store a response with the input of its request; the request continues `previous`.
 
-        `discarded` is the ids of streamed reasoning that is no part of the response; a client may still refer to them.
+        `discarded` holds ids of streamed reasoning outside of the response; a client may still refer to them.
         """
         size = _OVERHEAD + len(json.dumps(body)) + len(json.dumps(input_items)) + (previous.size if previous else 0)
         if size > self._max_bytes:
@@ -169,9 +169,9 @@ class ResponseStore:
         return True
 
     def _make_room(self) -> None:
-        """Let the owners that take most give their oldest responses, until a part of the total is free again.
+        """Drop the oldest responses of the largest owners until part of the total is free again.
 
-        More than what is missing at the moment: there may be very many owners, and each time all are looked at.
+        More is freed than is needed now: there may be very many owners, and each pass looks at all of them.
         """
         wanted = self._max_total - self._max_total // 16
         largest = [(-shelf.size, owner) for owner, shelf in self._shelves.items()]
@@ -196,7 +196,7 @@ class ResponseStore:
 
 
 def owner_of(headers: Headers) -> str:
-    """Return what identifies the owner of a request: a digest of its keys, whatever field each one came in."""
+    """Return the owner of a request: a digest of its keys, regardless of the fields that they came in."""
     return owner_of_keys(keys_in(headers))
 
 

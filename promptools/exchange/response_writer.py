@@ -32,7 +32,7 @@ _REPLACED_HEADERS = frozenset({
     "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "trailer",
     "etag", *DIGEST_FIELDS,
 })  # fmt: skip
-"""Header fields that describe the upstream's bytes, which are not the ones that the client gets."""
+"""Header fields that describe the upstream's bytes, which differ from those sent to the client."""
 
 
 class Summary(NamedTuple):
@@ -102,7 +102,7 @@ class SseWriter:
         self._forwarded: Mapping[int, Forwarded] = {}
 
     def resume(self, forwarded: Mapping[int, Forwarded]) -> None:
-        """Leave out what the client has already of each choice, when the same reply is added from its beginning."""
+        """Leave out what the client already has of each choice, when the same reply is added from its beginning."""
         self._forwarded = forwarded
 
     def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:

@@ -246,7 +246,7 @@ RESPONSES_API: ClientApi = ResponsesApi()
 
 _STORED_PATH = "/responses/"
 STORED_ROUTE = f"{_STORED_PATH}{ID_PREFIX}"
-"""How the paths of stored responses begin; other ids are not ours."""
+"""The prefix of paths of stored responses; other ids are not ours."""
 _INPUT_ITEMS = "input_items"
 _ROUTES = frozenset({("GET", ""), ("GET", _INPUT_ITEMS), ("DELETE", ""), ("POST", "cancel")})
 """Method, and what follows the response's id in the path."""
@@ -306,7 +306,7 @@ def _list_input_items(stored: StoredResponse, parameters: dict[str, list[str]]) 
 
 
 def _as_listed(item: dict[str, Any]) -> dict[str, Any]:
-    """Return an item with the type that a message may lack, and its content as parts."""
+    """Return an item with its type, which a message may lack, and its content as parts."""
     listed = {"type": "message", **item}
     if listed["type"] == "message" and isinstance(listed.get("content"), str):
         kind = "output_text" if listed.get("role") == "assistant" else "input_text"
@@ -318,15 +318,15 @@ def _error(message: str) -> dict[str, Any]:
     return error_body(message, kind="invalid_request_error")
 
 
-# `/responses/compact`: a server that has it gets the request; of any other the client learns that there is none.
+# `/responses/compact`: a server that has it gets the request; for any other the client learns that it is missing.
 #
-# What it returns is a part of the conversation in a form that only its maker can read, so nothing can be made up for
+# It returns a part of the conversation in a form that only its maker can read, so nothing can be substituted for
 # it.
 
 
 _COMPACTION_ROUTE = "responses/compact"
 _ABSENT_STATUSES = frozenset({404, 405, 501})
-"""How servers refuse a route that they do not have; some do it with an error or a page under HTTP 200."""
+"""How servers refuse a route that they lack; some do it with an error or a page under HTTP 200."""
 
 
 def serve_compaction(request: ClientRequest, context: Context) -> Exchange:

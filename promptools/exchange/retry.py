@@ -1,4 +1,4 @@
-"""One request's attempts: which mode comes next, what is adapted after a failure, what is recovered from it."""
+"""The attempts of one request: which mode comes next, what is adapted after a failure, what is recovered from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _LOST_KINDS: frozenset[FailureKind] = frozenset({"server_parser", "harmony", "crashed"})
-"""Failures in which the server's error is all that it makes of a reply."""
+"""Failures in which the server sent an error in place of the reply."""
 
 
 class RetryLoop:
@@ -51,9 +51,9 @@ class RetryLoop:
         self.replies: dict[int, Reply] = {}
         self.mode = ""
         self.lost_to_server: Failure | None = None
-        """The first failure in which the server lost a reply and said so, with an error of its own."""
+        """The first failure in which the server lost a reply and reported that with its own error."""
         self.first_refusal: Failure | None = None
-        """The server's refusal of the request as the client made it, if that was said otherwise."""
+        """The server's refusal of the client's original request, if it was reworded."""
         self._last_presentable: dict[int, Failure] = {}
         self._attempt: AttemptRunner | None = None
 
@@ -100,7 +100,7 @@ class RetryLoop:
     ) -> Steps[Failure | None]:
         """Serve these choices; return the final failure, if any.
 
-        It begins after `failure` if there was one, or goes on with a reply that was `taken` over.
+        It begins after `failure` if there was one, or continues a reply that was `taken` over.
         """
         while True:
             if failure is None:
@@ -148,7 +148,7 @@ class RetryLoop:
     def _prepare_attempt(self, plan: AttemptPlan, indices: Sequence[int]) -> Steps[AttemptRunner | Failure]:
         """Prepare the attempt in the first mode that can express the request.
 
-        Raises `UsageError` if none can, and nothing was tried before; else the last failure may have left an answer.
+        Raises `UsageError` if none can and nothing was tried before; else the last failure may have left an answer.
         """
         while True:
             try:
@@ -253,7 +253,7 @@ class RetryLoop:
         return len(calls) == 2 and bool(calls[0]) and not calls[1]
 
     def _note_lost_calls(self, request: ToolRequest, reply: Reply) -> Reply:
-        """Add to the trace and the log that calls of the server's are returned as text; the names of tools alone."""
+        """Note in the trace and the log that server calls are returned as text; only the tools' names are given."""
         lost = [failed for failed in reply.malformed if failed.dialect == NATIVE]
         for failed in lost:
             name = repr(failed.name) if request.tools.get(failed.name or "") is not None else "a tool"
@@ -263,7 +263,7 @@ class RetryLoop:
         return reply
 
     def _note_left_out(self, request: ToolRequest, reply: Reply) -> Reply:
-        """Count the calls that are handed over unfit beside valid ones, and note those that are left out."""
+        """Count the calls that are passed on beside valid ones although they do not fit, and note those left out."""
         given = {call.id for call in reply.calls}
         for failed in reply.malformed:
             if failed.call is not None and failed.call.id in given:
@@ -351,7 +351,7 @@ def _trace_report(replies: Sequence[Reply], request: ToolRequest) -> dict[str, A
 
 
 def _healed_answer(reply: Reply) -> dict[str, Any]:
-    """Return the fixes of an answer in a certain form, and what was cut off from it; nothing without any."""
+    """Return the fixes of an answer in a requested format, and what was cut off; empty without any."""
     if not reply.fixes or reply.calls:
         return {}
     cut = [text.raw for text in reply.discarded if text.why == "around"]
@@ -359,6 +359,6 @@ def _healed_answer(reply: Reply) -> dict[str, Any]:
 
 
 def _undeclared(reply: Reply) -> dict[str, Any]:
-    """Return the ids of calls of tools that the request does not declare; nothing without any."""
+    """Return the ids of calls to tools that the request does not declare; empty without any."""
     ids = [call.id for call in reply.calls if call.unknown_tool]
     return {"undeclared": ids} if ids else {}

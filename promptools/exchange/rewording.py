@@ -1,7 +1,7 @@
-"""Say a request otherwise, as a server's refusal requires: change a fact of its profile, or leave something out.
+"""Reword a request as a server's refusal requires: change a fact of its profile, or leave something out.
 
-`find_rewording` reads from a failure what was refused, and `reword` applies it: at once, and for an hour to each
-request to the same server and model (`Refusals`), which then is not refused first.
+`find_rewording` finds out from a failure what was refused, and `reword` acts on it: at once, and for an hour for each
+request to the same server and model (`Refusals`), so that it is not refused first.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ _IDLE_KEYS: dict[Adaptation, frozenset[str]] = {
 }
 """Keys that are about tools, and are left out of a request without tools if it is not forwarded as it is."""
 NOT_REMEMBERED: frozenset[Adaptation] = frozenset({"relax_schema", "functions_only", "format", "fit"})
-"""Adaptations to one request alone: another has other schemas, tools and answers; `fit` has a memory of its own."""
+"""Adaptations for one request only: others have other schemas, tools and answers; `fit` has its own memory."""
 _REWORDED: frozenset[Adaptation] = frozenset(get_args(Adaptation)) - NOT_REMEMBERED
 _SEEDS = 2**31
 """The number of seeds that every server takes."""
 ANOTHER_TEMPERATURE = 0.2
-"""The temperature of a second sample where the request asks for 0, at which it would be the first one again."""
+"""The temperature of a second sample if the request asks for 0, which would give the same reply again."""
 
 
 def adapt_request(adaptation: Adaptation, request: ToolRequest, failure: Failure, mode: ModeName) -> ToolRequest | None:
@@ -114,7 +114,7 @@ def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failur
 
 
 def reword(rewording: Rewording, request: ToolRequest, mode: ModeName | None = None) -> ToolRequest | None:
-    """Return the request said otherwise; None if it holds nothing of what was refused. None as mode means any."""
+    """Return the reworded request; None if it contains nothing that was refused. None as mode means any."""
     adaptation, what, beside = rewording
     if beside and beside != _reasoning_digest(request):
         return None
@@ -164,7 +164,7 @@ def rewords_forwarded(rewordings: Iterable[Rewording], request: ToolRequest, sen
 
 
 def _concerns(rewording: Rewording, request: ToolRequest) -> bool:
-    """Whether the request holds what was refused, where `reword` alone does not tell: facts may be set for nothing."""
+    """Whether the request contains what was refused, which `reword` may not tell: it may set facts without effect."""
     messages, body = request.messages, request.body
     match rewording.adaptation:
         case "ids" | "object_history":
@@ -189,7 +189,7 @@ def _concerns(rewording: Rewording, request: ToolRequest) -> bool:
 
 
 def another_sample(request: ToolRequest) -> ToolRequest | None:
-    """Return a request whose reply may differ from that of the same request; None if it does anyway.
+    """Return a request whose reply may differ from a repetition of this one; None if a repetition differs anyway.
 
     At temperature 0, or with a seed, the model would write the same reply again.
     """
@@ -212,7 +212,7 @@ def _with_facts(request: ToolRequest, **facts: Any) -> ToolRequest | None:
 
 
 def _next_weaker(request: ToolRequest) -> tuple[str, ...]:
-    """Return the value of `tool_choice` that was refused: the most that was sent. What is not sent is checked here."""
+    """Return the refused value of `tool_choice`: the strongest that was sent. Others are enforced here."""
     ladder = {"named": ("named", "required", "auto"), "required": ("required", "auto")}
     kinds = ladder.get(request.choice.kind, (request.choice.kind,))
     return next(((kind,) for kind in kinds if kind in request.profile.tool_choice), ())
@@ -227,7 +227,7 @@ def _raise_context(request: ToolRequest, prompt: int | None, limit: int | None) 
 
 
 def _limit_answer(request: ToolRequest, overflow: Overflow) -> ToolRequest | None:
-    """Request an answer of at most the tokens that are left in the context, unless the request sets `max_tokens`."""
+    """Limit the answer to the tokens left in the context, unless the request sets `max_tokens`."""
     if request.max_tokens is not None or overflow.context is None or overflow.at_least:
         return None
     if overflow.prompt is None:  # the server has not counted the prompt: with its context known, we count it ourselves

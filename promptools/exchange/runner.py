@@ -99,7 +99,7 @@ class RoutedRequest:
         return reduced or request, (*idle, *request.notes, *without)
 
     def wants_form(self, state: ExchangeState) -> Steps[ToolRequest | None]:
-        """Return the request if the answer to it, when it is forwarded, is to be healed; None if it passes as it is."""
+        """Return the request if its answer should be healed even when forwarded; None if it passes unchanged."""
         if not self.body.get("response_format"):
             return None
         return (yield from state.compute(partial(self._form_request, state.context)))
@@ -120,7 +120,7 @@ class RoutedRequest:
         return bool(known) and self._rewords(state.context, lambda _: known)
 
     def can_reword(self, state: ExchangeState, failure: Failure) -> bool:
-        """Whether what the server refused in a request that was forwarded can be said otherwise."""
+        """Whether a forwarded request that the server refused can be reworded."""
         return self._rewords(state.context, partial(find_rewordings, failure))
 
     def _rewords(self, context: Context, rewordings: Callable[[ToolRequest], Sequence[Rewording]]) -> bool:
@@ -136,7 +136,7 @@ class RoutedRequest:
 def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     """Parse and route a request. A body that is not a JSON object is forwarded: the server knows best how to refuse it.
 
-    So is one that is nested too deeply to be read, which the server may take.
+    So is one that is nested too deeply to be read, which the server may accept.
 
     Raises `UsageError` where the server does not have the client's API, and for invalid options or more tools than
     `Context.max_tools`.
@@ -271,7 +271,7 @@ def _run(state: ExchangeState) -> Steps[list[Reply]]:
 def _forward(state: ExchangeState, routed: RoutedRequest, payload: bytes) -> Steps[list[Reply]]:
     """Forward a request unchanged; retry it if the server loses the reply before any content was forwarded.
 
-    Or if it refuses something that can be said otherwise.
+    The same applies if the server refuses something that can be reworded.
     """
     wire = state.client_api.wire
     assert wire is not None, "a request is forwarded only to a server with the client's own API"
@@ -334,7 +334,7 @@ def _serve(
 def _serve_taken(
     state: ExchangeState, routed: RoutedRequest, taken: TakenReply, monitor: PassthroughMonitor
 ) -> Steps[list[Reply]]:
-    """Go on with a reply that was forwarded so far; a whole one is forwarded if nothing better can be had."""
+    """Continue a reply that was forwarded so far; a whole one is forwarded if no attempt gives a better one."""
     request = yield from routed.parse(state)
     request = single_choice(request) if taken.choices == 1 else replace(request, n=taken.choices)
     writer = state.client_api.response_writer(request, begun=state.head_sent)

@@ -1,4 +1,4 @@
-"""Recover calls from the text of an error, which the failed attempt has already generated."""
+"""Recover calls that the failed attempt already generated from the text of its error."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 RECOVERED_NOTE = "the call was read out of the server's error text"
-RECOVERED_TEXT_NOTE = "the answer is what the model wrote, as far as the server's error text has it"
+RECOVERED_TEXT_NOTE = "the answer is what the model wrote, as far as the server's error text contains it"
 
 MAX_VALUES = 300_000
-"""The most commas and opening brackets of a long text that calls are read from."""
+"""Maximum number of commas and opening brackets in a long text that calls are read from."""
 _SLICE = 1 << 16
 """Characters that are parsed at a time: a search in all of a long text would hold the interpreter."""
 
@@ -61,9 +61,9 @@ def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply |
 
 
 def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
-    """Return `failure` with the model's text that is in the error's text, for a request that takes no calls.
+    """Return `failure` with the model's text as quoted in the error, for a request that takes no calls.
 
-    The failure is as bad as before, so other attempts are made first: an error holds only a part of a reply.
+    It remains a failure, so other attempts are made first: an error contains only part of a reply.
     """
     text = _salvaged(failure)
     if text is None or not text.text.strip():
@@ -78,7 +78,7 @@ def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
 
 
 def _salvaged(failure: Failure) -> Salvage | None:
-    """Return what the error's text still holds of the model's text; all of it, though the error itself was clipped."""
+    """Return the model's text as far as the error's text contains it; all of it, even if the error was clipped."""
     if "salvage" not in REMEDIES[failure.kind]:
         return None
     error = failure.server_error
@@ -86,7 +86,7 @@ def _salvaged(failure: Failure) -> Salvage | None:
 
 
 def _holds_interpreter(text: str) -> bool:
-    """Whether `json` would hold the interpreter for more than some 50 ms: it does so in whatever thread it runs."""
+    """Whether `json` would hold the interpreter for more than some 50 ms, which it does in any thread."""
     return sum(map(text.count, ",[{")) > MAX_VALUES
 
 

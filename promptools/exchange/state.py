@@ -52,7 +52,7 @@ Steps: TypeAlias = Generator[Effect, EffectResult, T]
 """A sub-generator of an exchange, run with `yield from`, that returns a `T`."""
 
 LARGE_WORK = 32 * 1024
-"""Bytes of a request, or of a part of a reply, from which it is worked on in a thread.
+"""Minimum size in bytes of a request, or of a part of a reply, that is processed in a thread.
 
 About fifty tools that are new, some 8 ms of work, or a hundred and fifty short calls in a reply, some 20 ms.
 """
@@ -71,7 +71,7 @@ _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "k
 
 
 class AttemptFacts(NamedTuple):
-    """What an observer is told of an attempt, besides the request: fields of `SentRequest`."""
+    """What an observer learns about an attempt besides the request: fields of `SentRequest`."""
 
     prepared: PreparedRequest
     tool_request: ToolRequest
@@ -112,9 +112,9 @@ class ExchangeState:
         self._fetched: dict[tuple[str, bytes], bytes] = {}
         self.head_sent = False
         self.error_kind = ""
-        """The kind of the failure that the client was told of; empty if there was none."""
+        """The kind of the failure that was reported to the client; empty if there was none."""
         self.heartbeat: Heartbeat | None = None
-        """None: nothing is sent to the client before there is content."""
+        """None if nothing may be sent to the client before there is content."""
         self.seen: ServerInfo | None = None
         """What probing the server found, if it was probed."""
         self._started_at = self._attempt_started_at = self._last_emit_at = client.at
@@ -123,7 +123,7 @@ class ExchangeState:
         self._head: Head | None = None
         self._first_byte_at: float | None = None
         self._attempt_ends: list[tuple[int, Reply | None, tuple[WrittenChoice, ...]]] = []
-        """Of each attempt the number of its request, the reply that was no answer, and what the server sent."""
+        """For each attempt: the number of its request, the reply that was not an answer, and what the server sent."""
         self._observer = context.observer
         self._sent_count = 0
         self._response: list[bytes] = []
@@ -148,7 +148,7 @@ class ExchangeState:
         )
 
     def phases(self, *, whole: bool) -> tuple[float, float]:
-        """Return the seconds until the first byte of the last reply, and from then on; all of one that came `whole`."""
+        """Return the seconds until the first byte of the last reply, and after it; none before for a `whole` one."""
         first = self._attempt_started_at if whole or self._reply_began_at is None else self._reply_began_at
         return first - self._attempt_started_at, self.now - first
 
@@ -177,7 +177,7 @@ class ExchangeState:
         return (yield from self._open(request))
 
     def fetch(self, body: bytes, path: str, mode: str) -> Steps[Opened | Failed | bytes]:
-        """Return the body of a response that prepares an attempt in `mode`; the request counts as none.
+        """Return the body of a response that prepares an attempt in `mode`; the request does not count as an attempt.
 
         A response is kept for as long as the exchange: the same request is not sent twice. Returns the head of a
         response whose status is an error, with its body unread.
@@ -211,7 +211,7 @@ class ExchangeState:
         return result
 
     def _send_timeout(self) -> float | None:
-        """Return the seconds that a request and its reply may take; None: any."""
+        """Return the seconds that a request and its reply may take; None: no limit."""
         bounds = (self.policy.seconds_left(self.now), self.context.attempt_timeout)
         return min((bound for bound in bounds if bound is not None), default=None)
 
@@ -243,7 +243,7 @@ class ExchangeState:
     def read_error(self) -> Steps[bytes]:
         """Return the rest of the body of an error, up to the first chunk that exceeds `MAX_ERROR` bytes.
 
-        It is up to `max_reply` bytes if the model's text may be in them.
+        The limit is `max_reply` bytes if the error may contain the model's text.
         """
         body = yield from self.read_all(MAX_ERROR)
         limit = self.context.max_reply

@@ -40,7 +40,7 @@ class UpstreamRequest:
     notes: tuple[str, ...] = ()
     """Notes for the trace on what could not be passed on."""
     context_limit: int | None = None
-    """How far the context may be raised, in tokens; None if it cannot be requested, or is not up to us."""
+    """How far the context may be raised, in tokens; None if it cannot be requested, or others decide it."""
 
 
 def encode_request(upstream: PreparedRequest, request: ToolRequest) -> UpstreamRequest:
@@ -95,7 +95,7 @@ def requested_context(request: ToolRequest) -> int | None:
 def available_context(request: ToolRequest) -> int | None:
     """Return the tokens that a prompt and its reply may have together; None if that is not known.
 
-    Of Ollama more than its default is requested where a prompt needs it, so there it is the most that may be.
+    Where a prompt needs it, more than Ollama's default is requested, so there it is the maximum that may be requested.
     """
     profile = request.profile
     if profile.wire != "ollama":
@@ -154,7 +154,7 @@ REPLY_FORMATS: Mapping[Api, _ReplyFormat] = {
 
 
 MAX_REPLY = 1 << 26
-"""Bytes: about 16 million tokens in a whole reply, about a million in a stream with one token per event."""
+"""In bytes: about 16 million tokens in a whole reply, about a million in a stream with one token per event."""
 _STRING_OVERHEAD = 60
 """Bytes of overhead of a string, on top of its characters."""
 
@@ -166,7 +166,7 @@ def get_header(headers: Headers, name: str) -> str:
 
 @dataclass(slots=True)
 class ReplyDecoder:
-    """Decodes the body of an HTTP 200 response, and keeps what the reply says outside its choices."""
+    """Decodes the body of an HTTP 200 response, and keeps the parts of the reply outside its choices."""
 
     streamed: bool
     """Whether the body is a stream, of events or of lines."""
@@ -175,7 +175,7 @@ class ReplyDecoder:
     default_envelope: Callable[[], Envelope] = Envelope
     """Return defaults for the id, model and time that the server leaves out."""
     choices: int = 1
-    """The number requested. The index of a single choice is ignored: some servers number its chunks."""
+    """The number of choices requested. The index of a single one is ignored: some servers number its chunks."""
     envelope: Envelope = field(default_factory=Envelope)
     server_error: ErrorBody | None = None
     """The error that the body reports; nothing after it is read."""
@@ -189,7 +189,7 @@ class ReplyDecoder:
     choice_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     """Fields of choices that are not decoded, by choice."""
     message_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    """Those of their messages."""
+    """Fields of their messages that are not decoded."""
     last_extra: dict[str, Any] = field(default_factory=dict[str, Any])
     """The extra fields of the server's last chunks, such as `timings`."""
     done: bool = False
@@ -207,7 +207,7 @@ class ReplyDecoder:
     _body_chunks: list[bytes] = field(default_factory=list[bytes])
     _envelope_read: bool = False
     _is_clipped: bool = False
-    """Whether the error is longer than what is kept of it."""
+    """Whether only the beginning of the error was kept."""
     _whole_error: str = ""
     """Its whole message, if the model's text may be in it."""
     _buffered: int = 0
@@ -222,7 +222,7 @@ class ReplyDecoder:
 
     @property
     def ended(self) -> bool:
-        """Whether the reply is whole, even without a finish reason; of one that is not streamed its body is."""
+        """Whether the reply is complete, even without a finish reason; one that is not streamed is, with its body."""
         return self.done or not self.streamed
 
     def bytes_to_decode(self, data: bytes | None) -> int:
@@ -290,7 +290,7 @@ class ReplyDecoder:
         if "{" not in event.data:
             return []
         bodies = self._parse_json(event.data)
-        # raw lines, which are no SSE fields, are ignored unless they may be JSON or a `data` field without its colon
+        # raw lines, which are not SSE fields, are ignored unless they may be JSON or a `data` field without its colon
         if not bodies and (event.event != "raw" or event.data.lstrip().startswith(("{", "data"))):
             self.decode_error = "a part of the stream is not JSON"
         return bodies

@@ -96,7 +96,9 @@ def test_a_system_message_in_mid_conversation_is_the_users(api, tools, streamed)
 
     later = play(body, [answer], refusals=refusals, at=100.0 + 3599, **how)
     assert later.bodies[0]["messages"] == SENT
-    assert any("refused it otherwise less than an hour ago" in note for note in later.reply.trace.notes)
+    assert any(
+        "less than an hour ago the server refused it in another form" in note for note in later.reply.trace.notes
+    )
     assert b"Il pleut." in later.body
     again = play(body, [error(LATE, 400), answer], refusals=refusals, at=100.0 + 3601, **how)
     assert [item["role"] for item in again.bodies[0]["messages"]].count("system") > 1

@@ -112,7 +112,7 @@ def test_what_the_error_holds_is_the_content_where_no_attempt_has_more(front, se
     body, how = request(front, streamed=streamed, history=False)
     seen = play(body, [error(ERRORS[server])] * 2, **how)
     assert text_of(front, seen, streamed=streamed) == ARGUMENTS
-    assert "the answer is what the model wrote, as far as the server's error text has it" in seen.reply.trace.notes
+    assert "the answer is what the model wrote, as far as the server's error text contains it" in seen.reply.trace.notes
     assert seen.reply.trace.attempts[-1].outcome == "server_parser"
 
 
