@@ -77,7 +77,7 @@ class AccessControl:
         return self._find_key(scope) is not None
 
     def shares_key(self, other: AccessControl) -> bool:
-        """Whether another one has any of the keys too."""
+        """Whether another instance accepts any of the same keys."""
         return not {digest for digest, _ in self._keys}.isdisjoint(digest for digest, _ in other._keys)
 
     def check(self, scope: Scope) -> str:
@@ -96,7 +96,7 @@ class AccessControl:
         return (self._find_key(scope) or (b"", ""))[1]
 
     def owner(self, scope: Scope) -> str:
-        """Return whom the responses that a request stores belong to: the key that was checked, or its name.
+        """Return the owner of the responses that a request stores: the key that was checked, or its name.
 
         A name keeps its responses while its key is replaced. A proxy without keys checks none: there it is the client's
         own keys, which the server may check, and all requests without one have the same owner.
@@ -180,7 +180,7 @@ def _key_in(name: bytes, value: bytes) -> bytes:
 
 
 def _digest(key: bytes) -> bytes:
-    """Hash a key: digests have the same length, and no error message can show the key."""
+    """Hash a key: digests are of equal length, and no error message can show the key."""
     return sha256(key).digest()
 
 
@@ -190,7 +190,7 @@ def _check_key(key: str) -> str:
     return key
 
 
-# The API keys that the proxy accepts, from the environment, a file and the config; some have a name, and own limits.
+# The API keys that the proxy accepts, from the environment, a file and the config; those with a name can have limits.
 #
 # A name may have several keys, so that a key can be replaced while clients still use the old one.
 
@@ -286,7 +286,7 @@ def _check_names(keys: list[ApiKey], named: Mapping[str, object]) -> None:
 # Cross-origin requests: which web pages may read the proxy's responses. Without origins no page may.
 #
 # Starlette's middleware answers preflights, which browsers send without a key, and marks the responses. What the
-# server says about origins is dropped: it speaks of itself, not of the proxy.
+# server says about origins is dropped: it is meant for the server, not for the proxy.
 
 
 ANY_ORIGIN = "*"
@@ -300,7 +300,7 @@ _CORS_PREFIX = b"access-control-"
 
 
 def check_origins(origins: Iterable[str] | str, *, requires_key: bool) -> list[str]:
-    """Return the origins; raise `UsageError` for one that is none, and for "*" without API keys."""
+    """Return the origins; raise `UsageError` for an invalid one, and for "*" without API keys."""
     checked = [origins] if isinstance(origins, str) else list(origins)
     for origin in checked:
         if origin != ANY_ORIGIN and not _ORIGIN.fullmatch(origin):

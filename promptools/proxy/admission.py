@@ -109,16 +109,16 @@ class TokenBucket:
 
 
 RETRY_SECONDS = 1.0
-"""When a client may retry that found no slot: one may become free at any time."""
+"""Seconds after which a client that found no slot may retry: one may become free at any time."""
 _ALL = ""
-"""The name under which all requests count, those without a named key too."""
+"""The name under which all requests count, including those without a named key."""
 
 
 _NO_SLOT: AbstractAsyncContextManager[None] = nullcontext()
 
 
 class SharedCounts(Protocol):
-    """Counts requests together with other proxies; where that is not possible at the moment, each counts its own."""
+    """Counts requests jointly with other proxies; while that is not possible, each proxy counts its own."""
 
     async def take(self, rates: Mapping[str, int]) -> list[float] | None:
         """Take a token for each name, or for none; return the seconds to wait for each, None if not possible."""
@@ -143,10 +143,10 @@ class Admission:
         self._buckets = {name: TokenBucket(rate, now) for name, rate in self._rates.items()}
         self._slots = {name: Slots(name, limit) for name, limit in named.items() if limit.concurrency}
         self.has_keys = len(named) > 1
-        """Whether keys have limits of their own."""
+        """Whether any key has its own limits."""
         self.has_limits = bool(self._buckets or self._slots)
         self.shared = shared
-        """Counts together with other proxies, if they share their state."""
+        """Counts shared with other proxies, if they share state."""
 
     async def check_rate(self, key: str) -> None:
         """Count a request with the key of this name; raise `RefusedError` if there were too many."""

@@ -46,7 +46,7 @@ MAX_TOOLS = 4096
 
 
 class Proxy(ServedProperties):
-    """An ASGI application in front of servers: the APIs that it serves go through exchanges, all else passes.
+    """An ASGI application in front of servers: requests to the APIs it serves go through exchanges, others pass unread.
 
     The server is at `base_url`, or is the config's provider `provider`. Without both, requests are routed over all
     providers of the config. Raises `UsageError` if there is no address. `http_client` (an httpx or httpx2

@@ -25,9 +25,9 @@ HOP_BY_HOP_FIELDS = frozenset(
 
 
 WITHOUT_BODY = frozenset({204, 304})
-"""Statuses whose responses have no body, whatever their fields say (RFC 9112, section 6.3)."""
+"""Statuses whose responses never have a body, regardless of their fields (RFC 9112, section 6.3)."""
 UPSTREAM_STATUS_FIELD = b"x-promptools-upstream-status"
-"""Holds an upstream status that is no valid HTTP status code; the response is sent as a 502."""
+"""Holds an upstream status that is not a valid HTTP status code; the response is sent as a 502."""
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LINE_BREAK = re.compile(rb"[\x00\n\v\f\r]")
 
@@ -37,7 +37,7 @@ class DisconnectedError(Exception):
 
 
 class RefusedError(Exception):
-    """The proxy refuses a request with an error of its own; nothing is sent upstream."""
+    """The proxy itself refuses a request with an error; nothing is sent upstream."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class RefusedError(Exception):
     ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
-        """Seconds after which the same request may pass; None: it never will."""
+        """Seconds after which the same request may succeed; None: it never will."""
         self.status = status
         self.kind = kind
         self.code = code

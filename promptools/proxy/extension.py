@@ -1,9 +1,9 @@
-"""Extensions: what follows the proxy's exchanges, or serves pages of the proxy's own, beside the APIs.
+"""Extensions: they follow the proxy's exchanges, or serve pages beside the APIs.
 
 Metrics, spans, the inspector and the recorder are extensions. Their routes are Starlette's; a request to one of them
 never reaches the server. All other requests only pass a look-up of the first part of their path.
 
-Exchanges have observers. What else an extension may learn of is a `RequestReport`: a request that the proxy refused, or
+Exchanges have observers. All other requests reach extensions as a `RequestReport`: those that the proxy refused, or
 that passed unread.
 """
 
@@ -41,14 +41,14 @@ class Extension:
     observer: Observer | None = None
     """Follows every exchange of the proxy."""
     on_request: Callable[[RequestReport], None] | None = None
-    """Called at the end of every request that is no exchange: one that the proxy refused, or that passed unread."""
+    """Called at the end of every request without an exchange: one that the proxy refused, or that passed unread."""
     paths: Sequence[str] = ()
     """The first parts of the paths of its routes, such as `/metrics`; requests below them are its own."""
     public_paths: Sequence[str] = ()
-    """Paths that need no API key, each in full; those below them need one."""
+    """Full paths that need no API key; paths below them need one."""
 
     access: AccessControl | None = None
-    """The keys that open its pages and nothing else; the proxy's own keys open them too."""
+    """The keys that give access to its pages only; the proxy's own keys do so too."""
 
     def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:  # noqa: ARG002 what an extension may need
         """Return Starlette's routes."""
@@ -95,7 +95,7 @@ class ExtensionRoutes:
         return path in self._public
 
     async def serve(self, access: AccessControl, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a page of an extension, to those who may use the proxy."""
+        """Serve a page of an extension to clients that may use the proxy."""
         try:
             self._check(access, scope)
         except RefusedError as error:
@@ -105,7 +105,7 @@ class ExtensionRoutes:
         await self.app(scope, receive, send)
 
     def _check(self, access: AccessControl, scope: Scope) -> None:
-        """Raise `RefusedError` for a request that may not have its page."""
+        """Raise `RefusedError` if a request is not allowed to see the page."""
         path = route_path(scope)
         own = self._own_access.get(_first_part(path))
         if self.is_public(path) or (own is not None and own.has_key(scope)):
@@ -148,14 +148,14 @@ async def run_lifespan(app: AbstractAsyncContextManager[object], receive: Receiv
             return
 
 
-# What may be reported of a request that is no exchange: one that the proxy refused, or that passed unread.
+# What is reported about a request without an exchange: one that the proxy refused, or that passed unread.
 #
 # Exchanges have observers. All other requests are reported at their end, if an extension asks for it, and without
 # text of the client: every value here is one of a bounded number, except for the id, which is of no use as a label.
 
 
 PAGE = "page"
-"""The route of a page of the proxy's own."""
+"""The route of one of the proxy's own pages."""
 OTHER = "other"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _ROUTES = {
@@ -176,7 +176,7 @@ _ROUTES = {
 
 @dataclass(frozen=True, slots=True)
 class RequestReport:
-    """A request that is no exchange, at its end."""
+    """A request without an exchange, reported at its end."""
 
     route: str
     """The kind of its route: that of an API as observers have it, one of `_ROUTES`, `page` or `other`."""

@@ -1,4 +1,4 @@
-"""Header fields of requests to a server and of its responses: which of the client's go on, and whose key is in them.
+"""Header fields of requests to a server and of its responses: which of the client's are forwarded, with whose key.
 
 `Fields` are those that `upstream_client` sends and `http1_connection` receives.
 """
@@ -42,13 +42,13 @@ class Fields:
         return self.get(name) is not None
 
 
-# The header fields of a client's request that go on to a server, and whose key is among them.
+# The header fields of a client's request that are forwarded to a server, and whose key is among them.
 
 
 LIBRARY_FIELDS = frozenset({b"host", b"content-length", b"expect"})
 """Fields that the HTTP client sets itself for the server."""
 ACCOUNT_FIELDS = frozenset({b"openai-organization", b"openai-project"})
-"""Fields that name the account that pays; they belong to the client's own key."""
+"""Fields that name the account to bill; they belong to the client's own key."""
 ACCEPT_ENCODING = b"accept-encoding"
 
 
@@ -74,7 +74,7 @@ def owner_of_connections(scope: Scope) -> bytes:
 
 
 def replace_fields(fields: list[tuple[bytes, bytes]], replaced: Headers) -> list[tuple[bytes, bytes]]:
-    """Return the fields with others in place of those of the same name; a blank value removes a field."""
+    """Return the fields with replacements for those of the same name; a blank value removes a field."""
     if not replaced:
         return fields
     names = {name.encode("latin-1") for name, _ in replaced}

@@ -50,13 +50,13 @@ class StreamedBody(Protocol):
     """A request's body that is sent while it arrives."""
 
     length: int | None
-    """Its length; None: it is sent in chunks."""
+    """Its length; None if it is sent in chunks."""
 
     def __aiter__(self) -> AsyncIterator[bytes]: ...
 
 
 class DirectResponse:
-    """A response: what the driver needs of one of httpx, and an async iterator over its body."""
+    """A response: the part of httpx's `Response` that the driver needs, and an async iterator over its body."""
 
     is_stream_consumed = False
 
@@ -76,9 +76,9 @@ class DirectResponse:
         """Whether the connection ended before anything was received."""
         self.ends_with_connection = False
         self.on_answered: Callable[[], object] | None = None
-        """Called when the head has arrived, or will not."""
+        """Called when the head has arrived, or can no longer arrive."""
         self._failure: tuple[type[Exception], str] | None = None
-        """What to raise once all that has arrived is read; an exception would refer to this object by its traceback."""
+        """Raised once everything that arrived is read; not an exception, whose traceback would refer to this object."""
         self.waiting_since: float | None = None
         self._connection = connection
         self._errors = errors
@@ -148,7 +148,7 @@ class DirectResponse:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the head has arrived, or will not."""
+        """Whether the head has arrived, or can no longer arrive."""
         return self._has_head or self._failure is not None
 
     async def head(self) -> None:
@@ -175,9 +175,9 @@ class DirectResponse:
         self._parser = None
 
     def feed(self, data: bytes) -> None:
-        """Parse what has arrived. The last byte is parsed alone: only so is it known whether the response ends there.
+        """Parse what has arrived. The last byte is parsed alone, which shows whether the response ends exactly there.
 
-        A waiting reader is woken, and its time begins anew, only by a head or by bytes of the body: neither trailers
+        Only a head or bytes of the body wake a waiting reader and restart its timeout: neither trailers
         nor chunk extensions keep a response open for ever.
         """
         self._progressed = False
@@ -219,7 +219,7 @@ class DirectResponse:
         self._wake()
 
     def fail(self, error: type[Exception], message: str) -> None:
-        """Raise an error of this class to who waits, after what has arrived before it."""
+        """Raise an error of this class in the waiting reader, after everything that arrived before it."""
         if self._failure is None:
             self._failure = error, message
         self._connection.close()
@@ -290,7 +290,7 @@ class DirectResponse:
         return None
 
     def _decide_framing(self, without_body: bool) -> None:
-        """Decide how the body ends. Without one, servers send one all the same: such a connection is not kept open."""
+        """Decide how the body ends. Some servers send one where none is allowed: such a connection is not kept open."""
         chunked, has_length = bool(self._codings), self._length is not None
         if chunked and has_length:  # the chunks count, and the length must not go on to the client
             self.headers.raw = [pair for pair in self.headers.raw if pair[0].lower() != b"content-length"]
@@ -319,7 +319,7 @@ class DirectResponse:
 class Http1Connection(asyncio.Protocol):
     """A connection to a server. `on_idle` is called when it may be used again, `on_lost` when it is closed.
 
-    `on_surplus` is called when the server has sent something that is no part of the response to a request.
+    `on_surplus` is called when the server has sent something beyond the response to a request.
     """
 
     def __init__(
@@ -344,11 +344,11 @@ class Http1Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._paused = False
         self._writable: asyncio.Future[None] | None = None
-        """What a writer waits for, while the server takes nothing."""
+        """What a writer waits for while the server is not reading."""
         self._is_written = True
-        """Whether the request was written wholly."""
+        """Whether the whole request was written."""
         self._greeting = b""
-        """What a server has sent before the first request: an overloaded one may answer that early."""
+        """What a server sent before the first request: an overloaded one may answer that early."""
         self._lost_at_once: tuple[Exception | None] | None = None
 
     async def send(
@@ -382,7 +382,7 @@ class Http1Connection(asyncio.Protocol):
             self._transport.writelines(data)
 
     def _take_greeting(self, response: DirectResponse) -> None:
-        """Take what has arrived before the first request for its answer."""
+        """Treat what arrived before the first request as its answer."""
         if self._greeting:
             self._is_written = False  # nothing may follow on this connection
             self.data_received(self._greeting)
@@ -390,7 +390,7 @@ class Http1Connection(asyncio.Protocol):
             response.end_of_connection(*self._lost_at_once)
 
     async def _stream(self, body: StreamedBody, response: DirectResponse, errors: Any, timeout: float | None) -> None:
-        """Write a body in a task of its own, which ends when the server answers."""
+        """Write a body in a separate task, which ends when the server answers."""
         self._is_written = False
         writing = self.loop.create_task(self._write_body(body, errors, timeout))
         response.on_answered = writing.cancel
@@ -439,7 +439,7 @@ class Http1Connection(asyncio.Protocol):
     def is_usable(self) -> bool:
         """Whether another request may be sent: nothing has arrived meanwhile, not even the end of the connection.
 
-        A busy event loop learns of it late, and what was sent by then is lost; so the socket itself is asked.
+        A busy event loop notices late, and what was sent by then is lost; so the socket itself is checked.
         """
         return not self._transport.is_closing() and not _is_readable(self._transport.get_extra_info("socket"))
 
@@ -468,7 +468,7 @@ class Http1Connection(asyncio.Protocol):
         self._writable = self.loop.create_future()
 
     def resume_writing(self) -> None:
-        """Let writers go on."""
+        """Let writers continue."""
         writable, self._writable = self._writable, None
         if writable is not None and not writable.done():
             writable.set_result(None)

@@ -1,4 +1,4 @@
-"""The requests in flight, which a proxy that shuts down lets finish for a while, and then ends with an error.
+"""The requests in flight: a proxy that shuts down gives them some time to finish, then ends them with an error.
 
 An error is well-formed in the client's API wherever that is possible: as an HTTP 503 if nothing was sent yet, and in a
 stream as its last event, if what was sent ends with a complete event. Otherwise the connection is closed in the middle
@@ -37,13 +37,13 @@ FIELD = b"x-request-id"
 MESSAGES_FIELD = b"request-id"
 """The field in which Anthropic's SDKs look for it."""
 UPSTREAM_FIELD = b"x-promptools-upstream-request-id"
-"""Holds the server's own id, if it is another one."""
+"""Holds the server's own id, if it differs."""
 _VALID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _RANDOM_BYTES = 12
 
 
 def request_id(scope: Scope) -> str:
-    """Return the id that a request came with, if there is one that is valid and no key; else a new one."""
+    """Return the id that a request came with if it is valid and not a key, else a new one."""
     given = [value for name, value in scope["headers"] if name.lower() == FIELD]
     if len(given) == 1 and _VALID.fullmatch(given[0]):
         text: str = given[0].decode("ascii")
@@ -86,9 +86,9 @@ class RequestInFlight:
         self.refusal = ""
         """The code of the error that it was refused with."""
         self.passes = False
-        """Whether it passes unread: there is no exchange that an observer follows."""
+        """Whether it passes unread, without an exchange that an observer could follow."""
         self.is_unanswered = False
-        """Whether it passes, and the server gave no answer."""
+        """Whether it passes unread and the server gave no answer."""
         self._send = send
         self.api: ClientApi = CHAT_API
         self.cancel: Callable[[], None] | None = None
@@ -158,7 +158,7 @@ class RequestsInFlight:
                 self._idle.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until there is none, or the time is up."""
+        """Wait until none is left, or the time is up."""
         with anyio.move_on_after(seconds):
             while self._requests:
                 self._idle = anyio.Event()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DRAIN_SECONDS = 2.0
 """Seconds for which the rest of a body is read and dropped once the response has been sent."""
 WATCH_SECONDS = 0.02
-"""Seconds from a complete body to the watch for the client's disconnect: a fast response needs none, and no task."""
+"""Seconds from a complete body to the watch for a disconnect of the client: a fast response needs none, and no task."""
 _MAX_DIGITS = 20
 _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 
@@ -57,7 +57,7 @@ class RequestBody:
         self._completed: anyio.Event | None = None
         """Set when the body is complete, if somebody waits for that."""
         self.is_abandoned = False
-        """Whether nobody reads it any more here."""
+        """Whether nothing here reads it any more."""
         self.on_abandoned: Callable[[float], None] = _do_nothing
         """Called once nobody reads the body any more, with the seconds after which to wait for the disconnect."""
 
@@ -154,7 +154,7 @@ class RequestBody:
 
 @contextmanager
 def streaming_body(body: RequestBody) -> Generator[None]:
-    """Mark the body that is streamed in this block; what has not arrived at its end is no longer wanted."""
+    """Mark the body that is streamed in this block; what has not arrived when the block ends is no longer wanted."""
     try:
         yield
     finally:
@@ -162,7 +162,7 @@ def streaming_body(body: RequestBody) -> Generator[None]:
 
 
 def check_framing(scope: Scope) -> None:
-    """Refuse a request with two declarations of its length: another hop may use the other one (request smuggling)."""
+    """Refuse a request that declares its length twice: another hop may use the other one (request smuggling)."""
     names = {name.lower() for name, _ in scope["headers"]}
     if {b"content-length", b"transfer-encoding"} <= names:
         message = "the request has both Content-Length and Transfer-Encoding: where it ends is uncertain"
@@ -193,7 +193,7 @@ def _do_nothing(seconds: float) -> None:
 
 
 MIN_CHECKED_LENGTH = 4
-"""Length from which a key that opens the proxy is masked in what is recorded and shown; a shorter one is any text."""
+"""Minimum length of a key that is masked in what is recorded and shown; a shorter one may be any text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -246,6 +246,6 @@ class IncomingRequest:
             await self.peek()
 
     async def peek(self) -> bytes | None:
-        """Return a body in which the model's name decides where the request goes; None for others, or too long ones."""
+        """Return the body if its model name decides where the request goes; None if not, or if it is too long."""
         routed = self.router is not None and has_json_body(self.scope)
         return await self.body.peek(self.served.max_body) if routed else None

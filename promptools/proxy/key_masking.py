@@ -1,9 +1,9 @@
-"""Mask the API key in responses of a server that repeat it: the client gets asterisks instead.
+"""Mask the API key where a server's response repeats it: the client gets asterisks instead.
 
 The key belongs to the proxy's operator. Masked are header fields, errors by their status, and errors that are reported
 under HTTP 200 (`JsonPlace` tells them from answers), so that no reply of a model is ever changed; and only keys that
-are too long to match by accident. It happens here, where a response arrives, so nothing behind it can show the key: no
-error of the proxy's own that quotes the server, no trace, no log line.
+are too long to match by accident. It happens here, where a response arrives, so that nothing later can show the key: no
+error of the proxy that quotes the server, no trace, no log line.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 # Tell the errors that a server reports from the answers of a model, in a body of any API, whole or streamed.
 #
 # A server may report an error under HTTP 200: as the whole body, as an event in the middle of a stream, in a field of
-# a choice, as a page of HTML. No text of a model may be changed, and everything else may. So it is the place in the
-# JSON that decides: what is below one of `_ANSWERS` is an answer, unless it is below an `error` in turn. A body is
+# a choice, as a page of HTML. A model's text must never be changed; everything else may be. So the place in the
+# JSON decides: whatever is below one of `_ANSWERS` is an answer, unless it is below an `error` in turn. A body is
 # looked at only once a key is found in it.
 
 
@@ -39,7 +39,7 @@ _ANSWERS = frozenset(
     | {"prompt", "completion_probabilities", "logprobs", "segments", "words", "results", "outputs", "documents"}
     | {"embedding", "embeddings", "summary", "refusal"}
 )
-"""The fields of all APIs below which the texts of models and apps are."""
+"""The fields of all APIs that contain the texts of models and apps."""
 _ONLY_OBJECTS = frozenset({"message"})
 """Fields that hold an answer as an object, and the text of an error as a string."""
 _ERRORS = frozenset(
@@ -47,7 +47,7 @@ _ERRORS = frozenset(
 )
 """Fields of an answer that the server writes."""
 _OPAQUE = frozenset({"arguments", "input", "content", "tool_calls", "function_call", "text", "parsed", "output"})
-"""Fields whose objects a model may have written: what is called `error` there is its own."""
+"""Fields whose objects a model may have written: an `error` inside them is the model's."""
 _IN_OBJECT = re.compile(r'["{}\[\]:,]')
 _IN_ARRAY = re.compile(r'["{}\[\]]')
 _STRING = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
@@ -56,7 +56,7 @@ _MAX_DEPTH = 1000
 
 
 class JsonPlace:
-    """Follows JSON text, in pieces, and says whether the place where it stands is in a model's answer."""
+    """Follows JSON text, in pieces, and says whether the current place is in a model's answer."""
 
     def __init__(self) -> None:
         self._names: list[str | None] = []
@@ -71,7 +71,7 @@ class JsonPlace:
 
     @property
     def in_answer(self) -> bool:
-        """Whether a model, or the app, wrote what stands here."""
+        """Whether a model or the app wrote the text at this place."""
         names = [name for name in self._names if name is not None]
         if not names or self._too_deep or names[0] not in _ANSWERS:
             # as in the Responses API's `response.failed`, nothing but the names says what it is
@@ -86,7 +86,7 @@ class JsonPlace:
         return True
 
     def feed(self, text: str) -> None:
-        """Go on to the end of `text`."""
+        """Move to the end of `text`."""
         text, at = self._escape + text, 0
         self._escape = ""
         while at < len(text) and not self._too_deep:
@@ -133,10 +133,10 @@ class JsonPlace:
 
 
 MAX_DECOMPRESSED = 1 << 24
-"""Bytes of a compressed error; of one that has more, such as a gzip bomb, the rest is not sent."""
+"""Maximum bytes of a compressed error; the rest of a longer one, such as a gzip bomb, is not sent."""
 _ENCODING_FIELDS = ("content-encoding", "content-length")
 _NOT_TEXT = ("image/", "audio/", "video/", "application/octet-stream")
-"""Media types in which nothing is reported."""
+"""Media types in which no error is reported."""
 _LINES = ("text/event-stream", "ndjson", "jsonl", "json-seq")
 _EVENT = re.compile(r"data: ?|(?:event|id|retry|error)?:")
 _MAX_UNREAD = 1 << 18
@@ -144,7 +144,7 @@ _MAX_UNREAD = 1 << 18
 
 
 def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
-    """Return a response in which the key of the request's `Authorization` field is masked, wherever it is no answer."""
+    """Return a response in which the key of the request's `Authorization` field is masked, except in answers."""
     keys = secrets_in((("authorization", authorization),), min_length=MIN_KEY_LENGTH)
     if not keys:
         return response
@@ -181,7 +181,7 @@ class AnswerFinder:
         self._at_start = True
 
     def pass_by(self, text: str) -> None:
-        """Go on by `text`."""
+        """Move past `text`."""
         if self._by_lines and (end := text.rfind("\n") + 1):
             self._place.reset()
             self._unread.clear()
@@ -194,7 +194,7 @@ class AnswerFinder:
 
     @property
     def in_answer(self) -> bool:
-        """Whether the place after all that was passed by is in an answer."""
+        """Whether the place after the text passed so far is in an answer."""
         if self._unread:
             text = "".join(self._unread)
             self._unread.clear()

@@ -1,6 +1,6 @@
 """Extensions for those who run the proxy: health, metrics, spans, the log and recordings.
 
-The observers behind them are in `telemetry` and `recording`.
+Their observers are in `telemetry` and `recording`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ SERVICE_NAME = "promptools"
 
 
 class MetricsPage(Extension):
-    """Serves `/metrics`, in the format that Prometheus reads; `keys` open it, and nothing else of the proxy."""
+    """Serves `/metrics` in the format that Prometheus reads; `keys` give access to it and to nothing else."""
 
     paths = ("/metrics",)
 
@@ -154,12 +154,12 @@ class MetricsPage(Extension):
         return Response(body, headers={"content-type": content_type})
 
     async def stop(self) -> None:
-        """Take this process out of the metrics that processes share."""
+        """Remove this process from the metrics that processes share."""
         self.metrics.close()
 
 
 class TracedExchanges(Extension):
-    """Makes spans of all exchanges; without `tracer_provider`, exports them as the OTEL_* environment variables say."""
+    """Makes spans of all exchanges; without `tracer_provider`, exports them as configured by the OTEL_* variables."""
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._own: Any = None

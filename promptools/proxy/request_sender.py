@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from promptools.transport.endpoints import Endpoint
 
 
-# Relay what an exchange emits to an ASGI client, and tick its clock: it may send a heartbeat during a long silence.
+# Relay what an exchange emits to an ASGI client, and tick its clock, so that it can send heartbeats in a long silence.
 
 
 TICK_SECONDS = 1.0
@@ -78,7 +78,7 @@ class ExchangeRelay:
     async def run(self) -> bool:
         """Run the exchange, and write what it emits; False if its head is rejected, and nothing was written.
 
-        The head of a response that is complete gets its length: clients of HTTP/1.0 know no chunks.
+        The head of a complete response gets its length: HTTP/1.0 clients do not know chunks.
         """
         held: Head | None = None
         async for item in self._driver.output:

@@ -1,4 +1,4 @@
-"""What runs beside a request: the watch for the client's disconnect, and the clock of its exchange.
+"""Tasks that run beside a request: the watch for the client's disconnect, and the clock of its exchange.
 
 A task group of anyio costs a fast request as much as all of its I/O. On asyncio, where nearly all ASGI servers run, the
 tasks are asyncio's own, and the clock's is started only once the request has taken that long.
@@ -20,7 +20,7 @@ class RequestTasks(Protocol):
     """The tasks of one request; those that still run at the end of the block are cancelled."""
 
     def start(self, work: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
-        """Run `work` in a task, in so many seconds."""
+        """Run `work` in a task after so many seconds."""
         ...
 
     def cancel(self) -> None:
@@ -42,7 +42,7 @@ class AsyncioTasks:
         self._timers: list[asyncio.TimerHandle] = []
 
     def start(self, work: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
-        """Run `work` in a task, in so many seconds."""
+        """Run `work` in a task after so many seconds."""
         if after:
             self._timers.append(self._loop.call_later(after, self.start, work))
         else:
@@ -73,7 +73,7 @@ class GroupTasks:
         self._group = anyio.create_task_group()
 
     def start(self, work: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
-        """Run `work` in a task, in so many seconds."""
+        """Run `work` in a task after so many seconds."""
 
         async def run() -> None:
             await anyio.sleep(after)

@@ -55,14 +55,14 @@ _EXHAUSTED = ("x-should-retry", "false")
 
 
 class Failover:
-    """The way of one request over the replicas of its destinations."""
+    """The replicas that one request is sent to, one after the other."""
 
     def __init__(self, *, deadline: float | None = None) -> None:
         self.started_at = time.monotonic()
         self.notes: list[str] = []
         """What happened on earlier servers, for the trace."""
         self.committed = False
-        """Whether the client is being sent a response: from then on no other server is tried."""
+        """Whether a response to the client has begun: from then on no other server is tried."""
         self.only_unreachable = False
         """Whether another server is tried only if no connection was made."""
         self.base_url: str | None = None
@@ -184,7 +184,7 @@ class RouteTable:
         self.providers = {routed.name: routed for routed in providers}
         self.default = next(iter(self.providers.values()))
         self.models = models
-        """The names of `[proxy.models]`; those of other providers than the table's lead nowhere."""
+        """The names of `[proxy.models]`; names of providers outside of the table lead nowhere."""
         self._configured: dict[str, RoutedProvider] = {}
         for routed in self.providers.values():
             for name in routed.names():
@@ -193,7 +193,7 @@ class RouteTable:
         self._listed_by: dict[str, frozenset[str]] = {}
 
     def find(self, name: str | None) -> tuple[Destination, ...]:
-        """Return where a request for a model goes: the first destination, then those of its failover."""
+        """Return where a request for a model goes: the first destination, then its failover destinations."""
         if name is None:
             return self._with_failover(Destination(self.default, None))
         entries = self.models.get(name)
@@ -206,7 +206,7 @@ class RouteTable:
         return self._with_failover(destinations[0] if destinations else Destination(self.default, name))
 
     def knows(self, name: str | None) -> bool:
-        """Whether a name leads to a provider for another reason than that all others do."""
+        """Whether a name leads to a provider by itself, and not only because all unknown names go to the default."""
         if name is None or name in self.models or name in self._configured or name in self._listed:
             return True
         return self._split(name) is not None
@@ -318,8 +318,8 @@ class RequestRouter:
     def _choose_for_body(self, method: str, content: Any) -> None:
         """Choose the server of a request that passes through; `content` is its body, in bytes if it can be resent.
 
-        A request without a model goes to the default provider, and may be about what only that has. Only what cannot
-        have changed anything is sent to another replica.
+        A request without a model goes to the default provider, and may concern something that only it has. Only
+        what cannot have changed anything is sent to another replica.
         """
         model = as_text(parse_object(content).get("model")) or None if isinstance(content, bytes) else None
         if model is not None:
@@ -433,7 +433,7 @@ class RoutedProvider:
             yield from (model.name, *model.aliases)
 
     def model_elsewhere(self, name: str | None, other: RoutedProvider) -> str | None:
-        """Return the name of a model of this provider at another one: an alias only if that provider has it too."""
+        """Return what another provider calls a model of this one: an alias only if that provider has it too."""
         if name is None or name in other.names():
             return name
         models = self.provider.models.values()
@@ -456,7 +456,7 @@ class RoutedProvider:
 def build_table(
     session: Session, default: Target, http: Any, *, pinned: bool, old: RouteTable | None
 ) -> RouteTable | None:
-    """Return the table of a session's config; None if there is only one server and all requests go there.
+    """Return the route table of a session's config; None if all requests go to a single server.
 
     `pinned`: all requests go to the provider of `default`. Replicas that `old` has too are taken from it, with their
     load and health.
@@ -493,7 +493,7 @@ def _others(
 def _route_provider(
     session: Session, provider: Provider, http: Any, known: dict[Any, Replica], *, is_default: bool = False
 ) -> RoutedProvider:
-    """Return a provider with its replicas; raise `UsageError` for an address that is none, or a key that is not set."""
+    """Return a provider with its replicas; raise `UsageError` for an invalid address, or a key that is not set."""
     target = session.resolve_target(None, provider=provider.name)
     assert target.base_url is not None, "a provider of a config has an address"
     key = session.find_key(target)

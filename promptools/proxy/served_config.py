@@ -1,4 +1,4 @@
-"""The config as the proxy serves it: all that a reload replaces at once. A request keeps the one that it began with."""
+"""The config as the proxy serves it: all that a reload replaces at once. A request keeps the one it began with."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class ProxyArguments:
 def serve_config(
     session: Session, arguments: ProxyArguments, http: Any, run: RunExchange, old: RouteTable | None = None
 ) -> ServedConfig:
-    """Return what a proxy serves; raise `UsageError` if it does not know its server, or has no key for it.
+    """Return what a proxy serves; raise `UsageError` if no server is configured, or the key for it is missing.
 
     With `base_url` or `provider` all requests go there. Otherwise they are routed over all providers of the session's
     config. `http` is the HTTP library's module.
@@ -130,9 +130,7 @@ def serve_config(
         raise UsageError(f"max_body must be 1 byte or more, not {max_body}")
     target = session.resolve_target(None, base_url=arguments.base_url, provider=arguments.provider)
     if target.base_url is None:
-        raise UsageError(
-            "the proxy does not know its server: pass base_url=, provider=, or a config with a default provider"
-        )
+        raise UsageError("no server is configured: pass base_url=, provider=, or a config with a default provider")
     late = options.attempt_timeout if arguments.attempt_timeout is None else arguments.attempt_timeout
     changes = {"allow_provider": allowed, "provider": target.provider, "attempt_timeout": late}
     session = session.with_settings(changes)
@@ -157,7 +155,7 @@ def serve_config(
 
 
 def _usable_session(session: Session, arguments: ProxyArguments) -> Session:
-    """Return the session, without a config that is not trusted and has nothing to say; raise `UsageError` if it has."""
+    """Return the session, without an untrusted config; raise `UsageError` if that config would have an effect."""
     config = session.config
     if config.standing != "untrusted":
         return session
@@ -169,7 +167,7 @@ def _usable_session(session: Session, arguments: ProxyArguments) -> Session:
 
 
 def forget_changed(old: Config, session: Session) -> None:
-    """Forget what failed, was refused or was detected of providers that are not the same any more."""
+    """Forget what failed, was refused or was detected for providers that have changed."""
     for name, provider in old.providers.items():
         if session.config.providers.get(name) != provider:
             session.context.breaker.forget(name)

@@ -1,6 +1,6 @@
 """What proxies share through Redis: stored responses, open circuits of the breaker, and counts of limited requests.
 
-`SharedState` is the extension, which starts and stops with the proxy. `RedisConnection` may go and come back; while it
+`SharedState` is the extension, which starts and stops with the proxy. The connection may be lost and restored; while it
 is away, the proxy works alone. `SharedBreaker`, `SharedLimits` and `SharedResponses` are what is shared.
 """
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from promptools.transport import Session
 
 
-# The connection to Redis, which may go and come back; while it is away, the proxy works alone.
+# The connection to Redis, which may be lost and restored; without it, the proxy works alone.
 #
-# A request waits for Redis for `CALL_SECONDS` at most. After the first call that fails none is made any more, until a
-# background task has reached the server again. One line is logged when it goes, and one when it is back.
+# A request waits for Redis for `CALL_SECONDS` at most. After a call has failed, no other is made until a
+# background task has reached the server again. One line is logged when it is lost, and one when it is back.
 
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ _FIRST_BACKOFF = 0.1
 
 
 class RedisConnection:
-    """Calls Redis where it is there."""
+    """Calls Redis while it can be reached."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -89,7 +89,7 @@ class RedisConnection:
             return None
 
     async def connect(self) -> bool:
-        """Try to reach Redis; return whether it is there."""
+        """Try to reach Redis; return whether it could be reached."""
         try:
             with anyio.fail_after(CONNECT_SECONDS):
                 await self._client.ping()
@@ -102,7 +102,7 @@ class RedisConnection:
         return True
 
     async def wait_until_up(self) -> None:
-        """Return when Redis is there."""
+        """Return once Redis can be reached."""
         pause = _FIRST_BACKOFF
         while not self.is_up and not await self.connect():
             await anyio.sleep(pause)
@@ -134,7 +134,7 @@ class RedisConnection:
 
 _CIRCUITS = "promptools:circuits"
 _MARGIN = 2.0
-"""Seconds before its end in which a circuit that Redis no longer has counts as expired, not as closed elsewhere."""
+"""If a circuit that has at most this many seconds left is gone from Redis, it expired and was not closed elsewhere."""
 _SYNC = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -157,7 +157,7 @@ return open
 
 
 class SharedBreaker:
-    """Keeps a breaker's circuits the same as those of other proxies."""
+    """Keeps a breaker's circuits in step with those of other proxies."""
 
     def __init__(self, connection: RedisConnection, breaker: Breaker) -> None:
         self._connection = connection
@@ -194,7 +194,7 @@ def _name(key: BreakerKey) -> str:
     return json.dumps([*key])
 
 
-# Counts of requests per minute and in progress, together with other proxies, by scripts that Redis runs as one step.
+# Counts of requests per minute and in progress, shared with other proxies, by scripts that Redis runs atomically.
 #
 # Redis' own clock is used, so those of the proxies need not agree. A slot in progress is a lease that is renewed
 # while the request lasts: the slots of a proxy that died become free after `LEASE_SECONDS`. A proxy that waits for a
@@ -242,7 +242,7 @@ end
 
 
 class SharedLimits:
-    """Counts requests together with other proxies."""
+    """Counts requests jointly with other proxies."""
 
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
@@ -406,7 +406,7 @@ class SharedResponses:
             await self._keep(keys=owned, args=[response_id, len(text), f"{_RESPONSE}{owner}:", self.max_bytes])
 
     async def _fetch_response(self, owner: str, response_id: str) -> None:
-        """Make the store hold what Redis has of a response."""
+        """Copy a response from Redis into the store, or delete it there."""
         name = f"{owner}:{response_id}"
         if self._store.get(owner, response_id) is not None:
             if await self._get(_DELETED + name):
@@ -423,7 +423,7 @@ class SharedResponses:
         return value
 
     def _change_store(self, change: Callable[[], object]) -> None:
-        """Change the store without writing the change to Redis, where it comes from."""
+        """Change the store without writing the change back to Redis."""
         self._is_fetching = True
         try:
             change()
@@ -458,7 +458,7 @@ SYNC_SECONDS = 1.0
 
 
 class SharedState(Extension):
-    """Shares the state of a proxy while Redis is there; otherwise the proxy works alone."""
+    """Shares the state of a proxy while Redis can be reached; otherwise the proxy works alone."""
 
     def __init__(self, url: str, session: Session) -> None:
         store, breaker = session.context.response_store, session.context.breaker
@@ -469,7 +469,7 @@ class SharedState(Extension):
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, proxy: Proxy) -> None:  # noqa: ARG002 an extension's signature
-        """Connect, if Redis is there, and keep up with the other proxies from now on."""
+        """Connect, if Redis can be reached, and keep in step with the other proxies from now on."""
         await self.connection.connect()
         self._task = asyncio.ensure_future(self._run())
 

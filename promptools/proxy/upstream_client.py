@@ -1,4 +1,4 @@
-"""The client that sends the proxy's requests: connections of its own to each server, and an HTTP library where it must.
+"""The client that sends the proxy's requests: over its own connections where possible, else with an HTTP library.
 
 `UpstreamClient` sends to all servers, and masks keys in what comes back. It has a `DirectClient`, whose connections are
 the proxy's own (`http1_connection`); that needs asyncio and httptools. Elsewhere, and for a server that the
@@ -6,7 +6,7 @@ environment's settings (`HTTPS_PROXY`) put beyond a proxy, httpx sends the reque
 never used again. TLS uses httpx's context, so certificates come from the same places.
 
 A connection carries the requests of one owner only: what a server sends too late to be noticed before the next request
-can reach nobody but the user whom it was meant for. A server that was seen sending more than a response gets a new
+can only reach the user that it was meant for. A server that was seen sending more than a response gets a new
 connection for each request, for `DISTRUST_SECONDS`.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from promptools.proxy.http1_connection import Http1Connection, StreamedBody
 
 
-# A time limit on others, which does not count the time in which the event loop itself was late.
+# A time limit on other parties, which does not count the time for which the event loop itself was blocked.
 #
 # `asyncio.timeout` looks at the clock alone. After the loop was blocked, its limit is over before the loop has looked
 # at what arrived meanwhile: a server that answered at once is reported as one that did not answer.
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOKS = 20
-"""Times that the loop looks at what has arrived before the limit is over; each counts as an equal part of it."""
+"""The limit is divided into this many waits, so that the loop looks at what has arrived before time is up."""
 
 
 async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
@@ -66,7 +66,7 @@ async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
     raise TimeoutError
 
 
-# Connections of the proxy's own, and a request over one that is not used again.
+# The proxy's own connections, and requests over connections that are not reused.
 
 
 KEEP_ALIVE_SECONDS = 4.0
@@ -77,19 +77,19 @@ MAX_CACHED_URLS = 256
 """Maximum number of URLs whose parts are cached; parsing one takes longer than sending the request."""
 MAX_CACHED_URL_LENGTH = 1024
 LARGE_BODY = 1 << 16
-"""Bytes from which a body is not copied to be sent in one piece with its head."""
+"""Minimum size of a body that is sent apart from its head, since joining them would copy it."""
 DISTRUST_SECONDS = 600.0
 """Seconds for which connections to a server are not reused after it has sent more than a response."""
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods whose requests change nothing, so that they may be sent twice (RFC 9110, section 9.2.1)."""
+"""Safe methods, whose requests may be sent twice (RFC 9110, section 9.2.1)."""
 _PORTS = {"http": 80, "https": 443}
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _HEAD = re.compile(rb"%b [!-~]+ HTTP/1\.1(?:\r\n%b: [^\0\r\n]*)+" % (_TOKEN, _TOKEN))
 
 
 class DirectRequest:
-    """A request: what the driver needs of one of httpx."""
+    """A request: the part of httpx's `Request` that the driver needs."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class DirectRequest:
         return self._library.module.URL(self.address)
 
     def for_library(self) -> Any:
-        """Return the request as one of the HTTP library."""
+        """Return the HTTP library's own request object."""
         module, body, fields = self._library.module, self.content, self.headers.raw
         if not isinstance(body, bytes) and body.length is not None:
             fields = [*fields, (b"content-length", b"%d" % body.length)]
@@ -140,10 +140,10 @@ class _UpstreamServer:
     host: str
     port: int
     via_proxy: bool
-    """Whether the environment puts a proxy before it."""
+    """Whether the environment configures a proxy for it."""
     idle: deque[Http1Connection] = field(default_factory=deque["Http1Connection"])
     distrusted_until: float = 0.0
-    """Until when no connection is reused, by the event loop's clock."""
+    """Time, by the event loop's clock, until which no connection is reused."""
 
     def drop(self, connection: Http1Connection, loop: asyncio.AbstractEventLoop) -> None:
         """Close an idle connection, unless it belongs to another event loop, which may have ended."""
@@ -154,7 +154,7 @@ class _UpstreamServer:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where a URL leads, and what goes into the head of its requests."""
+    """The server that a URL belongs to, and what the heads of its requests contain."""
 
     server: _UpstreamServer
     path: bytes
@@ -237,7 +237,7 @@ class DirectClient:
     def _encode(self, request: DirectRequest, target: _Target) -> list[bytes]:
         """Return the bytes of a request, without a body that is streamed.
 
-        Raises `LocalProtocolError` for a method or a field that would end before its line does.
+        Raises `LocalProtocolError` for a method or a field with a line break in it.
         """
         body = request.content
         lines = [b"%b %b HTTP/1.1" % (request.method.encode("latin-1"), target.path), b"Host: " + target.host_field]
@@ -258,7 +258,7 @@ class DirectClient:
         return [head, body] if len(body) > LARGE_BODY else [head + body]
 
     def _idle_connection(self, server: _UpstreamServer, owner: bytes) -> Http1Connection | None:
-        """Return the owner's connection that was used last, if it is still usable; close what is idle for too long."""
+        """Return the owner's most recently used connection, if usable; close those that were idle for too long."""
         loop = asyncio.get_running_loop()
         until = loop.time() - KEEP_ALIVE_SECONDS
         while server.idle and (server.idle[0].loop is not loop or server.idle[0].idle_since < until):
@@ -372,7 +372,7 @@ class UpstreamClient:
 
     @property
     def direct(self) -> DirectClient | None:
-        """The client of the proxy's own connections, where they are possible."""
+        """The client that uses the proxy's own connections, where they are possible."""
         return self._direct
 
     @property
@@ -381,7 +381,7 @@ class UpstreamClient:
         return {"timeout": self.http.timeout.as_dict()}
 
     def extensions_within(self, seconds: float | None) -> dict[str, Any]:
-        """Return the extensions of a request whose server may be silent for `seconds` only; None: as long as any."""
+        """Return the extensions of a request whose server may be silent for `seconds` at most; None: the usual time."""
         extensions = self.extensions
         return extensions if seconds is None else {"timeout": capped_timeouts(extensions["timeout"], seconds)}
 
@@ -393,7 +393,7 @@ class UpstreamClient:
         content: bytes | StreamedBody,
         timeout: float | None = None,
     ) -> Any:
-        """Build a request whose server may be silent for `timeout` seconds only; None: for as long as any."""
+        """Build a request whose server may be silent for `timeout` seconds at most; None: the usual time."""
         library = self.library if self._direct is None else self._direct.library
         request = DirectRequest(library, method, url, fields, content, self.extensions_within(timeout))
         return request if self._direct is not None else request.for_library()
@@ -417,7 +417,7 @@ class UpstreamClient:
     async def send(self, request: Any, *, client_authorization: str | None, owner: bytes = b"") -> Any:
         """Send a request without following redirects: the HTTP library would send keys and the prompt to any host.
 
-        It goes over no connection that carries the requests of another `owner`. A key other than the client's
+        It is never sent over a connection that carries requests of another `owner`. A key other than the client's
         `client_authorization` is masked in an error response.
         """
         http = self.http

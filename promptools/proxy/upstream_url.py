@@ -1,4 +1,4 @@
-"""The upstream URL of a request: its authority is always the base URL's, and the request only selects the path.
+"""The upstream URL of a request: the authority always comes from the base URL; the request only selects the path.
 
 A request target is never appended to the base URL as it is. It must be a path that begins with a slash (RFC 9112,
 section 3.2.1), or an absolute URL with the proxy's own authority (3.2.2), and the upstream URL is built from the parts
@@ -35,7 +35,7 @@ _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)([^?]*)")
 _FORBIDDEN = re.compile(rb"[\x00-\x20\x7f#]")
 """Control characters, blanks and fragments: not allowed in a request target."""
 _PLAIN = re.compile(rb"(?:/[A-Za-z0-9_-]+)+")
-"""A path that is as it should be, as nearly all are."""
+"""A well-formed path, as nearly all are."""
 _SEPARATOR = re.compile(r"[/\\]")
 _URL_SAFE = "".join(map(chr, range(0x21, 0x7F)))
 _PATH_SAFE = "/:@!$&'()*+,;=-._~"
@@ -69,7 +69,7 @@ class UpstreamAddress:
 
 
 def parse_base_url(text: str, http: Any) -> UpstreamAddress:
-    """Split a base URL, as the HTTP library `http` parses it; raise `UsageError` if it is no usable one."""
+    """Split a base URL, as the HTTP library `http` parses it; raise `UsageError` if it cannot be used."""
     address, authorization = split_credentials(text)
     shown = without_credentials(text)
     try:

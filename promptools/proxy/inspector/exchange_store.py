@@ -31,7 +31,7 @@ DISCONNECTED = "the client disconnected"
 _OVERHEAD = 4096
 """Bytes that an exchange or a send is assumed to take besides its bodies."""
 _PARSED_SIZE = 2
-"""How much larger a parsed body is than its JSON, roughly: most of it are long strings."""
+"""Roughly how much larger a parsed body is than its JSON: most of it is long strings."""
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class ExchangeStore:
         self.max_bytes = max_bytes
         self.response_bytes = MAX_BODY
         self.id = token_hex(4)
-        """Another one in each process, so that a page knows when the proxy was started anew."""
+        """Different in each process, so that a page notices a restart of the proxy."""
         self.size = 0
         """Bytes that all exchanges take, roughly."""
         self.change = 0
@@ -188,7 +188,7 @@ class ExchangeStore:
             kept.end, kept.error = replace(end, error=None), _error_text(end)
             self._grow(kept, len(end.response) + sum(map(_reply_size, end.replies)))
 
-    # -- who shows them
+    # -- readers
 
     def exchanges(self, after: int = 0) -> list[KeptExchange]:
         """Return snapshots of the exchanges that changed after the change `after`, the oldest first."""

@@ -1,4 +1,4 @@
-"""An exchange as the page shows it: a row of the list, and all that is known of it.
+"""An exchange as the page shows it: a row of the list, and everything known about it.
 
 Views are made when they are asked for, and never while an exchange runs: bodies are decoded, and replies parsed, here.
 Of a request its prompt is shown, and what can be copied is made: a curl command, and a test case. Secrets are masked in
@@ -226,7 +226,7 @@ def _walk(value: Any, place: str) -> Iterator[tuple[str | None, str]]:
 
 MAX_PREVIEW = 120
 MODE_REASONS = ("modes", "raw mode", "raw_last", "dialect =")
-"""How the reasons of a target begin that decide about the mode."""
+"""Prefixes of a target's reasons that decide about the mode."""
 
 
 def view_summary(kept: KeptExchange) -> dict[str, Any]:
@@ -298,7 +298,7 @@ def _question(kept: KeptExchange) -> str:
 
 
 def _repeated(kept: KeptExchange) -> bool:
-    """Whether the request's history holds a call and its result over and over."""
+    """Whether the request's history repeats a call with its result."""
     return any(send.sent.prepared is not None and send.sent.prepared.repeat_action for send in kept.sends)
 
 
@@ -341,7 +341,7 @@ def _attempts_by_send(sends: list[KeptSend], trace: Trace | None) -> dict[int, A
 
 
 def _why(kept: KeptExchange, attempts: dict[int, Attempt]) -> list[str]:
-    """Return why the exchange took the modes that it took, one sentence for each send."""
+    """Return why the exchange used its modes, one sentence for each send."""
     lines: list[str] = []
     for send in kept.sends:
         if send.sent.purpose == "template":

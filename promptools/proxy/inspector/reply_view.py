@@ -68,7 +68,7 @@ class RawReply:
     choices: dict[int, RawChoice]
     usage: dict[str, Any] | None
     problem: str
-    """The error that the body reports, or why it is no reply."""
+    """The error that the body reports, or why it is not a reply."""
 
 
 def decode_reply(send: KeptSend, api: Api) -> RawReply:
@@ -90,7 +90,7 @@ def decode_reply(send: KeptSend, api: Api) -> RawReply:
 
 
 def new_parser(request: ToolRequest, prepared: PreparedRequest, *, reasoning: bool) -> ExplainingParser:
-    """Return a parser as the one that read the reply, which had reasoning in a field of its own or not."""
+    """Return a parser like the one that read the reply; it depends on whether reasoning came in a separate field."""
     known = request.profile.in_reasoning if prepared.in_reasoning is None else prepared.in_reasoning
     sent_names = {name: sent_name for sent_name, name in prepared.client_names.items()}
     harmony = prepared.dialect == HARMONY
@@ -115,7 +115,7 @@ def explain_choice(choice: RawChoice, request: ToolRequest, prepared: PreparedRe
 
 
 def view_choice(index: int, choice: RawChoice, explanation: Explanation | None) -> dict[str, Any]:
-    """Return the JSON of one choice; without an explanation its text is content."""
+    """Return the JSON of one choice; without an explanation, its text counts as content."""
     view: dict[str, Any] = {
         "index": index,
         "finish_reason": choice.finish_reason,
