@@ -262,7 +262,7 @@ def test_detect_tells_a_script(server, capsys, monkeypatch):
 def test_detect_says_what_a_server_that_tells_nothing_is_taken_for(server, capsys):
     server.play()
     assert main(["detect", "--base-url", server.url]) == 0
-    assert "It is taken for 'openai-compatible': no answer says what server it is" in capsys.readouterr().out
+    assert "Treated as 'openai-compatible': no answer says what server it is" in capsys.readouterr().out
 
 
 def test_detect_fails_where_nobody_answers(capsys):

@@ -31,7 +31,7 @@ from promptools.transport import Session
         (lambda: Options().override({"mode": "natvie"}), "'raw', or null, not 'natvie'; did you mean 'native'?"),
         (
             lambda: promptools.resolve("m", overrides={"dialect": "hermse"}),
-            "dialect: there is no dialect 'hermse'; did you mean 'hermes'? `promptools dialects` lists those there are",
+            "dialect: there is no dialect 'hermse'; did you mean 'hermes'? `promptools dialects` lists all of them",
         ),
     ],
 )

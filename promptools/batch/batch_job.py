@@ -117,7 +117,7 @@ class BatchLog:
             with suppress(OSError):  # a torn line is removed by the next run, too
                 os.ftruncate(self._file, self._size)
             raise PromptoolsError(
-                f"cannot write {str(self.path)!r}: {error.strerror}; nothing is lost: the same command goes on"
+                f"cannot write {str(self.path)!r}: {error.strerror}; nothing is lost: run the same command to continue"
             ) from error
         self._size += written
 
@@ -276,7 +276,9 @@ class BatchJob:
 
             answer_requests(PendingRequests(self.source, log.done()), record)
             if missing := self.totals.requests - self.totals.done:
-                raise PromptoolsError(f"{missing} requests have no result; nothing is lost: the same command goes on")
+                raise PromptoolsError(
+                    f"{missing} requests have no result; nothing is lost: run the same command to continue"
+                )
             self._write(log)
 
     def _write(self, log: BatchLog) -> None:

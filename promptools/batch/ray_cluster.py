@@ -125,7 +125,9 @@ def _errors_of(ray: Any) -> Generator[None, None, None]:
     except ray.exceptions.RayError as error:
         if isinstance(cause := getattr(error, "cause", None), PromptoolsError):
             raise cause from error
-        raise PromptoolsError(f"Ray: {_first_line(error)}; nothing is lost: the same command goes on") from error
+        raise PromptoolsError(
+            f"Ray: {_first_line(error)}; nothing is lost: run the same command to continue"
+        ) from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -267,7 +267,7 @@ def _as_table(batch: Any) -> Any:
     if isinstance(batch, pa.Table):
         return batch
     if not isinstance(batch, Mapping):
-        raise UsageError(f"a batch of columns is a table of Arrow or a mapping, and no {type(batch).__name__}")
+        raise UsageError(f"a batch of columns is a table of Arrow or a mapping, not {type(batch).__name__}")
     columns = cast("Mapping[str, Any]", batch)
     return pa.table({name: _as_array(name, values) for name, values in columns.items()})
 

@@ -1,6 +1,6 @@
 """The command line: `promptools COMMAND`. Each command is a module with `add` (its arguments) and `run`.
 
-A command's module is imported when that command is used: the others need much that this one does not.
+A command's module is imported only when the command is used: some need many imports that others do not.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(file=sys.stderr)  # the next prompt is not behind ^C
         return INTERRUPTED
     except BrokenPipeError:
-        # the reader of stdout is gone; without this, Python would print an error when it flushes stdout at exit
+        # the reader of stdout has closed it; without this, Python would print an error when it flushes stdout at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
     except Exception as error:
@@ -115,9 +115,9 @@ def _fail(command: str, error: PromptoolsError) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Run the command; where a config is in the way that is not trusted, ask about it, and begin again.
+    """Run the command; if an untrusted config prevents that, ask about it and start over.
 
-    Such a config is an error before anything is sent.
+    Such a config is reported before anything is sent.
     """
     with _own_dialects(getattr(arguments, "dialect_files", ())):
         try:

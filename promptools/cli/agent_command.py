@@ -50,12 +50,12 @@ if TYPE_CHECKING:
 
 
 SHOWN_LINES = 12
-"""Lines of a result that are shown."""
+"""Number of lines of a result that are shown."""
 SHOWN_ARGUMENTS = 400
 
 
 class AgentView:
-    """Shows the events of a run. Control characters of a model or a tool never reach the terminal."""
+    """Shows the events of a run. Control characters written by a model or a tool never reach the terminal."""
 
     def __init__(self, *, shown: Literal["all", "text", "nothing"] = "all") -> None:
         self._shown = shown
@@ -135,7 +135,7 @@ class AgentView:
             self._status.update(f"step {self._steps + 1}, {tokens} tokens, {time.monotonic() - self._began:.0f} s")
 
     def _write(self, text: str, style: str) -> None:
-        """Write a piece of text; whole lines at once where a status line is below them."""
+        """Write a piece of text, line by line if there is a status line below."""
         if style != self._style:
             self._end_text()
         self._style = style
@@ -167,19 +167,19 @@ def _first_lines(text: str) -> str:
 
 # What changed in a folder between two moments, as a unified diff.
 #
-# No git is asked: commands of a model may have changed its settings, which name programs that it runs. The files of a
-# repository further down are shown as all others are; of its `.git` only that it changed.
+# git is not used: the model's commands may have changed its settings, which can make it run programs. The files of a
+# nested repository are shown like all others; of its `.git`, only the fact that it changed.
 
 
 MAX_FILE = 1 << 20
-"""Bytes of a file whose changes are shown; of a larger one only that it changed."""
+"""Maximum size of a file whose changes are shown; of a larger one, only the fact that it changed."""
 MAX_HELD = 256 * 2**20
-"""Bytes of files that are held in memory; beyond it, only that a file changed is shown."""
+"""Maximum number of bytes of files held in memory; beyond it, only the fact that a file changed is shown."""
 _REPOSITORIES = frozenset({".git", ".hg", ".svn"})
 _SKIPPED = frozenset({*_REPOSITORIES, "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache"})
 
 State: TypeAlias = "tuple[int, int, bytes | None]"
-"""Time of the last change, size, and content, if it is held."""
+"""Time of the last change, size, and content if it is held in memory."""
 
 
 class FolderSnapshot:
@@ -244,7 +244,7 @@ def _read_repositories(root: Path) -> dict[str, int]:
 
 
 def _fingerprint(folder: Path) -> int:
-    """Return a number that changes with the names, sizes and times of the files of a folder, within this process."""
+    """Return a hash of the names, sizes and times of a folder's files, comparable within this process only."""
     states: list[tuple[str, int, int]] = []
     for place, _, entries in walk(folder):
         for entry in entries:
@@ -270,7 +270,7 @@ def _what_happened(before: object, after: object) -> str:
 
 
 def _lines(state: State | None) -> list[str] | None:
-    """Return the lines of a file; None if they cannot be shown, and none for a file that does not exist."""
+    """Return the lines of a file: None if they cannot be shown, an empty list if the file does not exist."""
     if state is None:
         return []
     content = state[2]
@@ -283,7 +283,7 @@ def _lines(state: State | None) -> list[str] | None:
 
 
 COMMAND_TOOLS = frozenset({"container.exec", "python"})
-"""Tools before whose calls the user is asked."""
+"""Tools whose calls the user is asked to confirm."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -346,7 +346,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _view(arguments: argparse.Namespace) -> AgentView:
-    """Return the view: with --json it shows nothing, with --quiet only what the model says."""
+    """Return the view: with --json it shows nothing, with --quiet only the model's text."""
     return AgentView(shown="nothing" if arguments.json else "text" if arguments.quiet else "all")
 
 

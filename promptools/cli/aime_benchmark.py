@@ -1,4 +1,4 @@
-"""Questions of mathematics with integer answers, such as AIME, from JSON Lines with `question` and `answer`."""
+"""Mathematics questions with integer answers, such as AIME, from JSON Lines with `question` and `answer`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _open_agent(arguments: argparse.Namespace, client: Any, model: str) -> Generator[Agent, None, None]:
-    """Yield an agent with an empty workspace of its own."""
+    """Yield an agent with its own empty workspace."""
     from promptools.harness.toolsets.in_distribution import gpt_oss_tools
 
     with ExitStack() as stack:

@@ -1,6 +1,6 @@
 """The command `promptools batch`: where the requests are answered, and the progress.
 
-They are answered by a server, by an engine in this process, or by actors on a cluster with one of them.
+They are answered by a server, by an engine in this process, or by actors on a cluster that use either.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from promptools.batch.offline import EngineSettings, OfflineEngine
 
 
-# The progress of a batch: how many requests and tokens in a second, failures, and the time left.
+# The progress of a batch: requests and tokens per second, failures, and the time left.
 
 
 REPORT_SECONDS = 10.0
-"""Seconds between lines of progress where stderr is no terminal."""
+"""Seconds between lines of progress if stderr is not a terminal."""
 REDRAW_SECONDS = 0.1
 
 
 def follow_batch(show: Callable[[str, int, int], None], at_once: Callable[[], str]) -> Callable[[BatchTotals], None]:
-    """Return a function that shows the totals now and then, and with how many requests at once."""
+    """Return a function that shows the totals from time to time, with the number of concurrent requests."""
     terminal = sys.stderr.isatty()
     started, shown_at = monotonic(), float("-inf")
     earlier_tokens: int | None = None
@@ -138,7 +138,7 @@ def run_job(arguments: argparse.Namespace, job: BatchJob, engine: EngineSettings
 
 
 def check_ray(arguments: argparse.Namespace) -> None:
-    """Raise `UsageError` if the run cannot be on a cluster as the arguments say."""
+    """Raise `UsageError` if the arguments do not allow a run on a cluster."""
     if arguments.ray is None:
         if arguments.actors:
             raise UsageError("--actors is for --ray; use --concurrency alone, or add --ray")
@@ -174,11 +174,11 @@ def _run_here(arguments: argparse.Namespace, job: BatchJob) -> None:
 
 
 def _report_absence(base_url: str, patience: float) -> None:
-    """Say at once that the server is away: it is waited for, and may be loading its model."""
+    """Report at once that the server is unreachable: it may still be loading its model, so the run waits for it."""
     try:
         require_server(base_url)
     except UpstreamError as error:
-        print_progress(f"{error}; it is waited for, {patience:g} s at most (--patience)")
+        print_progress(f"{error}; waiting for it, {patience:g} s at most (--patience)")
 
 
 def _run_on_engine(arguments: argparse.Namespace, job: BatchJob, settings: EngineSettings) -> None:
@@ -248,18 +248,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("output", metavar="OUT", help="file for the results; failures are in OUT's .errors.jsonl, too")
     add_endpoint(parser, about_model="model to ask, in place of those in the requests")
     add_engine(parser)
-    parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
+    parser.add_argument("--mode", choices=get_args(ModeName), help="request tools in this mode only")
     parser.add_argument(
         "--concurrency",
         type=at_least(1, "requests"),
         metavar="N",
-        help=f"requests at once at most ({CONCURRENCY}; what an engine takes)",
+        help=f"maximum number of concurrent requests ({CONCURRENCY}; as many as an engine takes)",
     )
     parser.add_argument(
         "--timeout",
         type=seconds,
         metavar="S",
-        help=f"seconds that an answer may take ({TIMEOUT:g}; of an engine any number)",
+        help=f"maximum seconds for an answer ({TIMEOUT:g}; no limit for an engine)",
     )
     parser.add_argument(
         "--patience", type=seconds, metavar="S", default=600.0, help="seconds to wait for an unreachable server (600)"
@@ -267,9 +267,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log", metavar="FILE", help="local file for the results until the run is complete (default: OUT.part)"
     )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="count the requests and their text, say what would be sent, send nothing"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="count the requests and their text, and send nothing")
     add_ray(parser)
     parser.add_argument(
         "--actors",
@@ -303,11 +301,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         run_job(arguments, job, engine)
     except KeyboardInterrupt:
-        print_progress(f"interrupted; {job.totals.done} results are in {job.log}: the same command goes on")
+        print_progress(f"interrupted; {job.totals.done} results are in {job.log}: run the same command to continue")
         raise
     except PromptoolsError:
         if job.totals.done:
-            print_progress(f"{job.totals.done} results are in {job.log}: the same command goes on")
+            print_progress(f"{job.totals.done} results are in {job.log}: run the same command to continue")
         raise
     _report(arguments, job, monotonic() - started)
     return int(bool(job.totals.failed or job.totals.unnamed))

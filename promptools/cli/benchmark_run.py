@@ -1,4 +1,4 @@
-"""What the benchmarks share: arguments of a run, and the run with its log, its progress and its report."""
+"""Shared by the benchmarks: the arguments of a run, and the run with its log, progress and report."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 SETTINGS = ("request", "system", "sandbox", "image", "policy", "steps")
-"""Arguments that must be the same when a run goes on."""
+"""Arguments that must be the same when a run is resumed."""
 RESERVED = {"messages", "model", "stream", "tools"}
 Show: TypeAlias = Callable[[str, int, int], None]
-"""Shows a text, how much is done, and of how much."""
+"""Shows a text, how much is done, and the total."""
 
 
 def add_repeated_run(parser: argparse.ArgumentParser, *, repeats: int) -> None:
@@ -57,7 +57,7 @@ def add_run(parser: argparse.ArgumentParser, *, steps: int = 50) -> None:
         type=json_object,
         default={},
         metavar="JSON",
-        help="additional keys of each request, as {'temperature': 1}",
+        help="additional keys for each request, such as {'temperature': 1}",
     )
     parser.add_argument("--system", metavar="TEXT", default="", help="system message")
     parser.add_argument("--policy", choices=("default", "paper"), default="default", help="checks of replies (default)")
@@ -66,7 +66,7 @@ def add_run(parser: argparse.ArgumentParser, *, steps: int = 50) -> None:
         type=at_least(1, "steps"),
         default=steps,
         metavar="N",
-        help=f"replies for one attempt at most ({steps})",
+        help=f"maximum number of replies per attempt ({steps})",
     )
     parser.add_argument(
         "--command-timeout", type=seconds, default=120.0, metavar="S", help="seconds that a command may take (120)"
@@ -86,7 +86,7 @@ def add_overflow_retries(parser: argparse.ArgumentParser) -> None:
 
 
 def make_agent(arguments: argparse.Namespace, client: Any, model: str, toolsets: Sequence[Toolset]) -> Agent:
-    """Return an agent as the arguments describe it; the paper's harness has no limit but that of steps."""
+    """Return the agent that the arguments describe; the paper's harness limits the steps and nothing else."""
     from promptools.harness.agent import Agent, RunLimits
     from promptools.harness.agent.run_limits import NO_LIMITS
 
@@ -142,7 +142,7 @@ def make_attempts(
     *,
     repeats: int | None = None,
 ) -> list[TaskAttempt]:
-    """Make the attempts that the log does not have, and return all; `describe` returns what shows the progress."""
+    """Make the attempts that the log does not have, and return all; `describe` makes what shows the progress."""
     from promptools.harness.evaluation.tasks import RunLog, run_tasks
 
     title = str(settings["model"])
@@ -158,7 +158,7 @@ def make_attempts(
 
 
 def run_settings(arguments: argparse.Namespace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what must be the same when a run goes on."""
+    """Return the settings that must be the same when a run is resumed."""
     return {**settings, **{name: getattr(arguments, name) for name in SETTINGS}}
 
 
@@ -168,7 +168,7 @@ def server_of(client: Any) -> str:
 
 
 def print_report(arguments: argparse.Namespace, page: str, figures: Mapping[str, Any]) -> None:
-    """Write the page, if that is wanted, and print it or the figures."""
+    """Write the page if one was asked for, and print it or the figures."""
     if arguments.report:
         _write(Path(arguments.report), page)
     if arguments.json:
@@ -192,7 +192,7 @@ def _describe(show: Show) -> Callable[[TaskAttempt, int, int], None]:
 
 
 def digest(value: Any) -> str:
-    """Return a short digest of JSON: what tasks were run."""
+    """Return a short digest of JSON, which tells whether the same tasks were run."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 

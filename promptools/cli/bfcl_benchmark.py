@@ -1,4 +1,4 @@
-"""The Berkeley Function Calling Leaderboard, by the generator and the checker of its own package, bfcl-eval."""
+"""The Berkeley Function Calling Leaderboard, run with the generator and checker of its own package, bfcl-eval."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from promptools.proxy import Proxy
 
 
-# A proxy for a benchmark that asks over HTTP, in a thread of this process.
+# A proxy in a thread of this process, for a benchmark that speaks HTTP.
 
 
 _DRAIN_SECONDS = 2.0
@@ -80,14 +80,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=json_object,
         default={},
         metavar="JSON",
-        help="additional keys of each request, as {'temperature': 1}",
+        help="additional keys for each request, such as {'temperature': 1}",
     )
     add_overflow_retries(parser)
-    parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
+    parser.add_argument("--mode", choices=get_args(ModeName), help="request tools in this mode only")
     parser.add_argument(
         "--direct",
         action="store_true",
-        help="use no proxy of this run: for one that is already running, or to compare with the bare server",
+        help="start no proxy: to use one that is already running, or to compare with the bare server",
     )
     parser.add_argument(
         "--bfcl-python", metavar="PATH", help="the Python in which bfcl-eval is installed (default: this one, if it is)"
@@ -156,7 +156,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def _serve(arguments: argparse.Namespace, server: str, log: BfclRunLog) -> Generator[str, None, None]:
-    """Yield the base URL that is asked: of a proxy, which records each reply in the log, or of the server itself."""
+    """Yield the base URL to use: that of a proxy, which records each reply in the log, or that of the server itself."""
     if arguments.direct:
         yield server
         return
@@ -168,7 +168,7 @@ def _serve(arguments: argparse.Namespace, server: str, log: BfclRunLog) -> Gener
     proxy = Proxy(
         base_url=arguments.base_url or environment_address(config, arguments.provider),
         provider=arguments.provider,
-        # keys and limits are for the clients of `promptools serve`
+        # the keys and limits of the config are meant for the clients of `promptools serve`
         config=replace(config, proxy=ProxyOptions(models=config.proxy.models)),
         dialects=arguments.dialect_files,
         detect=arguments.detect,

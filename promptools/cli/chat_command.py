@@ -51,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     add_endpoint(parser)
     add_tools(parser)
-    parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
+    parser.add_argument("--mode", choices=get_args(ModeName), help="request tools in this mode only")
     parser.add_argument("--system", metavar="TEXT", help="system message")
     add_json(parser)
 
@@ -91,14 +91,14 @@ def connect(arguments: argparse.Namespace) -> openai.OpenAI:
 
 
 def connect_async(arguments: argparse.Namespace, **options: Any) -> AsyncOpenAI:
-    """Build an async client for the server that the arguments name; `options` are further ones of the client."""
+    """Build an async client for the server that the arguments name; `options` are passed to the client."""
     from promptools.client import AsyncOpenAI
 
     return _build_client(AsyncOpenAI, arguments, options)
 
 
 def print_destination(arguments: argparse.Namespace, client: openai.OpenAI | AsyncOpenAI) -> None:
-    """Print to stderr where requests go, and what decided it, unless an argument says so."""
+    """Print to stderr where requests go and what decided that, unless an argument did."""
     if arguments.base_url:
         return
     session: Any = getattr(client, "promptools")  # noqa: B009 - openai's class has no such attribute
@@ -108,7 +108,7 @@ def print_destination(arguments: argparse.Namespace, client: openai.OpenAI | Asy
 
 
 def _build_client(client: Callable[..., _Client], arguments: argparse.Namespace, options: Mapping[str, Any]) -> _Client:
-    """Build a client; raise `UsageError` where the SDK finds no key, which is where no server is named either.
+    """Build a client; raise `UsageError` if the SDK finds no key, which means that no server is named either.
 
     A server that `OPENAI_BASE_URL` names needs no key, just as one that `--base-url` names.
     """
@@ -127,7 +127,7 @@ def _build_client(client: Callable[..., _Client], arguments: argparse.Namespace,
 
 
 def _why_none_is_known(name: str | None) -> str:
-    """Return what the search for a config came to."""
+    """Return how the search for a config ended."""
     config = read_config(name)
     if config.file == Config().file:
         return "there is no config that names one (docs: reference/config.md)"
@@ -181,8 +181,9 @@ def _listed_models(client: Any) -> list[str]:
         models = None
     if not is_array(models):
         raise UpstreamError(
-            f"{without_credentials(str(answer.url))} answered with no list of models ({clip(repr(answer.text), 80)});"
-            " check that its address is the root of the API, with /v1, or name a model with --model"
+            f"{without_credentials(str(answer.url))} did not answer with a list of models"
+            f" ({clip(repr(answer.text), 80)}); check that its address is the root of the API, with /v1,"
+            " or name a model with --model"
         )
     return [name for name in (as_text(as_object(model).get("id")) for model in models) if name]
 

@@ -1,4 +1,4 @@
-"""What a command writes to stderr of what the library logs."""
+"""The library's log records that a command writes to stderr."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def log_level(arguments: argparse.Namespace) -> int:
-    """Return the least level that is shown: of errors with `--quiet`, of what was healed with `--verbose`."""
+    """Return the lowest level that is shown: errors only with `--quiet`, repairs too with `--verbose`."""
     if arguments.quiet:
         return logging.ERROR
     return logging.INFO if arguments.verbose else int(getattr(arguments, "log_level", logging.WARNING))
@@ -24,7 +24,7 @@ def log_level(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def show_log(level: int) -> Generator[None]:
-    """Write log records to stderr, those of promptools from this level on."""
+    """Write log records to stderr; those of promptools only from this level up."""
     root, before = logging.getLogger(), log.level
     handler = logging.StreamHandler()
     handler.setLevel(level)
@@ -39,7 +39,7 @@ def show_log(level: int) -> Generator[None]:
 
 
 def log_if_healed(reply: Reply) -> None:
-    """Log how a reply was healed, or that no attempt gave an answer; never any text of the model."""
+    """Log how a reply was repaired, or that no attempt gave an answer; never any of the model's text."""
     from promptools.exchange.salvage import RECOVERED_NOTE
 
     failed = [

@@ -1,4 +1,4 @@
-"""The parser of the command line: errors in one line, with what was probably meant, and a server's URL up front."""
+"""The command-line parser: one-line errors with suggestions, and a server's URL as the first argument."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from promptools.errors import clip, did_you_mean, suggest
 
 USAGE_ERROR = 2
 _MAX_LISTED = 20
-"""Most values that an error lists: there are some sixty dialects."""
+"""Maximum number of values that an error lists: there are some sixty dialects."""
 SUBCOMMANDS = frozenset({"action", "benchmark", "command", "what"})
-"""Where the names of subcommands are in the namespace."""
+"""The attributes of the namespace that hold the names of subcommands."""
 _SERVER = "--base-url"
 _URL = re.compile(r"https?://", re.IGNORECASE)
 _NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 
 
 class Command(NamedTuple):
-    """A command as the program's help lists it; its arguments are those of its module, which is imported for them."""
+    """A command as the program's help lists it; its module, which defines the arguments, is imported on demand."""
 
     name: str
     about: str
@@ -38,7 +38,7 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, *args: Any, command: Command | None = None, **options: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **options})
         self._command = command
-        # without a default, so that the parser of a subcommand does not overwrite what stands before its name
+        # without a default, so that the parser of a subcommand does not overwrite a value given before its name
         output = self.add_argument_group("output").add_mutually_exclusive_group()
         output.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="only results and errors")
         output.add_argument(
@@ -46,7 +46,7 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def load(self) -> None:
-        """Add the arguments of the command, if that has not been done."""
+        """Add the arguments of the command, unless that was done already."""
         command, self._command = self._command, None
         if command is not None:
             module = command.load()
@@ -62,7 +62,7 @@ class CommandParser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse the arguments, and end with an error for those that are not known; so do parsers of subcommands.
 
-        An unknown option is reported before all else, since it may be a required one that is misspelled.
+        An unknown option is reported before anything else, since it may be a required one that is misspelled.
         """
         self.load()
         given = list(args or ())
@@ -86,7 +86,7 @@ class CommandParser(argparse.ArgumentParser):
         return text.replace("[-h]", "[-h] [URL]", 1) if _SERVER in self._option_string_actions else text
 
     def _takes_url(self, given: Sequence[str], positional: Sequence[int]) -> bool:
-        """Whether the first positional argument is the server's URL: not if the command needs it for something else."""
+        """Whether the first positional argument is the server's URL, and is not needed by the command itself."""
         named = any(word.partition("=")[0] == _SERVER for word in given)
         if named or _SERVER not in self._option_string_actions or "--" in given[: positional[0]]:
             return False
@@ -117,7 +117,7 @@ class CommandParser(argparse.ArgumentParser):
             at += 1 if equals else 1 + _count_values(action.nargs, given[at + 1 :])
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Raise for a value that is not possible."""
+        """Raise an error for a value that is not one of the choices."""
         if action.choices is None or value in action.choices:
             return
         word, names = str(value), [str(choice) for choice in action.choices]
@@ -128,7 +128,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _is_option(word: str) -> bool:
-    """Whether argparse takes a word for an option: a text with a space in it is none, nor is a negative number."""
+    """Whether argparse takes a word for an option: text with a space is not one, nor is a negative number."""
     return word.startswith("-") and word != "-" and " " not in word and _NUMBER.fullmatch(word) is None
 
 

@@ -1,4 +1,4 @@
-"""The command `promptools config`, and the question whether a config that was only found may be used."""
+"""The command `promptools config`, and the question whether to trust a config that was found."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from promptools.profiles import ConfigReach, Target
 
 
-# The question whether a config that was only found may be used.
+# The question whether to trust a config that was found.
 
 
 def ask_trust(error: UntrustedConfig) -> bool:
     """Show what the config reaches, and ask on the terminal whether to trust it; without a terminal it is not trusted.
 
-    The answer is kept for what was shown: if the file has changed since, it is not trusted.
+    The answer holds for what was shown: if the file has changed since, it is not trusted.
     """
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
         return False
@@ -44,7 +44,7 @@ def ask_trust(error: UntrustedConfig) -> bool:
 
 
 def print_reach(reach: ConfigReach) -> None:
-    """Print a line to stderr for each thing that a config reaches; what the question is about comes first."""
+    """Print a line to stderr for each thing that a config reaches; those that need trust come first."""
     for entry in sorted(reach.entries, key=lambda entry: not (entry.is_remote or entry.is_outside)):
         where = "beyond this machine: " if entry.is_remote else "outside of its folder: " if entry.is_outside else ""
         is_set = ""
@@ -54,7 +54,7 @@ def print_reach(reach: ConfigReach) -> None:
 
 
 def _print_shown(text: str) -> None:
-    """Print a line to stderr, with `--quiet` too: nothing is trusted unseen."""
+    """Print a line to stderr, even with `--quiet`: nothing is trusted unseen."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -73,7 +73,7 @@ _STANDINGS = {
     "local": "used: it reaches nothing beyond this machine",
     "untrusted": "NOT TRUSTED, so not used: see `promptools config trust`",
 }
-_PRECEDENCE = "arguments and a config that is given come first"
+_PRECEDENCE = "arguments and a named config take precedence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +91,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     about = "print which file and which variable decide the provider, base URL, key, model and mode"
     show = actions.add_parser("show", help=about, description=about, allow_abbrev=False)
     add_provider(show)
-    show.add_argument("--model", metavar="M", help="a model that requests name (default: the provider's)")
+    show.add_argument("--model", metavar="M", help="a model to ask for (default: the provider's)")
     add_config(show)
     add_json(show)
-    about = "trust a config that was found: keep that it may reach the servers and keys that it names now"
+    about = "trust a config that was found: let it use the servers and keys that it names now"
     trust = actions.add_parser("trust", help=about, description=about, allow_abbrev=False)
     trust.add_argument("path", nargs="?", metavar="PATH", help="the file (default: the one found here)")
     trust.add_argument("--remove", action="store_true", help="stop trusting it")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the decisions, or change the trust in a file; return 1 if a config is in the way that is not trusted."""
+    """Show the decisions, or change the trust in a file; return 1 if an untrusted config prevents that."""
     return _trust(arguments) if arguments.action == "trust" else _show(arguments)
 
 
@@ -168,7 +168,7 @@ def _config_by(config: Config, found_by: str | None) -> str:
 def decide(config: Config, provider: str | None, model: str | None) -> list[Decision]:
     """Return what decides each setting of a client without `base_url=` and `api_key=`.
 
-    Raises `UntrustedConfig` if a config is in the way that is not trusted.
+    Raises `UntrustedConfig` if an untrusted config would decide something.
     """
     session = Session({"config": config, "provider": provider})
     address = session.environment_address()
@@ -185,7 +185,7 @@ def decide(config: Config, provider: str | None, model: str | None) -> list[Deci
         Decision("base URL", shown_text(mask_url(base_url)), by),
         _decide_key(target, config, base_url),
         Decision("model", *_decide_model(target, model, config)),
-        Decision("mode", ", then ".join(target.profile.modes), _mode_by(target) if named else "what ships, by default"),
+        Decision("mode", ", then ".join(target.profile.modes), _mode_by(target) if named else "promptools' default"),
     ]
 
 
@@ -223,11 +223,11 @@ def _decide_model(target: Target, asked: str | None, config: Config) -> tuple[st
 
 def _mode_by(target: Target) -> str:
     reason = next((reason for reason in target.reasons if reason.startswith("modes = ")), "")
-    return shown_text(reason.partition(": ")[2]) or "what ships, by default"
+    return shown_text(reason.partition(": ")[2]) or "promptools' default"
 
 
 def _unused(config: Config, arguments: argparse.Namespace) -> list[tuple[str, str, str]]:
-    """Return the files and variables that are there and decide nothing, each with the reason."""
+    """Return the files and variables that exist but decide nothing, each with the reason."""
     files = [] if config.standing == "given" and arguments.config else find_all_here()[1:]
     rows = [
         ("config", shown_text(str(file.path)), f"in {file.by}" if file.standing != "given" else file.by)

@@ -45,9 +45,9 @@ class Scenario:
     stream: bool = False
     key: str = "none"
     direct: bool = False
-    """Without promptools: any outcome is fine."""
+    """Whether it runs without promptools, where any outcome is fine."""
     must_fail: bool = False
-    """Direct, and it must fail: otherwise the demo shows nothing."""
+    """Whether it runs without promptools and must fail: otherwise the demo would show nothing."""
     mode: str | None = None
     """The expected mode of the first reply (None: any)."""
     needs_retry: bool = False
@@ -61,7 +61,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCall:
-    """A call as the app received it; without arguments if they were no JSON object."""
+    """A call as the app received it; without arguments if they were not a JSON object."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -225,7 +225,7 @@ default_model = "{name}"
 """
 
 _DETERMINISTIC = {"temperature": 0, "max_tokens": 256}
-"""Sampling with the same replies each time, and a limit: a model may never stop by itself."""
+"""Deterministic sampling, and a token limit: a model may never stop by itself."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -261,9 +261,9 @@ def run(arguments: argparse.Namespace) -> int:
         _show(seen)
     wrong = [result for result in seen if not result.fine]
     if wrong:
-        print_progress(f"{len(wrong)} of {len(seen)} conversations are not as they should be")
+        print_progress(f"{len(wrong)} of {len(seen)} conversations did not go as expected")
     elif not arguments.json:
-        print_progress("everything is as it should be")
+        print_progress("all conversations went as expected")
     return 1 if wrong else 0
 
 
@@ -278,13 +278,13 @@ def _run_scripted() -> Iterator[ScenarioResult]:
         _config({"hermes": good.base_url, "gpt-oss": breaking.base_url}) as config,
         _proxy("--config", str(config), "--allow-provider") as proxy,
     ):
-        yield run_scenario(Scenario("straight to the server", good.base_url, "hermes", direct=True))
+        yield run_scenario(Scenario("directly to the server", good.base_url, "hermes", direct=True))
         well = Scenario("", proxy, "hermes", answer=weather.ANSWER)
         yield run_scenario(replace(well, title="promptools, native", options={"mode": "native"}, mode="native"))
         yield run_scenario(replace(well, title="promptools, prompt", options={"mode": "prompt"}, mode="prompt"))
         yield run_scenario(replace(well, title="promptools, streamed", stream=True, mode="native"))
         yield run_scenario(
-            Scenario("straight, the parser breaks", breaking.base_url, "gpt-oss", direct=True, must_fail=True)
+            Scenario("directly, the parser breaks", breaking.base_url, "gpt-oss", direct=True, must_fail=True)
         )
         broken = replace(well, model="gpt-oss", options={"provider": "gpt-oss"}, mode="harmony", needs_retry=True)
         yield run_scenario(replace(broken, title="promptools, fallback"))
@@ -307,7 +307,7 @@ def _run_model_file(path: Path) -> Iterator[ScenarioResult]:
     print_progress(f"starting llama.cpp on {path.name} ...")
     with serve_file(path) as server, _proxy("--base-url", server.base_url) as proxy:
         route = Scenario("", proxy, server.name, sampling=_DETERMINISTIC, lenient=True)
-        yield run_scenario(replace(route, title="straight to the server", base_url=server.base_url, direct=True))
+        yield run_scenario(replace(route, title="directly to the server", base_url=server.base_url, direct=True))
         yield from _run_through_promptools(route)
 
 
@@ -317,7 +317,7 @@ def _run_own_server(arguments: argparse.Namespace) -> Iterator[ScenarioResult]:
     with _proxy("--base-url", arguments.base_url, *kind) as proxy:
         key = server_key(arguments) or "none"
         yield run_scenario(
-            Scenario("straight to the server", arguments.base_url, arguments.model, key=key, direct=True)
+            Scenario("directly to the server", arguments.base_url, arguments.model, key=key, direct=True)
         )
         yield from _run_through_promptools(Scenario("", proxy, arguments.model, key=key))
 
@@ -371,4 +371,4 @@ def _verdict(result: ScenarioResult) -> str:
         return "without promptools" if result.fine else "WRONG: no failure to show"
     if not result.fine:
         return "WRONG"
-    return "as it should be" if result.calls else "the model called nothing"
+    return "as expected" if result.calls else "the model called nothing"

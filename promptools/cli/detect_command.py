@@ -60,7 +60,7 @@ def _show(base_url: str, target: Target, detection: ServerInfo) -> None:
     print_table(base_url, ("asked", "answered"), detection.asked)
     kind = target.profile.kind
     version = f", version {detection.version}" if detection.version else ""
-    server = load_builtin(kind).title if detection.kind else f"It is taken for {GENERIC!r}"
+    server = load_builtin(kind).title if detection.kind else f"Treated as {GENERIC!r}"
     lines = [(f"{server}{version}", "bold"), (f": {detection.why}", "")]
     if detection.capabilities is not None:
         training_context = f", made for {detection.context} tokens" if detection.context else ""
@@ -69,7 +69,7 @@ def _show(base_url: str, target: Target, detection: ServerInfo) -> None:
     if detection.family is not None:
         lines.append((f"\n{model}: family {detection.family}, by {detection.family_why}", ""))
     elif detection.family_evidence:
-        lines.append((f"\n{model}: no family that the evidence allows", ""))
+        lines.append((f"\n{model}: no known family matches", ""))
     if detection.answered:
         lines.append((f"\n{_raw_mode(target)}", ""))
     if detection.family_evidence:

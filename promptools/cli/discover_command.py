@@ -28,25 +28,29 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--output", required=True, metavar="DIR", help="folder of samples and reports; an interrupted run is resumed"
     )
     asked = parser.add_argument_group("what is asked")
-    asked.add_argument("--intents", metavar="FILE", help="prompts, one in each line, or JSON Lines with text and kind")
+    asked.add_argument("--intents", metavar="FILE", help="prompts, one per line, or JSON Lines with text and kind")
     asked.add_argument(
-        "--from-logs", metavar="DIR", help="ask with reasoning of agents, from their tapes, trajectories or JSON Lines"
+        "--from-logs", metavar="DIR", help="ask with agents' reasoning, from their tapes, trajectories or JSON Lines"
     )
-    asked.add_argument("--repeats", type=at_least(1, "repeats"), default=4, metavar="N", help="of each intent (4)")
+    asked.add_argument("--repeats", type=at_least(1, "repeats"), default=4, metavar="N", help="replies per intent (4)")
     asked.add_argument(
         "--questions",
         type=at_least(1, "repeats"),
         default=5,
         metavar="N",
-        help="repeats of each question for names, calls and descriptions (5)",
+        help="repeats of each question about names, calls and descriptions (5)",
     )
-    asked.add_argument("--max-tools", type=at_least(1, "tools"), default=12, metavar="N", help="tools asked for (12)")
-    asked.add_argument("--no-validate", dest="validate", action="store_false", help="no replies with tools defined")
+    asked.add_argument(
+        "--max-tools", type=at_least(1, "tools"), default=12, metavar="N", help="tools to ask about (12)"
+    )
+    asked.add_argument("--no-validate", dest="validate", action="store_false", help="skip replies with tools defined")
     asked.add_argument("--mode", choices=get_args(ModeName), help="ask in this mode only")
-    asked.add_argument("--request", type=json_object, default={}, metavar="JSON", help="keys of each request")
-    asked.add_argument("--seed", type=at_least(0, "seeds"), default=0, metavar="N", help="of requests and intervals")
+    asked.add_argument("--request", type=json_object, default={}, metavar="JSON", help="keys to add to each request")
+    asked.add_argument("--seed", type=at_least(0, "seeds"), default=0, metavar="N", help="random seed")
     budget = parser.add_argument_group("how much")
-    budget.add_argument("--workers", type=at_least(1, "workers"), default=4, metavar="N", help="at the same time (4)")
+    budget.add_argument(
+        "--workers", type=at_least(1, "workers"), default=4, metavar="N", help="concurrent requests (4)"
+    )
     budget.add_argument("--max-requests", type=at_least(1, "requests"), metavar="N", help="send no more than N")
     budget.add_argument("--max-tokens", type=at_least(1, "tokens"), metavar="N", help="begin no request after N tokens")
     parser.add_argument(

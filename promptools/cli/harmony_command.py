@@ -41,7 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Install the file if there is one, then show which file is where; return 1 if no vocabulary is found."""
+    """Install the file if one is given, then show which files were found; return 1 if there is no vocabulary."""
     if arguments.file is not None:
         _install(Path(arguments.file))
     searched = [
@@ -67,7 +67,7 @@ def _advice(first: _Location | None, vocabulary: _Location | None, *, library: b
         yield f"Other programs that use openai-harmony find it by {FOLDER_VARIABLE}={vocabulary.file.parent}"
     elif first is not None:
         yield (
-            f"{first.file} stands first and is not {FILE_NAME} (its sha256 is another): "
+            f"{first.file} comes first and is not {FILE_NAME} (its sha256 differs): "
             f"replace it, or unset {FOLDER_VARIABLE}."
         )
     else:

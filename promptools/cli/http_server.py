@@ -1,6 +1,6 @@
 """The HTTP server of `promptools serve`: uvicorn, with a drain and bounds on the head of a request, in size and time.
 
-After the first signal it accepts no more connections, and what is in flight may finish for `drain_seconds`; the proxy
+After the first signal it accepts no more connections, and requests in flight get `drain_seconds` to finish; the proxy
 ends the rest, each with an error in the client's API. An interrupt from the keyboard waits no longer than
 `INTERRUPT_SECONDS`. A second signal ends everything at once. On SIGHUP the config is read again.
 """
@@ -39,20 +39,20 @@ except ImportError as error:
 DRAIN_SECONDS = 30.0
 INTERRUPT_SECONDS = 2.0
 _END_SECONDS = 3
-"""Seconds after the drain within which the errors are written, before uvicorn cancels what is left."""
+"""Seconds after the drain in which the errors are written, before uvicorn cancels what is left."""
 HEAD_SECONDS = 30.0
 """Seconds within which a connection has to send the whole head of a request."""
 _LAST_LOOK_SECONDS = 0.1
-"""Seconds for which a connection is read once more before it is closed: a busy loop may not have read what has come."""
+"""Seconds for which a connection is read once more before it is closed: a busy loop may have read less than arrived."""
 HEADER_BUFFER = 2 * MAX_HEADER_BYTES
-"""Most bytes of a request's head that are buffered: above the proxy's own bound, whose error is in the client's API."""
+"""Maximum size of a request's head: above the proxy's own limit, whose error has the form of the client's API."""
 _UPGRADE_FIELDS = frozenset({b"upgrade", b"http2-settings", b"connection"})
 _TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class ProxyServer(uvicorn.Server):
-    """A uvicorn server that lets a proxy finish what it has begun."""
+    """A uvicorn server that drains: it lets the proxy finish the requests in flight."""
 
     def __init__(
         self, proxy: Proxy, *, drain_seconds: float = DRAIN_SECONDS, head_seconds: float | None = HEAD_SECONDS
@@ -84,7 +84,7 @@ class ProxyServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting connections, and wait for those that are in use."""
+        """Stop accepting connections, and wait for those in use."""
         drain = asyncio.ensure_future(self._proxy.drain(self._drain_seconds))
         try:
             await super().shutdown(sockets)
@@ -93,9 +93,9 @@ class ProxyServer(uvicorn.Server):
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process have as many open files as the system allows it: each stream has two connections.
+    """Raise the limit of open files as far as the system allows: each stream has two connections.
 
-    The usual default of 1024 is less than one worker serves, and is kept for programs that use `select`.
+    The usual default of 1024, kept for programs that use `select`, is less than one worker can serve.
     """
     try:
         import resource
@@ -182,7 +182,7 @@ def _httptools_protocol(seconds: float | None) -> Any:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     class ProxyHttpProtocol(_HeadTimer, HttpToolsProtocol):
-        """Refuses a request whose head does not end, and reads the body of one that offers an upgrade.
+        """Refuses a request whose head is too long, and reads the body of one that offers an upgrade.
 
         Java's HTTP client offers HTTP/2 with every request (`Upgrade: h2c`). httptools ends a request with an upgrade
         after its head. So one whose upgrade is not taken is parsed again, without the offer.
@@ -226,7 +226,7 @@ def _httptools_protocol(seconds: float | None) -> Any:
 
 
 def _ignores_upgrade(protocol: Any) -> bool:
-    """Whether a request offers another protocol, and it is not taken."""
+    """Whether a request offers another protocol and the offer is not accepted."""
     return protocol._get_upgrade() is not None and not protocol._should_upgrade()  # noqa: SLF001
 
 

@@ -54,12 +54,12 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.tool_timeout,
             arguments.overflow_retries,
         )
-        # what is wrong with the servers or the sandbox is said at once, and not as the error of each attempt
+        # an error in the servers or the sandbox is reported once, at the start, and not for each attempt
         solver.check_tools(tasks)
         if any(task.has_command for task in tasks):
             with TemporaryDirectory(prefix="promptools-eval-") as folder:
                 open_workspace(arguments, Path(folder)).close()
-        # the settings of servers are known to the digest without their secrets
+        # the digest includes the servers' settings without their secrets
         parts = [(task.id, task.prompt, repr(task.servers), [check.label for check in task.checks]) for task in tasks]
         settings = {
             "benchmark": NAME,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 MAX_TOKENS = 512
-"""Enough for a call after some reasoning."""
+"""Maximum number of tokens of an answer: enough for a call after some reasoning."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -94,13 +94,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_file(path: str | None) -> None:
-    """Raise `UsageError` if the file exists: a config that somebody wrote is not changed."""
+    """Raise `UsageError` if the file exists: a config that somebody wrote is never overwritten."""
     if path not in {None, "-"} and Path(str(path)).exists():
         raise UsageError(f"{path!r} exists, and is not changed; --write - prints what could be added to it")
 
 
 def write_config(path: str, text: str) -> None:
-    """Write a config into a new file, or to stdout for `-`; what a command of ours has written is trusted."""
+    """Write a config into a new file, or to stdout for `-`; a config written by promptools itself is trusted."""
     if path == "-":
         print(text, end="")
         return

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 
 RAW_ARGUMENTS = ("provider", "base_url", "api_key", "api_key_env", "model", "config", "chat_template")
-"""The arguments that only raw mode has."""
+"""The arguments that apply to raw mode only."""
 _NO_SERVER = "http://127.0.0.1/v1"
-"""The address of a request that is not sent anywhere, since the template is rendered here."""
+"""A placeholder address: the template is rendered here, and nothing is sent."""
 
 
 def add_raw(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +65,7 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
 
 
 def run_raw(arguments: argparse.Namespace, body: dict[str, Any]) -> int:
-    """Show the prompt, how a required call is begun in it, and what ends the reply."""
+    """Show the prompt, the beginning of a required call in it, and what ends the reply."""
     if arguments.count:
         raise UsageError("--count counts what gpt-oss reads; in mode raw ask for --ids, which vLLM and SGLang report")
     preview = _render(arguments, body)
@@ -127,7 +127,7 @@ def _render(arguments: argparse.Namespace, body: dict[str, Any]) -> PromptPrevie
 def _find_server(arguments: argparse.Namespace, session: Session, model: str) -> tuple[str, Headers]:
     """Return the server's base URL and the header fields for it.
 
-    Raises UsageError if none is named, and none is needed.
+    Raises `UsageError` if one is needed and none is named.
     """
     from promptools.transport.http_library import split_credentials
 
@@ -155,7 +155,7 @@ def _find_server(arguments: argparse.Namespace, session: Session, model: str) ->
 NO_DATE = "none"
 MODES: tuple[ModeName, ...] = ("harmony", "native", "prompt", "raw")
 REQUEST_ARGUMENTS = ("ids", "count", "mode", "tools_in", "thoughts", "effort", "date", *RAW_ARGUMENTS)
-"""The arguments that are for a whole request."""
+"""The arguments that apply to a whole request."""
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
@@ -305,9 +305,9 @@ def _token_counter() -> tuple[TokenCounter, str]:
 
 
 PART_ARGUMENTS = ("tools", "calls", "results", "single", "required")
-"""The arguments that are for rendering parts, not a whole request."""
+"""The arguments that apply to rendering parts, not a whole request."""
 PART_BY_ROLE = {"system": "tools", "assistant": "calls", "user": "results"}
-"""What each role's message holds if there is no other text in it."""
+"""The default text of each role's message."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SHOWN_EVERY = 10_000
-"""Replies between two displays of the progress."""
+"""Number of replies between two updates of the progress."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from promptools.proxy.access import ApiKey
 
 
-# How much may be requested, and by which web pages.
+# Rate and size limits, and the web pages that may use the proxy.
 
 
 _LIMITS = ("requests_per_minute", "concurrency", "queue", "queue_timeout")
@@ -88,7 +88,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sharing(parser: argparse.ArgumentParser) -> None:
-    """Add the options of who else may use the proxy, and of processes that share work and state."""
+    """Add the options for web pages that may use the proxy, and for processes that share work and state."""
     parser.add_argument(
         "--cors-origin",
         metavar="ORIGIN",
@@ -139,7 +139,7 @@ def limit_settings(arguments: argparse.Namespace, config: Config) -> dict[str, A
     return changed
 
 
-# For those who run it: what it reports, and how.
+# For operators: what the proxy reports, and how.
 
 
 METRICS_KEY_VARIABLE = "PROMPTOOLS_METRICS_KEY"
@@ -157,7 +157,7 @@ def add_reports(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-key",
         metavar="KEY",
-        help="a key that opens /metrics and nothing else; PROMPTOOLS_METRICS_KEY shows it to nobody else",
+        help="a key for /metrics alone; other users of this machine can see it: prefer PROMPTOOLS_METRICS_KEY",
     )
     parser.add_argument(
         "--otel",
@@ -186,9 +186,9 @@ def _metrics_keys(arguments: argparse.Namespace) -> list[str]:
 
 @contextmanager
 def shared_counts() -> Generator[None]:
-    """Have the worker processes that are started here count together, in files of a temporary folder.
+    """Have the worker processes started here combine their metrics, in files of a temporary folder.
 
-    A folder that the environment names is left as it is.
+    A folder named by the environment is left as it is.
     """
     if os.environ.get(MULTIPROCESS_VARIABLE):
         yield
@@ -266,9 +266,9 @@ def inspector_extensions(arguments: argparse.Namespace) -> list[Extension]:
 
 
 def warn_of_readers(arguments: argparse.Namespace, proxy: Proxy) -> None:
-    """Warn if everybody may see the inspector."""
+    """Warn if anyone can see the inspector."""
     if arguments.inspect and arguments.no_api_key and not proxy.access.requires_key:
-        print_progress("warning: everybody who reaches this proxy can read all prompts and replies in the inspector")
+        print_progress("warning: anyone who can connect to this proxy can read all prompts and replies at /inspect")
 
 
 # The command itself.
@@ -303,9 +303,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
+    parser.add_argument("--mode", choices=get_args(ModeName), help="request tools in this mode only")
     parser.add_argument("--dialect", metavar="NAME", help="dialect of prompt mode")
-    parser.add_argument("--accept", action="append", metavar="NAME", help="a dialect in which calls are read")
+    parser.add_argument(
+        "--accept",
+        action="append",
+        metavar="NAME",
+        help="accept calls in this dialect, besides the one that prompt mode requests; can be repeated",
+    )
     add_dialect_files(parser)
     parser.add_argument("--strictness", choices=get_args(Strictness))
     parser.add_argument(
@@ -314,14 +319,14 @@ def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-repeat",
         choices=get_args(OnRepeat),
-        help="what is done about a call that a history holds over and over: hint tells the model, answer lets it answer"
+        help="what to do about a call that the history repeats: hint tells the model, answer makes it answer"
         " without tools (default: hint in prompt and harmony mode)",
     )
     parser.add_argument(
         "--repeats",
         type=at_least(0, "calls"),
         metavar="N",
-        help="how often a history must hold a call with its result for --on-repeat (default: 2; 0: never)",
+        help="how often the history must hold a call with its result before --on-repeat applies (default: 2; 0: never)",
     )
     parser.add_argument(
         "--max-tools",
@@ -334,14 +339,14 @@ def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
         dest="escape",
         action="store_const",
         const=False,
-        help="send control tokens in messages, results and tools as they are",
+        help="do not escape control tokens in messages, results and tools",
     )
     parser.add_argument(
         "--no-heal-format",
         dest="heal_format",
         action="store_const",
         const=False,
-        help="pass on answers that a request wants in a form as they come",
+        help="pass on answers that do not match the request's response_format as they are",
     )
     parser.add_argument(
         "--heartbeat",
@@ -364,14 +369,14 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-key-file",
         metavar="FILE",
-        help="ask clients for one of the API keys in this file: one a line, or NAME = KEY",
+        help="require one of the API keys in this file from clients: one per line, or NAME = KEY",
     )
     parser.add_argument(
         "--api-key",
         metavar="KEY",
         action="append",
         default=[],
-        help="ask clients for this API key, or another that is given so; other users of this machine can see it in the"
+        help="require this API key from clients; can be repeated; other users of this machine can see it in the"
         " list of processes: use --api-key-env, PROMPTOOLS_API_KEY or a file",
     )
     parser.add_argument(
@@ -379,7 +384,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="ask clients for one of the API keys in this environment variable",
+        help="require one of the API keys in this environment variable from clients; can be repeated",
     )
     parser.add_argument(
         "--no-api-key",
@@ -391,7 +396,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="a name that requests over loopback may use too, where there is no API key ('*': any)",
+        help="another host name to accept over loopback if no API key is required ('*': any); can be repeated",
     )
     parser.add_argument(
         "--allow-provider",
@@ -426,7 +431,7 @@ def run(arguments: argparse.Namespace) -> int:
     _print_addresses(f"{address}/v1", f"{address}/inspect" if arguments.inspect else None, as_json=arguments.json)
     if arguments.workers > 1:
         if proxy.admission.has_limits and proxy.admission.shared is None:
-            print_progress("warning: the limits count in each worker; with --redis-url they count in all together")
+            print_progress("warning: each worker applies the limits on its own; with --redis-url all share them")
         _run_workers(arguments, listener)
     else:
         _serve(proxy, listener, arguments)
@@ -453,7 +458,7 @@ def _run_workers(arguments: argparse.Namespace, listener: socket.socket) -> None
 
 
 def _serve_worker(arguments: argparse.Namespace, listener: socket.socket) -> None:
-    """Serve in a process of its own."""
+    """Serve in a worker process."""
     with show_log(log_level(arguments)):
         _serve(build_proxy(arguments), listener, arguments)
 
@@ -465,7 +470,7 @@ def build_proxy(arguments: argparse.Namespace) -> Proxy:
 
     config = read_config(arguments.config)
     if not (arguments.base_url or arguments.provider or config.providers):
-        raise UsageError("the proxy does not know its server: add --base-url URL, or --config FILE with a provider")
+        raise UsageError("no server is configured: add --base-url URL, or --config FILE with a provider")
     settings: dict[str, Any] = {
         name: getattr(arguments, name) for name in _OPTIONS if getattr(arguments, name) is not None
     }
@@ -507,15 +512,15 @@ def _serve(proxy: Proxy, listener: socket.socket, arguments: argparse.Namespace)
 
 
 def _listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
-    """Listen on a host's first address; raise `UsageError` if that is a remote one, unless `allow_remote`."""
+    """Listen on a host's first address; raise `UsageError` if it is not a loopback address, unless `allow_remote`."""
     from promptools.proxy.access import is_loopback
 
     family, address = _resolve_host(host, port)
     if not (allow_remote or is_loopback(address[0])):
         raise UsageError(
             f"{host} can be reached from other machines, and without an API key all of them could use the proxy and the"
-            " server's key: set PROMPTOOLS_API_KEY or --api-key-file, or listen on 127.0.0.1; --no-api-key listens all"
-            " the same, for a proxy behind a gateway that checks who comes in"
+            " server's key: set PROMPTOOLS_API_KEY or --api-key-file, or listen on 127.0.0.1; behind a gateway that"
+            " authenticates clients, add --no-api-key"
         )
     # asyncio turns Nagle's algorithm off only where the protocol is named; with it, every response takes 40 ms longer
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -530,11 +535,11 @@ def _listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
 
 
 def _resolve_host(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Resolve a host once, so that the address that is checked is the one that is listened on."""
+    """Resolve a host once, so that the address checked is the one listened on."""
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, ValueError) as error:  # ValueError: it cannot be a host name at all
-        reason = getattr(error, "strerror", None) or "no name of a host"
+        reason = getattr(error, "strerror", None) or "not a valid host name"
         raise UsageError(f"cannot listen on {host!r}: {reason}; name an address of this machine with --host") from error
     first = next((info for info in infos if info[0] == socket.AF_INET), infos[0])
     return first[0], first[4]

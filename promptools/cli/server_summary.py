@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def print_servers(proxy: Proxy, say: Callable[[str], None]) -> None:
-    """Say where requests go; unless detection is off, also what the servers are."""
+    """Print where requests go and, unless detection is off, what the servers are."""
     if proxy.served.table is not None:
         _print_table(proxy, proxy.served.table, say)
         return
@@ -37,7 +37,7 @@ def print_servers(proxy: Proxy, say: Callable[[str], None]) -> None:
 
 
 def _print_table(proxy: Proxy, table: RouteTable, say: Callable[[str], None]) -> None:
-    """Say a line for each provider, and for each name of the proxy's own."""
+    """Print a line for each provider and for each model name in `[proxy.models]`."""
     pairs = [(routed, replica) for routed in table.providers.values() for replica in routed.replicas]
     servers: list[ServerInfo | None] = [None for _ in pairs]
     if proxy.session.detect:
@@ -52,7 +52,7 @@ def _print_table(proxy: Proxy, table: RouteTable, say: Callable[[str], None]) ->
 
 
 def _detect(proxy: Proxy, routed: RoutedProvider, replica: Replica) -> ServerInfo | None:
-    """Detect the server at an address, unless its provider is not to be asked."""
+    """Detect the server at an address, unless its provider turns detection off."""
     if routed.provider.detect is False:
         return None
     model = proxy.session.resolve_target(None, provider=routed.name).model
@@ -61,7 +61,7 @@ def _detect(proxy: Proxy, routed: RoutedProvider, replica: Replica) -> ServerInf
 
 
 def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | None]) -> str:
-    """Return the line of a provider; what it is follows from the first of its servers that answers."""
+    """Return the line of a provider, which describes the first of its servers that answers."""
     addresses = " and ".join(replica.address.base_url for replica in routed.replicas)
     line = f"provider {routed.name}{' (default)' if routed.is_default else ''}: {addresses}"
     known = [info for info in servers if info is not None]
@@ -79,7 +79,7 @@ def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | N
 
 
 def _resolve(proxy: Proxy, base_url: str, provider: str | None, seen: ServerInfo) -> Target:
-    """Return the target of requests; what was detected counts only where requests detect the server too."""
+    """Return the target of requests; detection counts only if requests use detection too."""
     resolve = partial(proxy.session.resolve_target, None, base_url=base_url, provider=provider)
     target = resolve()
     return target if target.probe is None else resolve(detection=seen)

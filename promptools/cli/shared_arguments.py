@@ -95,7 +95,7 @@ def add_api_key(parser: argparse.ArgumentParser) -> None:
 
 
 def given_key(arguments: argparse.Namespace) -> str | None:
-    """Return the key that `--api-key` or `--api-key-env` gives; raise `UsageError` if the variable is not set."""
+    """Return the key given by `--api-key` or `--api-key-env`; raise `UsageError` if the variable is not set."""
     variable: str | None = arguments.api_key_env
     if variable is None:
         return arguments.api_key or None
@@ -106,7 +106,7 @@ def given_key(arguments: argparse.Namespace) -> str | None:
 
 
 def server_key(arguments: argparse.Namespace) -> str | None:
-    """Return the key for the server of `--base-url`: the one that is given, else that of OPENAI_API_KEY, if any."""
+    """Return the key for the server of `--base-url`: the given one, else that of OPENAI_API_KEY, if set."""
     return given_key(arguments) or os.environ.get(DEFAULT_KEY_VARIABLE) or None
 
 
@@ -224,11 +224,11 @@ def read_config(name: str | None) -> Config:
     return config
 
 
-# Arguments that say where commands of a model run.
+# Arguments that decide where the model's commands run.
 
 
 def add_sandbox(parser: argparse.ArgumentParser, *, image: str | None = None) -> None:
-    """Add `--sandbox` and what belongs to it; `image` is the default one."""
+    """Add `--sandbox` and the options that go with it; `image` is the default image."""
     parser.set_defaults(default_image=image)
     where = parser.add_argument_group("where commands run")
     where.add_argument(
@@ -245,7 +245,7 @@ def add_sandbox(parser: argparse.ArgumentParser, *, image: str | None = None) ->
 def open_sandbox(
     arguments: argparse.Namespace, root: Path, limits: CommandLimits | None = None, *, writable_git: bool = False
 ) -> Sandbox:
-    """Open the sandbox that the arguments name, with `root` as its workspace, `.git` read-only unless told."""
+    """Open the sandbox that the arguments name, with `root` as its workspace; `.git` is read-only by default."""
     from promptools.harness.sandbox import BubblewrapSandbox, DockerSandbox, LocalSandbox
 
     if arguments.sandbox == "docker":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 PLAIN_WIDTH = 140
-"""Width in columns if the output is no terminal."""
+"""Width in columns if the output is not a terminal."""
 
 
 def print_json(value: Any) -> None:
@@ -47,7 +47,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 
 def print_styled(pieces: Iterable[tuple[str, str]], console: Console | None = None) -> None:
-    """Print `(text, style)` pieces one after the other; without styles if there is no Rich.
+    """Print `(text, style)` pieces one after the other; without styles if Rich is not installed.
 
     `console` is the one that shows a status line, which stays below what is printed.
     """
@@ -66,7 +66,7 @@ class _Progress:
 
 @contextmanager
 def hide_progress(*, hidden: bool) -> Generator[None]:
-    """Print no progress meanwhile, if it is to be hidden: `--quiet`."""
+    """Print no progress inside the block if `hidden` (`--quiet`)."""
     before, _Progress.hidden = _Progress.hidden, hidden
     try:
         yield
@@ -108,7 +108,7 @@ def _print_columns(title: str, columns: Sequence[str], rows: Sequence[Sequence[s
 
 @contextmanager
 def show_progress(title: str) -> Generator[Callable[[str, int, int], None], None, None]:
-    """Yield a function that shows a text, how much is done, and of how much."""
+    """Yield a function that shows a text, how much is done, and the total."""
     if not shows_progress() or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
         yield lambda text, done, total: print_progress(f"{done}/{total} {text}")
         return

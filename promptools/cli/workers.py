@@ -1,12 +1,12 @@
 """Several processes that serve one proxy: they share a listening socket, and one that dies is replaced.
 
 The parent process only watches. Each worker is a fresh interpreter (no fork of a process with threads), gets the
-arguments of the command through a pipe, where nobody else can read the keys in them, and builds its own proxy. The
+arguments of the command through a pipe, where no other user can read the keys in them, and builds its own proxy. The
 supervisor of uvicorn is not used: it restarts the workers on SIGHUP, and cannot end a drain at the second signal.
 
 Signals: SIGTERM and SIGINT go on to the workers, which drain; so do the second ones, which end them at once. SIGHUP
-goes on to them too. Each worker has a session of its own, so that an interrupt from the keyboard reaches them only
-once. A worker whose parent is gone drains and ends.
+is passed on too. Each worker has its own session, so that an interrupt from the keyboard reaches it only
+once. A worker whose parent has ended drains and ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _RESTART_SECONDS = 1.0
-"""Least time between two starts of one worker: one that cannot start must not be started over and over."""
+"""Minimum time between two starts of one worker, so that one that cannot start is not restarted in a tight loop."""
 _FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 _HELD_BACK = {getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)}
 _ENDING = {signal.SIGTERM, signal.SIGINT}
@@ -51,7 +51,7 @@ class Supervisor:
         self._ended_by: int | None = None
 
     def run(self) -> int | None:
-        """Run until the workers have ended after a signal; return the signal that this process is to end with."""
+        """Run until a signal has ended the workers; return the signal that this process should end with."""
         handlers = {number: signal.signal(number, self._forward) for number in _FORWARDED}
         try:
             self._watch()

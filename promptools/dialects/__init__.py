@@ -136,7 +136,7 @@ def get(name: str) -> Dialect:
         return cached
     if not isinstance(name, str) or name not in BUILT_IN:
         hint = did_you_mean(name, names()) if isinstance(name, str) else ""
-        raise UsageError(f"There is no dialect {name!r}; {hint}`promptools dialects` lists those there are.")
+        raise UsageError(f"There is no dialect {name!r}; {hint}`promptools dialects` lists all of them.")
     _loaded[name] = dialect = _load_built_in(name)
     return dialect
 

@@ -107,5 +107,5 @@ def _index(given: tuple[DialectTable | Dialect, ...]) -> dict[str, Dialect]:
 
 def _not_a_dialect(value: Any) -> UsageError:
     return UsageError(
-        f"dialects: {clip(repr(value))} is no dialect; give the path of its table, or the dialect itself."
+        f"dialects: {clip(repr(value))} is not a dialect; give the path of its table, or the dialect itself."
     )

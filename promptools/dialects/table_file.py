@@ -33,7 +33,7 @@ def read_table(path: str | os.PathLike[str]) -> DialectTable:
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"The dialect {file!r} cannot be read: {why}.") from error
     if not is_file:
-        raise UsageError(f"The dialect {file!r} cannot be read: it is no file.")
+        raise UsageError(f"The dialect {file!r} cannot be read: it is not a file.")
     if len(data) > MAX_TABLE:
         raise UsageError(f"The dialect {file!r} has more than {MAX_TABLE} bytes: no table needs as many.")
     try:

@@ -401,8 +401,8 @@ def _check_dialect(facts: Mapping[str, Any], location: Location) -> None:
     name = facts.get("dialect")
     if name is not None and name not in dialects.names():
         raise (location / "dialect").error(
-            f"there is no dialect {name!r}; {did_you_mean(name, dialects.names())}`promptools dialects` lists those"
-            " there are; one of your own is named in the config's `dialects`, or registered first"
+            f"there is no dialect {name!r}; {did_you_mean(name, dialects.names())}`promptools dialects` lists all of"
+            " them; one of your own is named in the config's `dialects`, or registered first"
         )
 
 

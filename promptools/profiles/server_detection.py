@@ -297,7 +297,7 @@ def _outcomes(
             asked.label,
             _NO_RESPONSE
             if answer is None
-            else f"HTTP {answer.status}{'' if _is_readable(answer) else ', no JSON object'}",
+            else f"HTTP {answer.status}{'' if _is_readable(answer) else ', not a JSON object'}",
         )
         for asked, answer in zip(requests, responses, strict=True)
     )

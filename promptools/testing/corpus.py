@@ -35,5 +35,5 @@ def assert_same_reading(row: RecordedRow) -> None:
     difference = row.difference()
     if difference:
         raise AssertionError(
-            f"{row.path}:{row.line} is read otherwise (promptools replay --update accepts it):\n{difference}"
+            f"{row.path}:{row.line} is read differently (promptools replay --update accepts it):\n{difference}"
         )

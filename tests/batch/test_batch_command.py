@@ -160,7 +160,7 @@ def test_a_refused_key_ends_the_run_and_loses_nothing(batch, server, tmp_path):
     status, printed = batch(lines, "--concurrency", "1")
     assert status == 1
     assert "the server refuses the API key: wrong key; set another one" in printed.err
-    assert "2 results are in out.jsonl.part: the same command goes on" in printed.err
+    assert "2 results are in out.jsonl.part: run the same command to continue" in printed.err
     assert not (tmp_path / "out.jsonl").exists()
     server.play("hello")
     status, printed = batch(lines, "--concurrency", "1")

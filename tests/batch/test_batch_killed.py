@@ -139,7 +139,7 @@ def test_interrupted(tmp_path):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=300)
         assert process.returncode == 130
-        assert "results are in out.jsonl.part: the same command goes on" in err
+        assert "results are in out.jsonl.part: run the same command to continue" in err
         assert "Traceback" not in err
         _, err = start(tmp_path, server.url).communicate(timeout=300)
     check_output(tmp_path, 150)

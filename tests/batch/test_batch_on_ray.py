@@ -284,7 +284,7 @@ def test_a_cluster_of_its_own_ends_with_the_command(ray_python, folder, number):
     _, err = process.communicate(timeout=300)
     if number == signal.SIGINT:
         assert process.returncode == 130
-        assert "results are in out.jsonl.part: the same command goes on" in err
+        assert "results are in out.jsonl.part: run the same command to continue" in err
         assert "Traceback" not in err
     give_up = time.monotonic() + 300
     while left := processes_with(f"RUN_OF_THE_TEST={folder}"):

@@ -175,7 +175,7 @@ def test_a_full_disk_loses_nothing(server, tmp_path):
             (tmp_path / "out.parquet.tmp").symlink_to("/dev/full")
     assert done.returncode == 1
     assert "cannot write 'out.parquet': No space left on device" in done.stderr
-    assert "20 results are in out.parquet.part: the same command goes on" in done.stderr
+    assert "20 results are in out.parquet.part: run the same command to continue" in done.stderr
     assert "Traceback" not in done.stderr
     asked = len(server.seen)
     done = subprocess.run([*command, "--base-url", server.url], cwd=tmp_path, timeout=300, check=False)

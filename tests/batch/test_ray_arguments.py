@@ -160,7 +160,9 @@ def test_results_that_come_twice_and_results_that_do_not_come(source, tmp_path):
             record(BatchAnswer(request.line, {"custom_id": request.custom_id, "try": 1}))
             record(BatchAnswer(request.line, {"custom_id": request.custom_id, "try": 2}))
 
-    with pytest.raises(PromptoolsError, match="1 requests have no result; nothing is lost: the same command goes on"):
+    with pytest.raises(
+        PromptoolsError, match="1 requests have no result; nothing is lost: run the same command to continue"
+    ):
         job_of(source).run(drop_and_repeat, lambda totals: None)
     assert not (tmp_path / "out.jsonl").exists()
     missing = []

@@ -50,7 +50,7 @@ def test_a_server_that_lists_nothing_of_the_kind_is_an_error_in_one_line(upstrea
     upstream.play(answer)
     assert chat(upstream) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"promptools chat: {upstream.url}/models answered with no list of models (")
+    assert said.startswith(f"promptools chat: {upstream.url}/models did not answer with a list of models (")
     assert said.endswith("); check that its address is the root of the API, with /v1, or name a model with --model\n")
     assert said.count("\n") == 1
 

@@ -73,7 +73,7 @@ def test_another_file_that_stands_first_is_told(capsys, home, monkeypatch):
     monkeypatch.setenv(bpe_vocabulary.FOLDER_VARIABLE, str(wrong.parent))
     status, out, _ = run(capsys)
     assert status == 1
-    assert f"{wrong} stands first and is not {bpe_vocabulary.FILE_NAME}" in out
+    assert f"{wrong} comes first and is not {bpe_vocabulary.FILE_NAME}" in out
     assert json.loads(run(capsys, "--json")[1])["file"] is None
 
 

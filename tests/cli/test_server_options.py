@@ -171,7 +171,7 @@ def test_a_server_that_is_down_is_one_line(dead, command, capsys):
 def test_a_batch_says_at_once_that_its_server_is_away(dead, capsys):
     assert ask("batch", dead) == 1
     waits, failed = [line for line in capsys.readouterr().err.splitlines() if "no answer" in line]
-    assert waits.endswith("; it is waited for, 0.1 s at most (--patience)")
+    assert waits.endswith("; waiting for it, 0.1 s at most (--patience)")
     assert failed.startswith("promptools batch: the server has answered no request for 0.1 s: no answer from ")
 
 

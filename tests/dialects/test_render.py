@@ -162,5 +162,5 @@ def test_rich_arguments_are_read_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["yaml", "", None, []])
 def test_an_unknown_dialect_is_refused(name: Any) -> None:
-    with pytest.raises(UsageError, match="`promptools dialects` lists those there are"):
+    with pytest.raises(UsageError, match="`promptools dialects` lists all of them"):
         dialects.get(name)

@@ -26,7 +26,7 @@ def test_the_demo_is_as_it_should_be():
     assert done.returncode == 0, done.stderr
     seen = {each["title"]: each for each in json.loads(done.stdout)}
     assert all(report["fine"] for report in seen.values())
-    assert "HTTP 500" in seen["straight, the parser breaks"]["server"]
+    assert "HTTP 500" in seen["directly, the parser breaks"]["server"]
     assert "native: 500" in seen["promptools, fallback"]["server"]
     assert "harmony: 200, answered" in seen["promptools, fallback"]["server"]
 
@@ -36,7 +36,7 @@ def test_the_demo_runs_against_a_server_of_ones_own(capsys, tmp_path):
         given = ["demo", "--base-url", server.base_url, "--model", "mine", "--provider", "llamacpp"]
         assert main(given) == 0
     printed = capsys.readouterr()
-    assert "everything is as it should be" in printed.err
+    assert "all conversations went as expected" in printed.err
     assert "as it chooses" in printed.out
 
 
@@ -46,7 +46,7 @@ def test_the_demo_fails_where_the_model_calls_nothing(capsys, tmp_path):
         assert main(["demo", "--base-url", server.base_url, "--model", "mute", "--json"]) == 1
     printed = capsys.readouterr()
     assert [each["fine"] for each in json.loads(printed.out)] == [True, False, False, False]
-    assert "3 of 4 conversations are not as they should be" in printed.err
+    assert "3 of 4 conversations did not go as expected" in printed.err
 
 
 def file_of(lines, folder):

@@ -312,7 +312,7 @@ def test_an_older_vllm_whose_engine_is_killed(tmp_path):
         out, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 1, out
     assert "vLLM's engine has ended" in err
-    assert "the same command goes on" in err
+    assert "run the same command to continue" in err
     assert not (tmp_path / "out.jsonl").exists()
     lines = (tmp_path / "out.jsonl.part").read_text(encoding="utf-8").splitlines()
     results = [json.loads(line)["result"] for line in lines[1:]]

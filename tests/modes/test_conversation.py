@@ -179,7 +179,7 @@ def test_a_dialect_that_is_only_read_is_refused(only_read: str, messages: Any, t
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"dialect": "yaml"}, "There is no dialect 'yaml'; `promptools dialects` lists those there are."),
+        ({"dialect": "yaml"}, "There is no dialect 'yaml'; `promptools dialects` lists all of them."),
         ({"dialect": None}, "There is no dialect None;"),
         ({"messages": None}, "'messages' must be a list of objects, not None"),
         ({"messages": "hi"}, "messages[0] must be an object with a 'role', not 'h'"),

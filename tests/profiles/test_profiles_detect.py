@@ -156,7 +156,7 @@ def test_what_was_asked_is_told_and_never_what_a_body_holds():
     found = seen({**OLLAMA, "/props": None, "/version": (200, "sk-secret"), "/api/v0/models": (503, "")})
     assert found.asked == (
         ("GET /api/version", "HTTP 200"),
-        ("GET /version", "HTTP 200, no JSON object"),
+        ("GET /version", "HTTP 200, not a JSON object"),
         ("GET /props", "no answer"),
         ("GET /api/v0/models", "HTTP 503"),
         ("GET /api/v1/models", "HTTP 404"),

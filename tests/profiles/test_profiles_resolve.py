@@ -375,7 +375,7 @@ def test_a_dialect_that_is_none_is_told_with_its_place(config, overrides, where)
     with pytest.raises(UsageError) as caught:
         resolve("small", config=config, overrides=overrides)
     assert str(caught.value) == (
-        f"{where}: there is no dialect 'yaml'; `promptools dialects` lists those there are; one of your own is named in"
+        f"{where}: there is no dialect 'yaml'; `promptools dialects` lists all of them; one of your own is named in"
         " the config's `dialects`, or registered first"
     )
 

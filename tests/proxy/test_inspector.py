@@ -570,4 +570,4 @@ def test_serve_says_where_it_is_and_an_open_page_does_not_keep_it_from_stopping(
             next(stream.iter_lines())
             process.terminate()
             process.wait(timeout=300)
-        assert "everybody who reaches this proxy can read all prompts" in process.stderr.read()
+        assert "anyone who can connect to this proxy can read all prompts" in process.stderr.read()

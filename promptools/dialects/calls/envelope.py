@@ -201,7 +201,7 @@ def list_nodes(node: JsonNode, anchors: frozenset[str]) -> Iterator[tuple[JsonNo
         if at >= limit or source[at] == "]":
             return
         if source[at] not in "{[":
-            raise NotACall("the list holds something that is no object")
+            raise NotACall("the list holds something that is not an object")
         doubled = source.startswith("{{", at) and half_doubled < MAX_HALF_DOUBLED
         end = BracketScanner().feed(source[at:limit], 0)
         if end is None and not doubled:

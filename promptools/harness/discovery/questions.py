@@ -100,7 +100,7 @@ def _read(line: str, where: str) -> Intent:
     try:
         data: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: no JSON: {error}") from error
+        raise UsageError(f"{where}: not valid JSON: {error}") from error
     text, kind = (data.get("text"), data.get("kind", OTHER)) if is_object(data) else (None, None)
     if not isinstance(text, str) or not text.strip() or not isinstance(kind, str):
         raise UsageError(f'{where}: write {{"text": ..., "kind": ...}}')

@@ -298,7 +298,7 @@ def _json_entries(path: Path, text: str) -> Iterator[tuple[str, Any]]:
             try:
                 yield where, json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise UsageError(f"{where}: no JSON: {error}") from error
+                raise UsageError(f"{where}: not valid JSON: {error}") from error
 
 
 def _array_entries(path: Path, text: str) -> Iterator[tuple[str, Any]]:

@@ -50,7 +50,7 @@ class PatchedFolder:
             self._root = Path(os.path.realpath(root, strict=True))
             self._root_fd = os.open(self._root, os.O_RDONLY | DIRECTORY)
         except (OSError, ValueError) as error:
-            raise UsageError(f"{str(root)!r} is no folder that can be opened: {error}") from error
+            raise UsageError(f"{str(root)!r} is not a folder that can be opened: {error}") from error
         self._before: dict[PurePosixPath, FileState | None] = {}
         self._after: dict[PurePosixPath, FileState | None] = {}
 
@@ -65,7 +65,7 @@ class PatchedFolder:
         """
         pure = PurePosixPath(path)
         if "\0" in path or not pure.parts:
-            raise PatchError(f"{path!r} is no path of a file.")
+            raise PatchError(f"{path!r} is not the path of a file.")
         if pure.is_absolute():
             inside = pure.relative_to(self._root) if pure.is_relative_to(self._root) else PurePosixPath(pure.name)
             raise PatchError(f"{path!r} is absolute; write a path relative to the root folder, such as {inside}.")
@@ -104,7 +104,7 @@ class PatchedFolder:
         if state is not None:
             for parent in path.parents[:-1]:
                 if self.read_kind(parent) == "file":
-                    raise PatchError(f"{str(path)!r} cannot be: {str(parent)!r} is a file, and no folder.")
+                    raise PatchError(f"{str(path)!r} cannot be: {str(parent)!r} is a file, not a folder.")
         self._after[path] = state
 
     def read_kind(self, path: PurePosixPath) -> str:
@@ -132,7 +132,7 @@ class PatchedFolder:
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode):
                 what = "folder" if stat.S_ISDIR(status.st_mode) else "special file"
-                raise PatchError(f"{str(path)!r} is a {what}, and no file with text.")
+                raise PatchError(f"{str(path)!r} is a {what}, not a text file.")
             if status.st_size > MAX_FILE_BYTES:
                 raise PatchError(f"{str(path)!r} is too large: more than {MAX_FILE_BYTES >> 20} MiB.")
             with os.fdopen(file, "rb", closefd=False) as opened:

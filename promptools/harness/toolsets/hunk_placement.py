@@ -260,7 +260,7 @@ class _HunkPlacer:
         positions = from_position(positions, self._below) or positions
         heads = self._headers.positions(hunk.headers)
         if hunk.headers and not heads:
-            self._note(hunk, f"{quote('@@ ' + hunk.headers[-1])} is no line of {self._path!r}")
+            self._note(hunk, f"{quote('@@ ' + hunk.headers[-1])} is not a line of {self._path!r}")
         elif heads and positions[-1] + size <= heads[0]:
             raise PatchError(
                 f"line {hunk.number}: the lines of the hunk are at line {positions[-1] + 1} of {self._path!r},"

@@ -288,7 +288,7 @@ def _inside(workspace: str, workdir: str | None) -> str | None:
 
 PROGRAM = "python3"
 DEFAULT_OUTPUT = 10_000
-LOST = "\n[the interpreter is gone, and with it all variables, functions and imports; the next call gets a new one]"
+LOST = "\n[the interpreter has ended, and all variables, functions and imports are lost; the next call gets a new one]"
 _PIECE = 1 << 16
 _FAILED = b"1"
 

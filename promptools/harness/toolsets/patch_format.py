@@ -156,7 +156,7 @@ class _PatchParser:
         self.lines = self._unwrap(text).split("\n")
         for number, line in enumerate(self.lines, 1):
             if SURROGATE.search(line):
-                raise PatchError(f"line {number}: half of a surrogate pair is no character, and cannot be written.")
+                raise PatchError(f"line {number}: half of a surrogate pair is not a character and cannot be written.")
         self.at = 0
         self.blank: list[int] = []
         """Empty lines in a new file: a part of it only if another line of it follows."""
@@ -223,7 +223,7 @@ class _PatchParser:
                 self._update_line(section, line.removesuffix("\r"), number)
             elif marker:
                 where = f"after {quote('*** Delete File: ' + section.path)}" if section else f"after {BEGIN}"
-                raise PatchError(f"line {number}: {quote(line)} {where} means nothing; write {MARKERS}.")
+                raise PatchError(f"line {number}: {quote(line)} {where} has no meaning; write {MARKERS}.")
         raise PatchError(
             f"line {len(self.lines)}: {END} is missing for the patch that begins in line {begin}; it may have been cut"
             f" off. Send the whole patch again, or several smaller ones."
@@ -273,7 +273,7 @@ class _PatchParser:
         elif line[:1] in {"", " ", "+", "-"}:
             self._add_hunk_line(section, hunk, HunkLine(line[:1] or " ", line[1:], number))
         elif line.startswith("***"):
-            raise PatchError(f"line {number}: {quote(line)} is no line of a patch; write {MARKERS}.")
+            raise PatchError(f"line {number}: {quote(line)} is not a line of a patch; write {MARKERS}.")
         else:
             raise PatchError(
                 f"line {number}: {quote(line)} must begin with a space (context), - (removed) or + (added), and"

@@ -110,7 +110,7 @@ class WorkspaceFiles:
         try:
             mode = os.fstat(descriptor).st_mode
             if not stat.S_ISREG(mode):
-                raise PathError(f"{shown(parts)!r} is {'a folder' if stat.S_ISDIR(mode) else 'no regular file'}")
+                raise PathError(f"{shown(parts)!r} is {'a folder' if stat.S_ISDIR(mode) else 'not a regular file'}")
             yield descriptor
         finally:
             os.close(descriptor)
@@ -180,7 +180,7 @@ class FolderLister:
         note = "[deeper folders are not listed: name one as the path]" if depth > MAX_DEPTH else ""
         parts = self._files.locate(path)
         if not self._files.is_folder(parts):
-            raise PathError(f"{shown(parts)!r} is no folder; read it with open_file")
+            raise PathError(f"{shown(parts)!r} is not a folder; read it with open_file")
         with self._files.open_folder(parts) as folder:
             return parts, _read_folder(folder, levels, _Room(MAX_ENTRIES, note), shown(parts))
 
@@ -295,7 +295,7 @@ class FileReader:
             beginning = stream.read(_LOOKED_AT)
             size = os.fstat(descriptor).st_size
             if b"\0" in beginning:
-                return f"[{shown(parts)} is no text: {size} bytes]"
+                return f"[{shown(parts)} is not text: {size} bytes]"
             stream.seek(0)
             return self._select(stream, parts, first, last, numbered=line_numbers)
 
@@ -410,7 +410,7 @@ class FileSearch:
             pattern = regex.compile(query)
         except regex.error as error:
             pattern = regex.compile(regex.escape(query))
-            notes.append(f"[the query is no regular expression ({error}), so it was searched for as it is]")
+            notes.append(f"[the query is not a regular expression ({error}), so it was searched for literally]")
         deadline = time.monotonic() + SECONDS
         lines: list[str] = []
         try:

@@ -343,13 +343,13 @@ def test_the_end_of_a_file_chooses(root):
         (patch("*** Begin Patch"), "line 2: *** Begin Patch inside of a patch"),
         (patch("*** Add File: "), "line 2: there is no path"),
         (patch("*** Add File: n\n+a\nb"), "line 4: `b` in the new file 'n' must begin with +"),
-        (patch("x"), "line 2: `x` after *** Begin Patch means nothing"),
-        (patch("*** Delete File: a.py\n-one"), "line 3: `-one` after `*** Delete File: a.py` means nothing"),
+        (patch("x"), "line 2: `x` after *** Begin Patch has no meaning"),
+        (patch("*** Delete File: a.py\n-one"), "line 3: `-one` after `*** Delete File: a.py` has no meaning"),
         (patch("*** Update File: a.py"), "line 2: nothing is to be changed in 'a.py'"),
         (patch("*** Update File: a.py\n@@"), "line 3: the hunk has no lines"),
         (patch("*** Update File: a.py\n@@\n-one\n*** Move to: b"), "line 5: write *** Move to: directly after"),
         (patch("*** Update File: a.py\n*** End of File"), "line 3: there is no hunk before"),
-        (patch("*** Update File: a.py\n@@\n-one\n*** Rename: b"), "line 5: `*** Rename: b` is no line of a patch"),
+        (patch("*** Update File: a.py\n@@\n-one\n*** Rename: b"), "line 5: `*** Rename: b` is not a line of a patch"),
         (patch("*** Update File: a.py\n@@\none"), "line 4: `one` must begin with a space"),
         (patch("*** Update File: b.py\n@@\n-one"), "line 2: there is no file 'b.py'; in its folder there are: a.py"),
         (patch("*** Update File: no/b.py\n@@\n-one"), "line 2: there is no file 'no/b.py'."),
@@ -361,7 +361,7 @@ def test_the_end_of_a_file_chooses(root):
         (patch("*** Update File: a.py\n*** Move to: src/b.py"), "line 2: there is a file 'src/b.py' already"),
         (patch(CHANGE, "*** Update File: a.py\n@@\n-one"), "line 8: `one` is not in 'a.py'"),
         (patch("*** Update File: a.py\n@@\n-one\n+\udc80"), "line 5: half of a surrogate pair"),
-        (patch("*** Add File: x\0y"), "is no path"),
+        (patch("*** Add File: x\0y"), "is not the path"),
         (patch("*** Add File: " + "x" * 300 + "\n+a"), "line 2: '" + "x" * 300 + "' cannot be"),
     ],
 )
@@ -545,7 +545,7 @@ def test_what_cannot_be_undone_is_not_called_unchanged(root, monkeypatch):
 
 
 def test_a_root_that_is_no_folder(root):
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="not a folder"):
         apply_patch(root / "a.py", patch(CHANGE))
 
 

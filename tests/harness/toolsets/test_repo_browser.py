@@ -174,7 +174,7 @@ def test_exchanging_a_folder_for_a_link_all_the_time_reveals_nothing(files, read
 
 def test_what_is_no_regular_file_is_not_opened(reader, search, root):
     os.mkfifo(root / "src" / "pipe")
-    with pytest.raises(PathError, match="no regular file"):
+    with pytest.raises(PathError, match="not a regular file"):
         reader.open_file("src/pipe")
     with pytest.raises(PathError, match="a folder"):
         reader.open_file("src")
@@ -245,7 +245,7 @@ def test_a_list(lister):
         "src/deep/", "src/deep/b.txt", "src/deep/deeper/", "src/main.py",
     ]  # fmt: skip
     assert lister.list_dir("empty") == "[the folder is empty]"
-    with pytest.raises(PathError, match="no folder"):
+    with pytest.raises(PathError, match="not a folder"):
         lister.list_dir("src/main.py")
 
 
@@ -314,7 +314,7 @@ def test_long_lines_and_odd_bytes(reader, root):
     first, second = reader.open_file("wide").split("\n")
     assert first.endswith("x [3000 more characters in this line]")
     assert second == "     2\t\ufffd\ufffd"
-    assert reader.open_file("data.bin") == "[data.bin is no text: 8 bytes]"
+    assert reader.open_file("data.bin") == "[data.bin is not text: 8 bytes]"
 
 
 # -- searches
@@ -362,7 +362,7 @@ def test_results_are_counted(search, root):
 
 def test_what_is_no_regular_expression_is_searched_for_as_it_is(search):
     text = search("src", "main(")
-    assert text.startswith("src/main.py:1:def main():\n[the query is no regular expression")
+    assert text.startswith("src/main.py:1:def main():\n[the query is not a regular expression")
     with pytest.raises(ValueError, match="empty"):
         search("src", "")
 
