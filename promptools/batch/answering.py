@@ -132,7 +132,7 @@ BUSY_STATUSES = frozenset({408, 425, 429, 502, 503, 504, 529})
 SHORT_LIVED_STATUSES = frozenset({500})
 """The request may be the reason: it is sent again a few times."""
 CONNECTION_CODES = frozenset({"connect", "timeout", "closed"})
-"""Codes of promptools' own 502: nobody answered."""
+"""Error codes of promptools' own 502: no server answered."""
 ADVICE = {
     400: "correct the request",
     404: "check the model's name and the base URL",
@@ -165,7 +165,7 @@ class BatchAnswer:
     def usage(self) -> tuple[int, int]:
         """The tokens of the prompt and of the completion, as the server reports them."""
         usage = as_object(as_object(as_object(self.result.get("response")).get("body")).get("usage"))
-        # the Responses API has names of its own
+        # the Responses API has its own names
         prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
         completion = usage.get("completion_tokens", usage.get("output_tokens"))
         return prompt if isinstance(prompt, int) else 0, completion if isinstance(completion, int) else 0

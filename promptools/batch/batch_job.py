@@ -1,6 +1,6 @@
 """A batch from its input to its output: what is missing is sent, and the output is written when all is there.
 
-Results are kept in a log until then (`BatchLog`), so a run that ended at any moment goes on from it.
+Results are kept in a log until then (`BatchLog`), so a run that ended at any moment can be resumed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from promptools.batch.input_survey import (
 from promptools.errors import PromptoolsError, UsageError, without_credentials
 from promptools.json_values import is_object, try_json
 
-# The results so far, in a local file: a run that ended at any moment goes on from it.
+# The results so far, in a local file: a run that ended at any moment can be resumed from it.
 #
 # Its first line has the settings of the run. Each further line has the result of one request, and is written whole; a
 # line that was cut off when the process ended is removed when the file is opened again.
@@ -168,7 +168,7 @@ class BatchLog:
         return os.read(self._file, size)
 
     def _lock(self) -> None:
-        """Raise `UsageError` if another process has the file open; where there are no locks, do nothing."""
+        """Raise `UsageError` if another process has the file open; without file locks, do nothing."""
         if importlib.util.find_spec("fcntl") is None:
             return
         import fcntl
@@ -217,7 +217,7 @@ class BatchTotals:
 class BatchJob:
     """The batch of the file `source`, with its results in `output` and its failures beside it.
 
-    `survey` is what the input has, `model` the one that replaces those of the requests. The results are kept in `log`
+    `survey` describes the input, `model` replaces the models of the requests. The results are kept in `log`
     until all are there.
     """
 
@@ -305,7 +305,7 @@ class BatchJob:
 
 
 def _custom_ids(output: str) -> Iterator[str]:
-    """Yield the `custom_id`s of an output, of whatever else it is a file."""
+    """Yield the `custom_id`s of an existing output, whatever else the file contains."""
     if is_parquet(output):
         yield from (value for value in read_column(output, "custom_id") if isinstance(value, str))
         return

@@ -185,7 +185,7 @@ def batch_schema() -> Any:
 
 
 def reparsed_schema() -> Any:
-    """Return the Arrow schema of what is read of replies: the columns that `reparse_columns` adds."""
+    """Return the Arrow schema of parsed replies: the columns that `reparse_columns` adds."""
     pa = arrow()
     text = pa.string()
     fixes = pa.list_(pa.struct([("kind", text), ("detail", text), ("path", text)]))

@@ -1,6 +1,6 @@
 """Ends the engine's processes if ours is killed: `python engine_guard.py PID ...`, with a pipe as standard input.
 
-vLLM's engine runs in a process of its own, which waits for requests for ever once the process that started it has been
+vLLM's engine runs in its own process, which waits for requests for ever once the process that started it has been
 killed, and keeps the memory of its GPU. The next run of the batch would find none. The guard waits until the other end
 of its standard input is closed, as it is when a process ends in any way, and kills the engine if it is still there.
 """
@@ -25,7 +25,7 @@ def guard_engine() -> Generator[None, None, None]:
     """
     pids = [str(child.pid) for child in multiprocessing.active_children()]
     command = [sys.executable, "-P", str(Path(__file__).resolve()), *pids]
-    # a session of its own: Ctrl-C is for us, and the guard goes on until we have ended
+    # its own session: Ctrl-C is meant for us, and the guard continues until we have ended
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:  # noqa: S603 our own file
         try:
             yield

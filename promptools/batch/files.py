@@ -27,7 +27,7 @@ ENDINGS = (".jsonl", ".ndjson", ".json", PARQUET)
 
 
 def check_name(path: str) -> None:
-    """Raise `UsageError` if a file cannot be read or written for its name, or for a package that is not installed."""
+    """Raise `UsageError` if a file cannot be used because of its name, or a package that is not installed."""
     if is_parquet(path):
         arrow("pyarrow.parquet")
     if any(path.endswith(f"{PARQUET}{end}") for end in COMPRESSED):
@@ -54,7 +54,7 @@ def identity_of(path: str) -> str:
 
 
 def errors_path(path: str) -> str:
-    """Return the path of the errors for an output: `out.errors.jsonl` for `out.jsonl`, compressed as it is.
+    """Return the path of an output's errors: `out.errors.jsonl` for `out.jsonl`, with the same compression.
 
     Errors are JSON Lines for every output.
     """
@@ -166,7 +166,7 @@ def _fsspec(path: str) -> Any:
 
 @contextmanager
 def file_errors(path: str, action: str) -> Generator[None, None, None]:
-    """Raise a clear error for what is wrong with a file; each file system of fsspec raises errors of its own."""
+    """Raise a clear error for a problem with a file; each file system of fsspec raises its own errors."""
     try:
         yield
     except PromptoolsError:

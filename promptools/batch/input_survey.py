@@ -111,7 +111,7 @@ def digest_of(custom_id: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PendingRequests:
-    """Requests of the file `source`, read anew at each iteration; invalid ones with a `custom_id`, too."""
+    """Requests of the file `source`, read again at each iteration; including invalid ones with a `custom_id`."""
 
     source: str
     done: bytes = field(repr=False)
@@ -126,7 +126,7 @@ class PendingRequests:
 
 
 AnswerRequests: TypeAlias = Callable[[PendingRequests, Callable[[BatchAnswer], None]], None]
-"""Answers all requests, wherever that is, and calls the function with each result as soon as it is there."""
+"""Answers all requests, and calls the function with each result as soon as it is available."""
 
 
 # How much text the requests of a batch have, in tokens if there is a vocabulary, else in characters.

@@ -1,6 +1,6 @@
 """Batches without a server: the model runs in this process, in an engine that answers the client's requests.
 
-`EngineSettings` say which model and how. `open_vllm` makes vLLM's server application on an engine of its own,
+`EngineSettings` name the model and its arguments. `open_vllm` makes vLLM's server application with its own engine,
 `EngineTransport` passes requests to it without a connection, and `open_engine` puts a client of promptools before it.
 So everything above the connection is the same as with a server: modes, corrections, results and errors.
 """
@@ -175,7 +175,7 @@ _APP = ("vllm.entrypoints.launchers.app", "vllm.entrypoints.openai.api_server")
 _ARGUMENTS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
 """Modules that have vLLM's functions, the newest first."""
 _DEFAULTS: Mapping[str, Any] = {"disable_log_stats": True}
-"""Arguments of ours, unless others are given: nobody reads the metrics of a batch."""
+"""Our defaults for engine arguments: nobody reads the metrics of a batch."""
 _OWN = frozenset({"model", "api_key", "tool_server", "headless"})
 """Arguments that are decided elsewhere."""
 _ENVIRONMENT = {"VLLM_LOGGING_STREAM": "ext://sys.stderr", "VLLM_LOGGING_LEVEL": "WARNING"}

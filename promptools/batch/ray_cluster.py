@@ -147,7 +147,7 @@ def _first_line(error: BaseException) -> str:
 CELL = "chunk"
 """The only column."""
 MAX_CHUNK_BYTES = 4 * 2**20
-"""A chunk is closed when it has as many bytes; a larger item is a chunk of its own."""
+"""A chunk is closed when it reaches this many bytes; a larger item forms its own chunk."""
 MAX_FAILED_STARTS = 8
 """Actors in a row that may end before they have started."""
 READ_AHEAD = 1
@@ -156,7 +156,7 @@ READ_AHEAD = 1
 
 @dataclass(frozen=True, slots=True)
 class ChunkSource:
-    """Items that are read anew at each iteration, in chunks of at most `size` of them."""
+    """Items that are read again at each iteration, in chunks of at most `size` items."""
 
     items: Iterable[Any]
     size: int
@@ -176,7 +176,7 @@ class ChunkOperation:
 
 
 def stream_chunks(ray: Any, source: ChunkSource, operation: ChunkOperation) -> Iterator[list[Any]]:
-    """Yield the results of each chunk, as they come or in the order of the items."""
+    """Yield the results of each chunk, as they arrive or in the order of the items."""
     dataset = ray.data.from_items([0], override_num_blocks=1)
     context = dataset.context
     context.enable_progress_bars = False
@@ -185,7 +185,7 @@ def stream_chunks(ray: Any, source: ChunkSource, operation: ChunkOperation) -> I
     # a node may end while it starts actors
     context.max_consecutive_actor_init_deaths = MAX_FAILED_STARTS
     context.execution_options.preserve_order = operation.in_order
-    # The reading takes no processor of its own, so that it can go on beside the operation on a node with one.
+    # Reading claims no processor, so that it can run beside the operation on a node with only one.
     dataset = dataset.map_batches(
         _read_chunks,
         fn_args=(source.items, source.size),
@@ -202,7 +202,7 @@ def stream_chunks(ray: Any, source: ChunkSource, operation: ChunkOperation) -> I
 
 
 def path_for_tasks(path: str) -> str:
-    """Return the absolute path of a local file: tasks of Ray have a current folder of their own."""
+    """Return the absolute path of a local file: Ray's tasks have another current folder."""
     return str(Path(path).absolute()) if is_local(path) else path
 
 
@@ -257,7 +257,7 @@ class ActorSettings(Protocol):
         ...
 
     def default_actors(self, ray: Any) -> int:
-        """Return how many actors the cluster has room for, if nobody says how many there are."""
+        """Return how many actors the cluster has room for, if no number is given."""
         ...
 
     def share(self, actors: int) -> int:
@@ -353,7 +353,7 @@ class ServerActorSettings:
 
 @dataclass(frozen=True, slots=True)
 class EngineActorSettings:
-    """Settings of the engine in an actor, of which each has one of its own."""
+    """Settings of the engine in an actor; each actor has its own engine."""
 
     engine: EngineSettings
     patience: float
@@ -500,7 +500,7 @@ class AnsweringActor:
 
 @dataclass(frozen=True, slots=True)
 class LogLines:
-    """The lines or rows of a file and their numbers, read anew at each iteration."""
+    """The lines or rows of a file and their numbers, read again at each iteration."""
 
     path: str
 

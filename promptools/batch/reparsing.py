@@ -53,7 +53,7 @@ class ReparsedLine(NamedTuple):
     """The result for one line of a log."""
 
     text: bytes
-    """A line of JSON: what is read of the reply, or an `error`; as a row it has all columns."""
+    """A line of JSON: the parsed reply, or an `error`; as a row it has all columns."""
     has_calls: bool = False
     failed: bool = False
 
@@ -198,7 +198,7 @@ OPTION_COLUMNS = InputColumns(
     {name: kind for name, kind in REPLY_COLUMNS.kinds.items() if name not in {"id", "custom_id"}},
     REPLY_COLUMNS.required,
 )
-"""The columns that decide how a reply is read; ids of any type stay as they are."""
+"""The columns that decide how a reply is read; ids of any type are not converted."""
 
 
 def reparse_columns(batch: Any, dialects: Iterable[GivenDialect] = ()) -> Any:

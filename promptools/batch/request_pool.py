@@ -114,7 +114,7 @@ class FixedLimit(AdaptiveLimit):
         self.bound = float(most)
 
     def _halve(self) -> None:
-        """Do nothing: the time of a token grows with the number of requests, and is no sign of too many."""
+        """Do nothing: the time per token grows with the number of requests, and does not indicate too many."""
 
 
 class _Round:
@@ -173,7 +173,7 @@ class RequestPool:
         self._last_success = float("-inf")
 
     async def run(self, requests: Iterator[BatchRequest | LineProblem], record: RecordAnswer) -> None:
-        """Send all requests, and call `record` with each result as soon as it is there.
+        """Send all requests, and call `record` with each result as soon as it is available.
 
         As many requests are read ahead as may be under way. What `record` raises ends the run.
         """

@@ -31,10 +31,10 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class ToolModePolicy:
-    """How a ppxai config wants tools to be requested; it cannot express harmony mode."""
+    """How a ppxai config asks for tools to be requested; it cannot express harmony mode."""
 
     native: bool
-    """Whether by the server's own tools; otherwise by the prompt."""
+    """Whether to use the server's own tools; if not, the prompt."""
     fallback: bool = True
     """Whether another mode may be tried after a failure."""
 
@@ -58,7 +58,7 @@ class Model:
     """Overrides the family that the name matches; "none": no family."""
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Request keys that are set when the request does not set them."""
+    """Default values for keys that the request does not set."""
     calling: ToolModePolicy | None = None
 
 
@@ -70,7 +70,7 @@ class Provider:
     kind: str | None = None
     base_url: str | None = None
     replicas: tuple[str, ...] = field(default=(), repr=False)
-    """Further base URLs, of servers with the same models; the proxy and batches use them."""
+    """Base URLs of further servers with the same models; the proxy and batches use them."""
     api_key_env: str | None = None
     default_model: str | None = None
     server_version: str | None = None
@@ -82,7 +82,7 @@ class Provider:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     calling: ToolModePolicy | None = None
     failover: tuple[str, ...] = ()
-    """Where the proxy sends a request that fails here: `PROVIDER` for the same model, or `PROVIDER/MODEL`."""
+    """Where the proxy sends a request that failed here: `PROVIDER` for the same model, or `PROVIDER/MODEL`."""
 
     def __repr__(self) -> str:
         """Return the repr without the credentials of the base URL."""
@@ -104,7 +104,7 @@ class Descriptions:
 
 @dataclass(frozen=True, slots=True)
 class KeyOptions:
-    """One named API key of the proxy, and its own limits."""
+    """One named API key of the proxy, and its limits."""
 
     env: str | None = None
     """Name of the environment variable that holds the key; without it, the key is in the file of keys."""
@@ -122,7 +122,7 @@ class ProxyOptions:
     allow_provider: bool = False
     max_body: int | None = None
     key_file: str | None = None
-    """Path of a file with API keys, one a line, each with a name or without."""
+    """Path of a file with API keys, one per line, each with or without a name."""
     keys: Mapping[str, KeyOptions] = field(default_factory=dict[str, KeyOptions])
     """The API keys that have names."""
     requests_per_minute: int | None = None
@@ -133,7 +133,7 @@ class ProxyOptions:
     cors_origins: tuple[str, ...] = ()
     redis_url: str | None = field(default=None, repr=False)
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Names of models of its own; each is one `PROVIDER/MODEL`, or several in the order of failover."""
+    """Model names that the proxy defines; each stands for one `PROVIDER/MODEL`, or several in the order of failover."""
     redact: tuple[str, ...] = ()
     """Regular expressions of what is not recorded."""
 
@@ -141,7 +141,7 @@ class ProxyOptions:
 Standing: TypeAlias = Literal["given", "own", "trusted", "local", "untrusted"]
 """Why the servers of a config may be used. `given`: an argument or an environment variable names it. All others were
 found: `own` in the folder of the user or the system; in the current folder `trusted`, since the user said so, `local`,
-since it names nothing beyond this machine, or `untrusted`: then they may not."""
+since it names nothing beyond this machine, or `untrusted`: such servers may not be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Config:
 
 
 class ModelKeys(BaseModel):
-    """The keys of a model that every kind of config file has."""
+    """The keys of a model that both kinds of config file have."""
 
     aliases: Strings = ()
     family: str | None = None
@@ -177,7 +177,7 @@ class ModelKeys(BaseModel):
 
 
 class ProviderKeys(BaseModel):
-    """The keys of a provider that every kind of config file has; an empty string is the same as none."""
+    """The keys of a provider that both kinds of config file have; an empty string means no value."""
 
     kind: str | None = None
     base_url: OneOrMore = ()
@@ -236,7 +236,7 @@ class ConfigFile:
     by: str
     """What leads to it: the name of the environment variable, or a folder in words."""
     standing: Standing
-    """`given`, `own`, or `untrusted` until somebody has looked at what it names."""
+    """`given`, `own`, or `untrusted` until its contents have been examined."""
 
 
 def find_config(environ: Mapping[str, str], cwd: Path, home: Path | None) -> ConfigFile | None:
@@ -250,7 +250,7 @@ def find_config(environ: Mapping[str, str], cwd: Path, home: Path | None) -> Con
 
 
 def find_configs(environ: Mapping[str, str], cwd: Path, home: Path | None) -> list[ConfigFile]:
-    """Return all config files that there are, in the order of `find_config`: the first one is used."""
+    """Return all config files that exist, in the order of `find_config`: the first one is used."""
     named, ppxai = environ.get("PROMPTOOLS_CONFIG"), environ.get("PPXAI_CONFIG_FILE")
     if named and not _named_path(named, cwd, home).is_file():
         raise UsageError(f"PROMPTOOLS_CONFIG={named!r}: there is no such file; correct the variable or unset it")

@@ -96,7 +96,7 @@ class _Provider(ProviderKeys, OpenTable):
 
 
 class _Tools(BaseModel):
-    """The descriptions of tools; ppxai keeps more in this table."""
+    """The descriptions of tools; ppxai has further keys in this table."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -160,7 +160,7 @@ def _ppxai_provider(name: str, table: _Provider, file: _PpxaiFile, location: Loc
 def _model(
     model: Model, table: _Model, provider_calling: Mapping[str, Any], native: bool | None, location: Location
 ) -> Model:
-    """Complete a model with ppxai's own keys; its own `tool_calling` overrides its provider's."""
+    """Complete a model with ppxai's own keys; the model's `tool_calling` overrides the provider's."""
     own, limit = set_fields(table.tool_calling), table.max_tokens
     context = check_facts({} if table.context_limit is None else {"context": table.context_limit}, location)
     return replace(
@@ -360,7 +360,7 @@ def _provider(name: str, table: ProviderTable, location: Location) -> Provider:
 
 
 def _check_other_names(tools: Mapping[str, MarksTable], location: Location) -> None:
-    """Raise `UsageError` for another name that two tools have."""
+    """Raise `UsageError` if two tools share one of their other names."""
     tool_of: dict[str, str] = {}
     for name, marks in tools.items():
         for other in marks.names:

@@ -1,8 +1,8 @@
-"""What a config reaches: where it sends prompts and keys, what it reads, and whom it lets in.
+"""What a config reaches: where it sends prompts and keys, which files it reads, and whom it admits to the proxy.
 
-A config that was only found, in the folder of a repository that somebody cloned, say, is used without a question if it
-reaches nothing beyond this machine, and no dialect outside of its folder. `ConfigReach.digest` is what the user's trust
-is kept with: it changes with an address or a key variable, and not with a model.
+A config that was merely found, say in a cloned repository, is used without asking if it
+reaches nothing beyond this machine, and no dialect outside of its folder. The user's trust is stored with
+`ConfigReach.digest`, which changes with an address or a key variable, but not with a model.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from promptools.profiles.facts import kind_of, load_builtin
 from promptools.profiles.tables import is_array, is_table
 
 _LOCAL_URL = lazy_pattern(
-    # no backslash, blank, `@` or `?` in the rest: the libraries that send requests do not agree on what those mean
+    # no backslash, blank, `@` or `?` in the rest: HTTP libraries do not agree on what those mean
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?:[A-Za-z0-9._~!$&'()*+,;=:%-]*@)?(?P<host>[A-Za-z0-9.]+|\[::1\])(?::[0-9]{1,5})?"
     r"(?:/[A-Za-z0-9._~!$&'()*+,;=:%/-]*)?",
     re.ASCII,
 )
 _LOCAL_SOCKET = lazy_pattern(r"unix:///[A-Za-z0-9._/-]+", re.ASCII)
 _URL = lazy_pattern(r":[/\\]{1,2}[^/\\\s]|^[/\\]{2}[^/\\\s]|^(?:https?|wss?|ftp):[^/\\\s]", re.IGNORECASE)
-"""What makes a text of a request's defaults a URL: some servers fetch one, or send to it."""
+"""The beginning of a URL in a request's defaults: some servers fetch it, or send data to it."""
 _IGNORED_IN_URLS = lazy_pattern(r"^[\x00-\x20]+|[\t\n\r]+")
 """What browsers, and servers on Node, leave out of a URL: `https:\t//host` and `https:host` lead to a host."""
 SHOWN_ADDRESSES = 3
@@ -45,9 +45,9 @@ class Reached:
     what: str
     value: str
     is_remote: bool = False
-    """Whether it is beyond this machine, or lets somebody in who is."""
+    """Whether it is beyond this machine, or admits somebody who is."""
     is_outside: bool = False
-    """Whether it is a file that did not come with the config: it is not in the config's folder, nor below it."""
+    """Whether it is a file outside of the config's folder, which did not come with the config."""
     is_variable: bool = False
     """Whether the value is the name of an environment variable with a key."""
 
@@ -64,18 +64,18 @@ class ConfigReach:
 
     @property
     def asked_about(self) -> tuple[Reached, ...]:
-        """What a config that was found may not reach without the user's trust."""
+        """The things that a found config may not reach without the user's trust."""
         return tuple(entry for entry in self.entries if entry.is_remote or entry.is_outside)
 
     @property
     def digest(self) -> str:
-        """A digest of it all, with the credentials of URLs, and without the order."""
+        """A digest of all of them, including credentials in URLs, and independent of their order."""
         pairs = sorted((entry.what, entry.value) for entry in self.entries)
         return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
 
 
 class UntrustedConfig(UsageError):
-    """A config was found that reaches beyond this machine, and nobody has said that it may be used."""
+    """A config was found that reaches beyond this machine, and the user has not trusted it."""
 
     def __init__(self, config: Config, reach: ConfigReach) -> None:
         reasons = reach.asked_about
@@ -93,14 +93,14 @@ class UntrustedConfig(UsageError):
 
 
 def shown_text(text: str) -> str:
-    """Return text in ASCII: what a terminal would obey, and letters that look like others, are escaped."""
+    """Return text in ASCII: control characters, and letters that look like others, are escaped."""
     return "".join(char if char.isascii() and char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def is_loopback_url(url: str, schemes: tuple[str, ...] = ("http", "https")) -> bool:
     """Whether a URL certainly leads to this machine: by `localhost`, an address in 127.0.0.0/8, or `[::1]`.
 
-    Nothing is looked up, and every other form counts as another machine: 127.1 and 2130706433, which only some
+    Nothing is looked up, and any other form counts as another machine: 127.1 and 2130706433, which only some
     libraries read, 0.0.0.0, IPv4 in IPv6, names below `.localhost`, and `host.docker.internal`.
     """
     found = _LOCAL_URL.fullmatch(url)
@@ -125,11 +125,11 @@ def reach_of(config: Config) -> ConfigReach:
 
 
 def require_trust(config: Config, base_url: str | None, provider: str | None) -> None:
-    """Raise `UntrustedConfig` if an untrusted config has anything to say about requests to a server.
+    """Raise `UntrustedConfig` if an untrusted config would affect requests to a server.
 
     The server is the one at `base_url`, which an argument or the environment names, else that of the provider of this
-    name, else the config's default. A config that has nothing to say is as good as none; one that has is never left out
-    silently, since the request would go to another server, with another key, or without its marks of tools.
+    name, else the config's default. A config without effect is treated as absent; one with an effect is never left out
+    silently, since the request would go to another server, with another key, or without its tool marks.
     """
     if config.standing == "untrusted" and _concerns(config, base_url, provider):
         raise UntrustedConfig(config, reach_of(config))
@@ -175,7 +175,7 @@ def _addresses(provider: Provider) -> Iterator[tuple[str, str]]:
 
 
 def _of_parts(owner: str, part: Provider | Model, folder: Path) -> Iterator[Reached]:
-    """Yield what the facts and the defaults of a provider or a model reach."""
+    """Yield what the facts and defaults of a provider or model reach."""
     template = part.facts.get("chat_template")
     if template is not None:
         yield Reached(f"{owner}, chat template in the file", str(folder / Path(str(template)).expanduser()))
@@ -184,7 +184,7 @@ def _of_parts(owner: str, part: Provider | Model, folder: Path) -> Iterator[Reac
 
 
 def _urls(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """Yield the URLs in the body of a request, as that of an MCP server is, with the keys that lead to each."""
+    """Yield the URLs in the body of a request, such as that of an MCP server, each with the keys that lead to it."""
     if is_table(value):
         table: Mapping[str, Any] = value
         for key, member in table.items():
@@ -197,7 +197,7 @@ def _urls(value: Any, where: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_proxy(options: ProxyOptions) -> Iterator[Reached]:
-    """Yield what the options of the proxy reach; pages of other origins, and other names of hosts, let others in."""
+    """Yield what the options of the proxy reach; pages of other origins, and other host names, admit others."""
     url = options.redis_url
     if url:
         is_local = _LOCAL_SOCKET.fullmatch(url) is not None or is_loopback_url(url, ("redis", "rediss"))

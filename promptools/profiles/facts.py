@@ -34,10 +34,10 @@ from promptools.profiles.tables import (
 )
 
 NOT_FACTS = {"kind": "name the server's kind on the provider", "family": "name the family on the model"}
-"""Fields of a profile that identify it; no fact sets them, and this is how to set them instead."""
+"""Fields of a profile that identify it, with the way to set them, since no fact can."""
 
 NO_FAMILY = "none"
-"""The configured family that means none, whatever the model's name matches."""
+"""The configured family that means none, even if the model's name matches one."""
 
 
 class Fact(Table):
@@ -65,18 +65,18 @@ class Fact(Table):
 
 
 class TemplateSignature(Table):
-    """Recognizes a chat template of a family, in whatever template language."""
+    """Recognizes a chat template of a family, in any template language."""
 
     holds: Strings
     """Literal fragments that it contains, all of them."""
     lacks: Strings = ()
-    """Literal fragments of which it contains none."""
+    """Literal fragments, none of which it contains."""
     source: str
     date: date
 
 
 class Weights(Table):
-    """What all models of a family have; what is empty is not known, or differs."""
+    """Properties that all models of a family share; an empty one is unknown, or differs between them."""
 
     architectures: Strings = ()
     """Their architectures, as GGUF files name them."""
@@ -100,12 +100,12 @@ class Builtin:
     globs: tuple[str, ...] = ()
     """Patterns of model names, in the form that `normalize_model_name` returns."""
     known_as: tuple[str, ...] = ()
-    """Names that servers use for the family: an architecture of GGUF files, a parser of Ollama's."""
+    """Names that servers use for the family: an architecture in GGUF files, one of Ollama's parsers."""
     templates: tuple[TemplateSignature, ...] = ()
     """How to recognise its chat template; any one suffices."""
     weights: Weights | None = None
     template_dialect: str | None = None
-    """The dialect that its chat template teaches, where prompt mode asks for another."""
+    """The dialect that its chat template teaches, if prompt mode asks for another."""
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
@@ -243,7 +243,7 @@ def _with_typed_value(fact: Fact, location: Location) -> Fact:
 
 
 CONTROL_TOKEN_FORMS = ("<|{word}|>", "<｜{word}｜>")
-"""The form of nearly all control tokens: for an unknown model, any text of this form counts as one."""
+"""The form of nearly all control tokens: for an unknown model, any text in this form counts as one."""
 
 
 @cache
@@ -255,9 +255,10 @@ def all_control_tokens() -> frozenset[str]:
 
 @cache
 def family_dialect(family: str) -> str | None:
-    """Return the dialect that a family's template teaches; None where it is not known.
+    """Return the dialect that a family's template teaches; None if unknown.
 
-    It is what prompt mode asks for, unless the file names another; `json` is a format of ours, which no template has.
+    It is the one that prompt mode asks for, unless the file names another; `json` is our own format, which no template
+    has.
     """
     builtin = load_builtin(family)
     named = (fact.value for fact in builtin.facts if fact.key == "dialect" and fact.value != "json")
@@ -266,7 +267,7 @@ def family_dialect(family: str) -> str | None:
 
 @cache
 def kind_of(name: str) -> str | None:
-    """Return the kind of server that a name or alias means, ignoring case; None if it means none."""
+    """Return the kind of server that a name or alias means, ignoring case; None if there is none."""
     wanted = name.lower()
     return next((kind for kind in kinds() if wanted in (kind, *load_builtin(kind).aliases)), None)
 
@@ -285,7 +286,7 @@ def family_of(model: str) -> str | None:
 
 
 def families_of_template(template: str) -> tuple[str, ...]:
-    """Return the families whose chat template this may be: longest fragments first, then shortest family name."""
+    """Return the families that may have this chat template: longest fragments first, then shortest family name."""
     matching = [
         (-sum(map(len, known.holds)), len(family), family)
         for family in families()
@@ -297,15 +298,15 @@ def families_of_template(template: str) -> tuple[str, ...]:
 
 
 def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
-    """Whether a model whose template fits `by_template` may be of a family: not if that has other templates."""
+    """Whether a model whose template fits `by_template` may be of a family: not if the family has other templates."""
     return not by_template or family in by_template or not load_builtin(family).templates
 
 
 @lru_cache(maxsize=256)
 def families_without(key: Literal["architectures", "vocabularies"], value: str | int) -> frozenset[str]:
-    """Return the families whose models do not have an architecture, or so many tokens.
+    """Return the families whose models never have this architecture, or this number of tokens.
 
-    None for a value that no family declares: it may be new, or written in another way.
+    None for a value that no family declares: it may be new, or spelled differently.
     """
     declared: dict[str, set[str | int]] = {
         family: {_plain(each) for each in getattr(weights, key)}
@@ -319,7 +320,7 @@ def families_without(key: Literal["architectures", "vocabularies"], value: str |
 
 
 def _plain(value: str | int) -> str | int:
-    """Return an architecture without the marks that servers write or leave out: `gpt-oss`, `gptoss`, `gpt_oss`."""
+    """Return an architecture without punctuation that only some servers write: `gpt-oss`, `gptoss`, `gpt_oss`."""
     return re.sub(r"[-_.]", "", value.lower()) if isinstance(value, str) else value
 
 

@@ -1,9 +1,9 @@
-"""The family of a model, by evidence: its chat template, its architecture and sizes, then the names that it has.
+"""The family of a model, by evidence: its chat template, its architecture and sizes, then its names.
 
-Apps send any model name, and many servers accept any, so a name in a request is the weakest evidence. The template
-formats the conversation, whatever the model is called; the architecture and the size of the vocabulary are those of the
-weights. These exclude families. Few of them leave only one: a family shares its template with its fine-tunes, so names
-choose among what is left, in this order:
+Apps send arbitrary model names, and many servers accept any, so a name in a request is the weakest evidence. The
+template formats the conversation, whatever the model is called; the architecture and the size of the vocabulary are
+those of the weights. These exclude families. Few of them leave only one: a family shares its template with its
+fine-tunes, so names choose among what is left, in this order:
 
 1. what the model was loaded from and what its file says of itself (`root`, `model_path`, `general.name`)
 2. the server's own names for a kind of model (an architecture, a parser), where one of them means one family
@@ -28,7 +28,7 @@ from promptools.profiles.facts import (
 )
 from promptools.profiles.tables import is_array, is_table
 
-# What a server says about its models: their names, files, chat templates, architectures and sizes.
+# A server's description of its models: their names, files, chat templates, architectures and sizes.
 
 
 PARSER_FIELD = "PARSER"
@@ -44,13 +44,13 @@ class ModelDescription(NamedTuple):
     names: tuple[str, ...] = ()
     """Names under which it can be requested."""
     files: tuple[tuple[str, str], ...] = ()
-    """`(field, name or path)` of what it was loaded from, and what that says of itself, the most reliable first."""
+    """`(field, name or path)` of the file it was loaded from, and of the names in it, the most reliable first."""
     base_models: tuple[tuple[str, str], ...] = ()
-    """`(field, name)` of what it was trained further from."""
+    """`(field, name)` of the model that it was fine-tuned from."""
     kind_names: tuple[tuple[str, str], ...] = ()
     """`(field, name)` of the server's own names for the kind of model, such as its architecture."""
     served_names: tuple[tuple[str, str], ...] = ()
-    """`(field, name)` of the names that somebody gave it on the server."""
+    """`(field, name)` of the names that it was given on the server."""
     template_families: tuple[str, ...] = ()
     """Families that its chat template fits, the most likely first."""
     has_template: bool = False
@@ -58,13 +58,13 @@ class ModelDescription(NamedTuple):
     architecture: str | None = None
     """The architecture of its weights, as a GGUF file names it."""
     vocabulary: int | None = None
-    """The number of its tokens."""
+    """The size of its vocabulary."""
     context: int | None = None
-    """Tokens that a prompt and its reply may have together."""
+    """Maximum number of tokens of a prompt and its reply together."""
     serves_any_name: bool = False
     """Whether it serves requests for any name."""
     renders_tools: bool = True
-    """Whether its chat template renders the tools of a request; true where the server does not say."""
+    """Whether its chat template renders a request's tools; true if the server does not say."""
 
 
 def find_description(listed: Sequence[ModelDescription], model: str) -> ModelDescription | None:
@@ -147,7 +147,7 @@ def _fields(table: Mapping[str, Any], *keys: str) -> tuple[tuple[str, str], ...]
 
 
 def _with_finetune(info: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the basename with what the file says that it was tuned for: converters divide a name in other places."""
+    """Return the basename with the file's `finetune` field, since converters divide a name differently."""
     base, tuned = nonempty_string(info.get("general.basename")), nonempty_string(info.get("general.finetune"))
     return (("general.basename, general.finetune", f"{base}-{tuned}"),) if base and tuned else ()
 
@@ -216,21 +216,21 @@ def _lmstudio(model: Mapping[str, Any], *, any_name: bool) -> ModelDescription:
 
 
 TEMPLATE, NAME = "chat template", "name"
-"""What decides besides the server's fields, which are named as the server names them."""
+"""Evidence other than the server's fields, which keep the server's names."""
 
 
 class FamilyFinding(NamedTuple):
     """The family of a model, and how it was found."""
 
     family: str | None = None
-    """None: nothing implies one, or all that does is contradicted."""
+    """None if nothing implies one, or everything that does is contradicted."""
     by: str = ""
-    """The evidence that decided: `chat template`, a field of the server's, or `name` for the name in the request."""
+    """The evidence that decided: `chat template`, one of the server's fields, or `name` for the name in the request."""
     why: str = ""
     evidence: tuple[tuple[str, str], ...] = ()
-    """What was considered, in order, and the families that it says: `("model_alias 'llama3'", "llama, contradicted")`.
+    """What was considered, in order, and the families it implies: `("model_alias 'llama3'", "llama, contradicted")`.
 
-    Empty where it says none.
+    Empty where it implies none.
     """
 
 
@@ -259,7 +259,7 @@ class _FamilySearch:
             self._exclude("n_vocab", model.vocabulary, families_without("vocabularies", model.vocabulary))
 
     def find(self, requested_name: str) -> FamilyFinding:
-        """Return the family that the evidence leaves, and the names choose."""
+        """Return the family that the names choose among those that the evidence leaves."""
         for field, word, family, allows in self._names():
             label = f"{field} {clip(repr(word))}"
             if self._record(label, family, allows):
@@ -292,7 +292,7 @@ class _FamilySearch:
         return family in self._fitting
 
     def _speaks(self, family: str) -> bool:
-        """Whether the template does not contradict a family: a parser of Ollama's is for a format, not for weights."""
+        """Whether the template does not contradict a family: a parser of Ollama is for a format, not for weights."""
         return template_allows(family, self._model.template_families)
 
     def _record(self, label: str, family: str | None, allows: Callable[[str], bool]) -> bool:
@@ -303,7 +303,7 @@ class _FamilySearch:
         return decides
 
     def _exclude(self, field: str, value: str | int, without: frozenset[str]) -> None:
-        """Leave out the families whose models have other values; all of the template's cannot be wrong."""
+        """Exclude the families whose models have other values, but never all that the template fits."""
         excluded = [family for family in self._fitting if family in without]
         if excluded and len(excluded) == len(self._fitting):
             self._evidence.append((f"{field} {value!r}", "not counted: it contradicts the chat template"))
@@ -331,7 +331,7 @@ class _FamilySearch:
 
 
 def _named(family: str | None, name: str, evidence: Sequence[tuple[str, str]]) -> FamilyFinding:
-    """Return the family of the name in a request, where the server tells nothing that decides."""
+    """Return the family of the name in a request, if nothing that the server tells decides."""
     if family is None:
         return FamilyFinding(evidence=tuple(evidence))
     shown = clip(repr(name))

@@ -55,7 +55,7 @@ class Profile:
     chat_template: str | None = None
     """Path of a Jinja chat template, or of a `tokenizer_config.json` with one, which raw mode renders itself."""
     context: int | None = None
-    """Tokens that a prompt and its reply may have together; None: not known."""
+    """Maximum number of tokens of a prompt and its reply together; None if not known."""
     needs_key: bool = True
     """Whether it is an error if the variable that `api_key_env` names is not set. Local servers need no key."""
     num_ctx: NumCtx = "fit"
@@ -121,7 +121,7 @@ class Profile:
     result_parts: bool = True
     """Whether a tool message's content may be a list of parts; if not, it is joined into one string."""
     on_repeat: OnRepeat | None = None
-    """What is done about a call that the history holds over and over, where the options do not say. None: `hint` in
+    """What is done about a call that the history repeats, unless the options decide it. None: `hint` in
     the modes whose prompt we write."""
     reasoning_field: ReasoningField = "reasoning_content"
     """Key under which past reasoning is sent back. In replies every known key is read."""
@@ -148,7 +148,7 @@ class Profile:
 
 # Which hosts are OpenAI's own, or serve its models for Azure: their API does more than Chat Completions can express.
 #
-# What they enforce, such as the form of an answer, holds, so there is nothing to heal.
+# What they enforce, such as the format of an answer, can be relied on, so there is nothing to heal.
 
 
 _ENDS = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")

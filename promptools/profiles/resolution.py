@@ -3,7 +3,7 @@
 Facts are layered, and for each key the last layer wins: the profile's defaults, the packaged facts of the server's
 kind, those of the model's family, what the server said in a probe, the config's provider, the config's model, the
 request's override. `resolve` chooses the provider, model, kind, address and family, stacks the layers, and keeps a
-sentence with the reason for each decision and each fact.
+sentence with the reason for each decision and fact.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from promptools.profiles.tables import Location
 from promptools.types import ModeName, ServerInfo
 
 ProbeScope = Literal["server", "model"]
-"""What a probe is to find out. `server`: the kind of server, and its model; `model`: the model, and the version of a
+"""What a probe should find out. `server`: the kind of server, and its model; `model`: the model, and the version of a
 server whose kind is configured."""
 
 
@@ -55,7 +55,7 @@ class Target:
     probe: ProbeScope | None = None
     """What a probe of the server may find out; None: there is nothing to probe for."""
     local_key: bool = False
-    """Whether the key goes to this machine alone, since a config that was only found names its variable."""
+    """Whether the key is sent to this machine only, since a config that was merely found names its variable."""
 
     def __repr__(self) -> str:
         """Return the repr without the credentials of the base URL."""
@@ -117,8 +117,8 @@ class _ProfileBuilder:
     def add_raw_mode(self, order: tuple[ModeName, ...]) -> str:
         """Put raw mode after native mode, where the chat template can be rendered; return the reason.
 
-        It is there for what the server's parser does to a reply. Harmony mode does the same for its own family, and
-        modes that a config lists stay as they are. `order` is the model's own: one that does not begin with native mode
+        It avoids what the server's parser does to a reply. Harmony mode does the same for its own family, and
+        modes that a config lists are not changed. `order` is the model's own: one that does not begin with native mode
         has a template without tools.
         """
         modes, endpoint = self.modes, self.facts.get("chat_template") or self.facts.get("template_endpoint")
@@ -192,7 +192,7 @@ def resolve(
 
 
 def _usable(config: Config, base_url: str | None, provider: str | None) -> Config:
-    """Return the config, or none in place of one that is not trusted and has nothing to say about the server."""
+    """Return the config, or an empty one in place of an untrusted config that does not affect the server."""
     require_trust(config, base_url, provider)
     return Config() if config.standing == "untrusted" else config
 
@@ -394,7 +394,7 @@ def _family(entry: Model, seen: ServerInfo | None) -> tuple[str | None, str]:
 
 
 def _check_dialect(facts: Mapping[str, Any], location: Location) -> None:
-    """Reject unknown dialects. This is not done when the file is read, as an app may register its own after that."""
+    """Reject unknown dialects; not when the file is read, since an app may register its own after that."""
     wrong = dialects.unknown(facts.get("accept") or ())
     if wrong:
         raise (location / "accept").error(wrong)

@@ -55,7 +55,7 @@ PATHS_BY_KIND: Mapping[str, tuple[str, ...]] = {
     SGLANG: (MODELS_PATH,),
     LMSTUDIO: ("/api/v0/models",),
 }
-"""Paths asked of a server of a known kind: its version where facts depend on it, and its models."""
+"""Paths requested from a server of a known kind: its version if facts depend on it, and its models."""
 
 KIND_BY_OWNER = {"vllm": VLLM, "llamacpp": LLAMACPP, "sglang": SGLANG}
 """Kinds by the `owned_by` of every listed model."""
@@ -67,7 +67,7 @@ _BUILD = lazy_pattern(r"b([0-9]+)")
 _STATUS = lazy_pattern(r"HTTP ([0-9]+)")
 _TRANSIENT_STATUSES = frozenset((401, 403, 408, 429))
 NOT_IMPLEMENTED = 501
-"""Means what a 404 means, and is permanent."""
+"""Has the meaning of a 404, and is permanent."""
 
 
 class ProbeRequest(NamedTuple):

@@ -1,8 +1,8 @@
 """Run exchanges over HTTP: httpx or httpx2, sync or async, with one set of rules for all four.
 
-interceptor                  the transports that a client gets, and what of its requests they hand to an exchange
-session                      what is kept between requests, and how an exchange begins; `endpoints`, `found_config`
-driver                       what performs the effects of an exchange: `sync_driver`, `async_driver`
+interceptor                  the transports that a client gets, and which of its requests go to an exchange
+session                      the state kept between requests, and how an exchange begins; `endpoints`, `found_config`
+driver                       performs the effects of an exchange: `sync_driver`, `async_driver`
 http_library                 the two libraries; `response_content` reads what they receive
 """
 

@@ -39,7 +39,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 MAX_THREADS = 2
-"""Maximum number of threads of one event loop: more would not be faster, and leave the loop less time."""
+"""Maximum number of threads of one event loop: more would not be faster, and would leave the loop less time."""
 _LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("promptools_limiter")
 
 
@@ -53,7 +53,7 @@ async def in_thread(work: Callable[[A], T], argument: A) -> T:
 
 
 MAX_READ = 1 << 14
-"""Bytes of a piece that the exchange gets at a time: other tasks run in between. Some 80 chunks of a stream, 3 ms."""
+"""Maximum bytes that the exchange gets at a time; other tasks run in between. Some 80 chunks of a stream, 3 ms."""
 END_TIMEOUT = 0.05
 """Seconds to wait for the end of a reply once its whole content has been passed on."""
 
@@ -68,7 +68,7 @@ class AsyncDriver(ExchangeDriver):
         self.send = send
         self.pieces: AsyncIterator[bytes] | None = None
         self._rest = b""
-        """What is left of the last piece."""
+        """The rest of the last piece."""
         self.output = self._run()
 
     async def head(self) -> Head | None:
@@ -91,7 +91,7 @@ class AsyncDriver(ExchangeDriver):
             await self.close()
 
     async def close(self) -> None:
-        """Close the exchange and its upstream; while another task runs it, only the upstream, which ends it."""
+        """Close the exchange and its upstream; while another task runs it, only the upstream, which ends both."""
         if self.running:
             await self._close()
         else:
@@ -182,7 +182,7 @@ class AsyncDriver(ExchangeDriver):
         return self.timeout_outcome() or self.read_outcome(piece)
 
     async def _release(self) -> None:
-        """Close the reply, after reading to its end if that has been received, or is due after all of the content."""
+        """Close the reply; first read to its end if that has been received, or must follow since all content has."""
         if self.response is None or is_released(self.response):
             self.response = None
             return

@@ -1,4 +1,4 @@
-"""What the two drivers of an exchange share: they perform its effects over HTTP, and pass on what it emits.
+"""Shared by the two drivers of an exchange: they perform its effects over HTTP, and pass on what it emits.
 
 An exchange is a generator without I/O. It yields effects (open an upstream request, read a piece of the reply, abandon
 the reply, probe a server, wait, compute, emit), and is resumed with the outcome of each. A driver is the loop around
@@ -80,7 +80,7 @@ _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding", b"content-typ
 
 
 def redirect_location(library: HttpLibrary, request: Any, response: Any) -> Any:
-    """Return the URL that a response redirects to; None if it is no redirect."""
+    """Return the URL that a response redirects to; None if it is not a redirect."""
     if not response.has_redirect_location:
         return None
     try:
@@ -130,13 +130,13 @@ BODY_FIELDS = frozenset({"content-encoding", "content-length"})
 """Fields that are wrong for a decoded body."""
 TIMEOUT_PHASES = ("connect", "read", "write", "pool")
 STALE_CONNECTION_SECONDS = 1.0
-"""Seconds from sending within which a broken connection counts as one that the server had already closed."""
+"""A connection that breaks within this many seconds of sending counts as one that the server had already closed."""
 FRAMING_FIELDS = frozenset({"content-length", "transfer-encoding"})
-"""Fields that the library sets itself, for the body that it sends."""
+"""Fields that the library sets itself for the body."""
 
 
 class ExchangeDriver:
-    """What the sync and async drivers share: the exchange, the open reply, the clock."""
+    """Base of the sync and async drivers: the exchange, the open reply, the clock."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class ExchangeDriver:
         extensions = dict(self.extensions)
         if timeout is not None:
             extensions["timeout"] = capped_timeouts(extensions.get("timeout", {}), timeout)
-        # parsing a URL takes longer than all else here, and most requests go where the client's own goes
+        # parsing a URL takes longer than all else here, and most requests have the same URL as the client's own
         url = self.client_url if wanted.url == self._client_address else wanted.url
         headers = tuple(
             (name, supported_encodings(value)) if name.lower() == "accept-encoding" else (name, value)

@@ -31,7 +31,7 @@ class Endpoint:
 
     method: str
     path: str
-    """The end of the request's path; if it ends with `/` or `_`, anything may follow. `/` alone is the root."""
+    """A suffix of the request's path; if it ends with `/` or `_`, anything may follow. `/` alone is the root."""
     api: ClientApi = CHAT_API
     """The client API that the requests use."""
     begin: BeginExchange = run
@@ -80,7 +80,7 @@ OLLAMA_ENDPOINTS = (
         for name in ("generate", "embed", "embeddings", "pull", "push", "create", "copy", "show")
     ),
 )
-"""What the ollama package requests: chat is always intercepted, the rest only if the server is no Ollama."""
+"""Routes that the ollama package requests: chat is always intercepted, the others only if the server is not Ollama."""
 
 ROOT_ENDPOINTS = tuple(Endpoint(method, ROOT_PATH, OLLAMA_API, serve_root) for method in ("GET", "HEAD"))
 PROXY_ENDPOINTS = (*OPENAI_ENDPOINTS, *MESSAGES_ENDPOINTS, *OLLAMA_ENDPOINTS, *ROOT_ENDPOINTS)

@@ -1,6 +1,6 @@
-"""The config that is searched for where none is passed, and the trust in those that were only found.
+"""The search for a config where none is passed, and the user's trust in configs that were found that way.
 
-Trust is kept in the user's state folder, one file for each config: its real path, and a digest of what it reaches. A
+Trust is stored in the user's state folder, one file for each config: its real path, and a digest of what it reaches. A
 file for each needs no lock, and two processes that write at once lose nothing.
 """
 
@@ -38,7 +38,7 @@ def find_here() -> ConfigFile | None:
 
 
 def find_all_here() -> list[ConfigFile]:
-    """Return all config files that are there, in the order of the search."""
+    """Return all config files that exist, in the order of the search."""
     return find_configs(os.environ, Path.cwd(), home_folder())
 
 
@@ -52,7 +52,7 @@ def home_folder() -> Path | None:
 
 
 def read_found(found: ConfigFile) -> Config:
-    """Read a config that was found, and judge it by the bytes that were read; of one that may be used, its dialects."""
+    """Read a config that was found, and judge it by the bytes read; if it may be used, read its dialects too."""
     try:
         with found.path.open("rb") as file:
             owner = os.fstat(file.fileno()).st_uid
@@ -71,9 +71,9 @@ def read_found(found: ConfigFile) -> Config:
 
 
 def _is_planted(folder: Path, owner: int) -> bool:
-    """Whether another user may have put a file there for this one to find, as into /tmp: a port may be theirs, too.
+    """Whether another user may have planted a file there, as in /tmp: even a local port in it may be theirs.
 
-    Elsewhere the owner says nothing: in a container, files of the host belong to others.
+    Elsewhere the owner proves nothing: in a container, files of the host belong to other users.
     """
     if not hasattr(os, "geteuid"):
         return False
@@ -136,7 +136,7 @@ def _not_kept(path: Path, why: str) -> UsageError:
 
 
 def _record_path(path: Path) -> Path | None:
-    """Return where the trust in a config is kept; None if there is no place."""
+    """Return where the trust in a config is stored; None if there is no place for it."""
     state = os.environ.get("XDG_STATE_HOME", "")
     home = home_folder()
     if not Path(state).is_absolute():  # a relative one would be in the folder of whoever wrote the config

@@ -70,7 +70,7 @@ StartExchange = Callable[[Request, Endpoint], Exchange]
 
 
 class InterceptingTransport:
-    """What the sync and async transports share: the inner transport, the original client, and what is intercepted."""
+    """Base of the sync and async transports: the inner transport, the original client, and what is intercepted."""
 
     def __init__(
         self,
@@ -91,10 +91,10 @@ class InterceptingTransport:
         return find_endpoint(self.endpoints, request.method, request.url.path, request.url.host)
 
     def forwarded(self, request: Any) -> Any:
-        """Return a request that is not intercepted, with its `/v1` once if the client of anthropic wrote it twice.
+        """Return a request that is not intercepted; where the anthropic SDK wrote `/v1` twice, with only one.
 
-        Paths of that SDK begin with `/v1`; where the base URL ends with one, as those of open servers do, servers know
-        none of them.
+        The SDK's paths begin with `/v1`; where the base URL ends with one too, as is usual for open servers, no server
+        knows the result.
         """
         if self.endpoints is MESSAGES_ENDPOINTS and b"/v1/v1/" in request.url.raw_path.partition(b"?")[0]:
             request.url = request.url.copy_with(raw_path=request.url.raw_path.replace(b"/v1/v1/", b"/v1/", 1))
@@ -257,7 +257,7 @@ def intercept(client: Any, start: StartExchange, endpoints: tuple[Endpoint, ...]
     """Return a copy of an httpx or httpx2 client whose requests to `endpoints` go through exchanges made by `start`.
 
     Given such a copy, it copies the original client instead, so that no exchange runs inside another. Raises
-    `UsageError` for anything that is no httpx or httpx2 client.
+    `UsageError` for anything that is not an httpx or httpx2 client.
     """
     library_of(client)
     transport: Any = client.__dict__["_transport"]

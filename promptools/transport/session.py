@@ -1,4 +1,4 @@
-"""What a client or a proxy keeps between requests (settings, config, breaker), and how it starts exchanges."""
+"""The state of a client or proxy between requests (settings, config, breaker), and how it starts exchanges."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 class GuardedObservers:
-    """Observers, called in order; what one of them raises is logged."""
+    """Observers, called in order; exceptions in them are logged."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers
@@ -94,7 +94,7 @@ class GuardedObservers:
 
 
 def guard_observers(observers: Sequence[Observer]) -> Observer | None:
-    """Return one observer that calls all of them; None if there are none, `UsageError` for what is no observer."""
+    """Return one observer that calls all; None without any. Raises `UsageError` if one of them is not an observer."""
     for observer in observers:
         for name in ("began", "sent", "received", "ended"):
             method = getattr(observer, name, None)
@@ -114,11 +114,11 @@ def as_observers(observer: Observer | Sequence[Observer] | None) -> Sequence[Obs
     )
 
 
-# Exchanges of a session with dialects of its own: those are known while the exchange runs, and nowhere else.
+# Exchanges of a session with its own dialects, which are known while the exchange runs, and nowhere else.
 
 
 def with_own_dialects(exchange: Exchange, own: OwnDialects) -> Exchange:
-    """Run `exchange`, and the work that it asks for, with dialects that others do not know."""
+    """Run `exchange`, and the work that it asks for, with dialects that no other exchange knows."""
     outcome: EffectResult | None = None
     try:
         while True:
@@ -141,7 +141,7 @@ def _work_with(own: OwnDialects, work: Callable[[], Any]) -> Any:
 
 ID_ALPHABET = string.ascii_letters + string.digits
 CREDENTIAL_FIELDS = KEY_FIELDS | {"cookie", "openai-organization", "openai-project"}
-"""Fields that must not be sent to another server than the one they were meant for."""
+"""Fields that must not be sent to any server but the one they were meant for."""
 PLACEHOLDER_KEY = "none"
 """The API key that is sent where none is needed: the SDK requires one."""
 MAX_CACHED_ROUTES = 512
@@ -156,13 +156,13 @@ class Settings(TypedDict, total=False):
     config: Config | str | os.PathLike[str] | None
     """A config, or the path of one (None: the first that is found; `Config()`: no config)."""
     dialects: Iterable[GivenDialect]
-    """Dialects of the app's own, besides those of the config: paths of their tables, or objects."""
+    """The app's own dialects, besides those of the config: paths of their tables, or objects."""
     overrides: Mapping[str, Any] | None
     """Profile facts that apply to every request."""
     allow_provider: bool
     """Whether a request's `promptools.provider` may name another provider of the config, and so spend its key."""
     detect: bool
-    """Whether to detect at first use which server it is, if no provider names it (default: yes)."""
+    """Whether to detect the kind of server on first use, if no provider names it (default: yes)."""
     breaker: Breaker | None
     stop: Stop | None
     wait: WaitFor | None
@@ -208,7 +208,7 @@ OPTION_NAMES = frozenset(OPTIONS) - {"provider"}
 
 def new_call_id() -> str:
     """Return a new call id that every server accepts: nine letters and digits, as Mistral's templates require."""
-    # of one read of the system's randomness: ids of stored responses must not be guessed
+    # from one read of the system's randomness: ids of stored responses must not be guessable
     number, letters = int.from_bytes(os.urandom(16)), ""
     for _ in range(ID_LENGTH):
         number, letter = divmod(number, len(ID_ALPHABET))
@@ -219,8 +219,8 @@ def new_call_id() -> str:
 class Session:
     """Starts exchanges: calling it with a client's request returns one.
 
-    The copies of a client share its breaker, what was detected of servers, what those refused, the context sizes that
-    were raised, and the stored responses.
+    The copies of a client share its breaker, what was detected about servers, what those refused, the context sizes
+    that were raised, and the stored responses.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class Session:
     def with_settings(self, settings: Mapping[str, Any]) -> Session:
         """Return a copy with some settings replaced; the breaker stays shared unless another is passed.
 
-        With another breaker the copy has no memory of what servers refused, either.
+        With another breaker, the copy does not remember what servers refused either.
         """
         shared = self.context
         return Session(
@@ -297,7 +297,7 @@ class Session:
 
         `router` decides where it goes. Without one it goes to its own URL, unless it names another provider of the
         config. If it names a kind of server, that only selects the facts that are assumed of the server at this URL.
-        `caller` is who sent it, where its fields no longer say so.
+        `caller` is the sender, where the fields no longer tell.
         """
         router = router or self._own_router(request, endpoint)
         began_at = time.monotonic() if at is None else at
@@ -320,7 +320,7 @@ class Session:
         return route
 
     def check_provider(self, name: str | None) -> None:
-        """Raise `UsageError` if a request may not choose its provider, and names another one than this session's.
+        """Raise `UsageError` if a request names another provider than this session's without being allowed to.
 
         A kind of server only selects facts.
         """
@@ -333,7 +333,7 @@ class Session:
         )
 
     def base_url(self, url: str) -> str:
-        """Return the base URL of a request to another API than Chat Completions; a provider's need not end with /v1."""
+        """Return the base URL of a request in another API than Chat Completions; a provider's need not end with /v1."""
         base_url, provider = api_base(url), self.config.providers.get(self.provider or "")
         configured = provider and provider.base_url and provider.base_url.rstrip("/")
         return configured if configured and f"{configured}/v1" == base_url else base_url
@@ -381,7 +381,7 @@ class Session:
         return target
 
     def route_to_provider(self, route: Route, headers: Headers) -> Route:
-        """Route to another server than the request's own: its address, its key, and none of the client's credentials.
+        """Route to another server than the request's own: its address and key, and none of the client's credentials.
 
         Raises `UsageError` if its provider has no base URL, or its key is not set.
         """
@@ -394,7 +394,7 @@ class Session:
         return replace(route, url=base_url.rstrip("/") + CHAT_ENDPOINT.path, headers=tuple(blank.items()))
 
     def environment_address(self) -> str | None:
-        """Return the base URL that OPENAI_BASE_URL names, if it decides where this session's requests go."""
+        """Return the base URL in OPENAI_BASE_URL, if it decides where this session's requests go."""
         return environment_address(self.config, self.provider)
 
     def find_key(self, target: Target) -> str | None:
@@ -423,9 +423,9 @@ def local_vocabulary() -> TokenCodec | None:
 
 
 def environment_address(config: Config, provider: str | None) -> str | None:
-    """Return the base URL that OPENAI_BASE_URL names, if neither an argument nor a config that was given decides.
+    """Return the base URL in OPENAI_BASE_URL, if neither an argument nor a named config decides.
 
-    A config that was only found comes after it.
+    It takes precedence over a config that was merely found.
     """
     if provider is not None or (config.standing == "given" and config.providers):
         return None
@@ -435,7 +435,7 @@ def environment_address(config: Config, provider: str | None) -> str | None:
 def resolve_config(config: Config | str | os.PathLike[str] | None) -> Config:
     """Return a config as it is, read it from a path, or search for one; its warnings are logged.
 
-    One that was found and is not trusted is returned too: `resolve` uses nothing of it.
+    An untrusted one that was found is returned too: `resolve` uses nothing of it.
     """
     if isinstance(config, Config):
         return config

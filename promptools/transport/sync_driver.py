@@ -56,7 +56,7 @@ class SyncDriver(ExchangeDriver):
                 yield piece
 
     def close(self) -> None:
-        """Close the exchange and its upstream; while another thread runs it, only the upstream, which ends it."""
+        """Close the exchange and its upstream; while another thread runs it, only the upstream, which ends both."""
         if self.running:
             self._close()
         else:
@@ -130,7 +130,7 @@ class SyncDriver(ExchangeDriver):
         return self.timeout_outcome() or self.read_outcome(piece)
 
     def _release(self) -> None:
-        """Close the reply, after reading to its end if that has been received: else its connection cannot be reused."""
+        """Close the reply; first read to its end if that has been received, or the connection could not be reused."""
         with suppress(self.library_error):
             while self.response is not None and end_received(self.response) and next(self.pieces, None) is not None:
                 pass

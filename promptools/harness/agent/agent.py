@@ -242,7 +242,7 @@ class Agent:
         return await self.arun(self.resumed(tape, message), state=state, tape=tape)
 
     def resumed(self, tape: TapePath, message: str | None = None) -> list[dict[str, Any]]:
-        """Return the messages with which a tape's last run goes on, for `stream` and `astream`.
+        """Return the messages from which a tape's last run continues, for `stream` and `astream`.
 
         Calls that were not run have a result that says so; `message`, of the user, is the last one. Raises `UsageError`
         if the run has its answer.

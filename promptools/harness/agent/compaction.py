@@ -54,11 +54,11 @@ class Compaction:
     threshold: float = 0.8
     """The share of the context that a prompt may take up."""
     keep_turns: int = 4
-    """The latest turns, which stay as they are until nothing else is left."""
+    """Number of latest turns, which are kept unchanged until nothing else is left to shorten."""
     result_characters: int = 2000
     """What is left of a long result."""
     summarise: bool = True
-    """Whether the model is asked for a summary, in a request of its own."""
+    """Whether the model is asked for a summary, in a separate request."""
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
@@ -97,7 +97,7 @@ def with_short_results(messages: Sequence[Message], start: int, end: int, charac
 
 
 def shorten(text: str, characters: int) -> str:
-    """Return both ends of a text, with a notice of what was cut; a text that is short enough as it is."""
+    """Return both ends of a text, with a notice of what was cut; a text that is short enough is returned unchanged."""
     if len(text) <= characters:
         return text
     room = characters - len(_cut_notice(len(text)))
@@ -157,7 +157,7 @@ def _as_text(message: Message) -> str:
 
 
 def _flat(message: Message) -> str:
-    """Return what of a message is in the prompt."""
+    """Return the part of a message that is in the prompt."""
     thought = "".join(str(message.get(key) or "") for key in REASONING_FIELDS)
     images = len(split_content(message.get("content"))[1])
     return thought + _as_text(message) + " " * (IMAGE_CHARACTERS * images)

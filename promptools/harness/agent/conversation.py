@@ -166,9 +166,9 @@ def as_messages(messages: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def with_options(create: dict[str, Any], options: Mapping[str, Any], session: Any) -> dict[str, Any]:
-    """Return the parameters of requests with options for one of our clients; for another client, as they are.
+    """Return the parameters of requests with options for one of our clients; for any other client, unchanged.
 
-    What the client or the request itself says is kept. Unless they say otherwise, calls whose arguments do not fit are
+    Settings of the client or the request are kept. Unless they decide it, calls whose arguments do not fit are
     returned, so that the model gets the error as a tool result.
     """
     if session is None:

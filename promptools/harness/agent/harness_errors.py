@@ -80,7 +80,7 @@ class UnknownToolCalled(NonTerminatingError):
 
 
 class ToolCallArgParsingError(NonTerminatingError):
-    """The arguments of the call are no JSON."""
+    """The arguments of the call are not JSON."""
 
 
 class UnknownToolCallArg(NonTerminatingError):

@@ -24,7 +24,7 @@ class RequestReply:
 
     body: dict[str, Any]
     quiet: bool = False
-    """Whether its text is no event of the run."""
+    """Whether its text is left out of the run's events."""
 
 
 @dataclass(frozen=True, slots=True)

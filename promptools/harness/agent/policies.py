@@ -63,7 +63,7 @@ class AgentPolicy:
 
     Checks are made of each reply. `default`, in any mode: several calls are run, a call wins over an answer, what is
     wrong with a call is its result; a reply that is cut off, or empty, is requested again. `paper`: the conditions of
-    HarmonyAgent in their order, on the messages of the strict Harmony parse. `none`: every reply is used as it is.
+    HarmonyAgent in their order, on the messages of the strict Harmony parse. `none`: every reply is used unchanged.
     """
 
     checks: Checks = "default"
@@ -116,7 +116,7 @@ _POLICIES: dict[str, AgentPolicy] = {"default": DEFAULT_POLICY, "paper": PAPER_P
 
 
 def find_policy(policy: AgentPolicy | str) -> AgentPolicy:
-    """Return a policy by its name, or as it is. Raises `UsageError` for an unknown name."""
+    """Return a policy, given itself or its name. Raises `UsageError` for an unknown name."""
     if isinstance(policy, AgentPolicy):
         return policy
     if policy not in _POLICIES:
@@ -279,7 +279,7 @@ class ReplyCapture:
         self.last = None
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
-        """Keep what the prompt has begun of the reply."""
+        """Keep the beginning of the reply that the prompt contains."""
         self._prefill = sent.prepared.prefill if sent.prepared is not None else ""
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:

@@ -42,7 +42,7 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """The limits of a run; None is none. At a limit `LimitsExceeded` is raised, with the transcript so far."""
+    """The limits of a run; None means no limit. At a limit `LimitsExceeded` is raised, with the transcript so far."""
 
     steps: int | None = 50
     """Replies that are used; calls of the last one are not run."""

@@ -224,7 +224,7 @@ class Tape:
 
 
 def read_tape(path: str | os.PathLike[str]) -> Tape:
-    """Read the last run of a tape. Raises `UsageError` for a file that is none."""
+    """Read the last run of a tape. Raises `UsageError` for a file that is not a tape."""
     task: list[dict[str, Any]] | None = None
     messages: list[dict[str, Any]] = []
     exchanges: list[dict[str, Any]] = []
@@ -358,7 +358,7 @@ class TapePlayer:
 
 
 class _KnownServer(DetectionCache):
-    """What the recorded run found out of its server, whatever is asked."""
+    """What the recorded run found out about its server, returned for any server."""
 
     def __init__(self, seen: ServerInfo) -> None:
         super().__init__()

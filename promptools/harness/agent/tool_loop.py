@@ -203,7 +203,7 @@ class RunLoop:
         self._tracker.check_failures()
 
     def _checked(self, entry: PreparedCall) -> PreparedCall:
-        """Return the call, or one that is not run if it was repeated too often."""
+        """Return the call, or if it was repeated too often, one that is not run."""
         why = self._tracker.check_call(entry.call)
         return entry if why is None else PreparedCall(entry.call, None, error_result(entry.call, why))
 

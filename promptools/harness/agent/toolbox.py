@@ -1,6 +1,6 @@
-"""Tools with the Python functions that run them: each call leads to a result for the model, whatever fails.
+"""Tools with the Python functions that run them: each call gives the model a result, even if something fails.
 
-A parameter that is annotated `RunContext` gets what a tool may learn of the run, and is no argument of the model's.
+A parameter annotated `RunContext` gets what a tool may learn about the run; the model does not see it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def bind_context(work: Callable[[], Any], context: RunContext) -> Callable[[], A
 
 
 def without_context(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function without the parameter for the context, which gets the current one; others as they are."""
+    """Return a function without its parameter for the context, which gets the current one; others unchanged."""
     parameter_of_context = _find_parameter(function)
     if parameter_of_context is None:
         return function
@@ -149,7 +149,7 @@ class Toolbox:
         self._runners = {name: _runner(own, entry, dispatch) for name, own, entry in declared}
 
     def payloads(self, *, marks: bool) -> list[dict[str, Any]]:
-        """Return the tools as they are declared in a request; `marks` are for our clients, which send none of them."""
+        """Return the tools as a request declares them; `marks` are for our clients, which never send them."""
         payloads = self.tools.to_openai()
         if not marks:
             return payloads

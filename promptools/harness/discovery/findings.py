@@ -52,7 +52,7 @@ integer boolean array null function additionalproperties arguments example examp
 return schema minimum maximum format none true false int str bool float list dict note
 """
 SCHEMA_WORDS = frozenset(_WORDS.split())
-"""Words of JSON Schema and of explanations, which are no parameters."""
+"""Words of JSON Schema and of explanations, which are not parameters."""
 
 
 def mentioned_tools(text: str, called: Collection[str] = ()) -> set[str]:

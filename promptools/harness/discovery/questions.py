@@ -230,7 +230,7 @@ def read_logs(folder: Path) -> list[Intent]:
 
 
 def _documents(path: Path) -> Iterator[Any]:
-    """Yield the JSON document of a file, or those of its lines; lines that are none are left out."""
+    """Yield the JSON document of a file, or those of its lines; other lines are left out."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

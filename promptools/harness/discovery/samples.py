@@ -1,6 +1,6 @@
 """What the model answered: samples, the log that keeps each of them, and the sampler that draws them.
 
-A run that ended early goes on with the samples that the log has; those that failed are drawn again.
+A run that ended early continues with the samples in the log; those that failed are drawn again.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Sample:
     calls: tuple[CallMade, ...] = ()
     finish_reason: str = ""
     mode: str = ""
-    """The mode in which the server was asked; empty if the request was forwarded as it is."""
+    """The mode in which the server was asked; empty if the request was forwarded unchanged."""
     tokens: int = 0
     error: str = ""
-    """Why there is no reply; such a question is asked again when the run goes on."""
+    """Why there is no reply; such a question is asked again when the run is resumed."""
 
     def calls_tool(self, name: str) -> bool:
         """Whether the tool is called."""
@@ -106,7 +106,7 @@ Progress: TypeAlias = "Callable[[str, int, int], object]"
 
 OPTIONS = {"undeclared": "call", "trace": True, "corrections": 0}
 REPAIRS = frozenset({"json", "closer", "unwrap"})
-"""Kinds of fixes of arguments that were no strict JSON."""
+"""Kinds of fixes of arguments that were not strict JSON."""
 
 
 @dataclass(slots=True)

@@ -2,13 +2,13 @@
 
 A tool is
 - `confirmed` if it was called in at least `min_calls` replies to at least `min_prompts` prompts that neither define nor
-  name it, and is no alias;
+  name it, and is not an alias;
 - `alias` of a tool that is called more often if both are alike (see below), and if it vanished once that tool was
   defined: in the replies with definitions its rate is at most `vanished` of what it was without, while the other one is
   still called. Without such replies, to be alike is enough;
 - `confabulated` if it was mentioned when the model was asked for its tools, but never called, although
   `min_baseline` replies or more were drawn;
-- `unconfirmed` if it is none of these.
+- `unconfirmed` otherwise.
 
 Two tools are alike if the shares of their parameters overlap by `alike_schema` or more, and the kinds of prompts that
 they are called for by `alike_kinds` or more. The overlap of two sets of shares is the sum of the smaller ones over the
@@ -17,7 +17,7 @@ sum of the larger ones.
 A parameter is
 - `alias` of another one of its tool if that one is in at least `alias_factor` times as many calls and has the same type
   in most of them, and no call has both; of several, the one with the most similar name;
-- `confirmed` if it is in a share of at least `parameter_rate` of the calls, and is no alias; `required` if it is in at
+- `confirmed` if it is in a share of at least `parameter_rate` of the calls, and is not an alias; `required` if in at
   least `required_rate`;
 - `optional` if it is in fewer;
 - `confabulated` if it was described and is in no call, of at least `min_calls`; `unconfirmed` if there are fewer.
@@ -45,7 +45,7 @@ from promptools.harness.evaluation.intervals import (
 #
 # The unit of an interval is what was drawn independently. Intents stand for all that users ask: of several replies to
 # one intent, the rate is the mean of the intents' shares. The questions for names, forced calls and descriptions are
-# fixed: there each reply, or each call, is a unit of its own.
+# fixed: there each reply, or each call, is a separate unit.
 
 
 BASELINE = frozenset({"intent", "targeted"})
@@ -72,7 +72,7 @@ def compared_rates(
 ) -> tuple[Interval, Interval | None]:
     """Return by how much, and how many times, the tool is called more often than in the baseline.
 
-    There is no ratio if either never calls it: a ratio of 0 would have no interval.
+    There is no ratio if either one never calls it: a ratio of 0 would have no interval.
     """
     shares = [prompt_shares(own, lambda sample: sample.calls_tool(name)) for own in (samples, baseline)]
     ratio = ratio_interval(*shares, seed=seed) if any(shares[0]) else None

@@ -13,7 +13,7 @@ from promptools.harness.agent.harness_errors import MaxContextWindowOverflow, Te
 from promptools.harness.evaluation.tasks import Solution, Task, Unanswered
 
 OpenAgent: TypeAlias = Callable[[], AbstractContextManager[Agent]]
-"""Returns an agent for one run, with a workspace of its own if its tools need one."""
+"""Returns an agent for one run, with its own workspace if its tools need one."""
 
 ANSWER_FORMAT = "Put the final answer in \\boxed{}."
 

@@ -1,4 +1,4 @@
-"""The Berkeley Function Calling Leaderboard: its own package generates and checks, in a process of its own.
+"""The Berkeley Function Calling Leaderboard: its own package generates and checks, in a separate process.
 
 `BfclProcess` runs `bfcl_worker` in another Python, `BfclRunLog` has the settings of a run, `read_answers` reads the
 files that the package has left in its folder, and `render_bfcl_report` makes a page of them.
@@ -41,7 +41,7 @@ _LOG_END = 800
 
 
 def find_python(path: str | None) -> str:
-    """Return the program of the Python that has bfcl-eval: `path`, or this one; raise `UsageError` if there is none."""
+    """Return the Python interpreter that has bfcl-eval: `path`, or this one; raise `UsageError` if neither has it."""
     if path is not None:
         program = shutil.which(path)
         if program is None:
@@ -99,7 +99,7 @@ class BfclProcess:
     def close(self) -> None:
         """End the process; idempotent."""
         for stream in filter(None, (self._process.stdin, self._process.stdout)):
-            # what was to be written may be for a process that has ended
+            # the process that the buffered data was meant for may have ended
             with contextlib.suppress(OSError):
                 stream.close()
         try:
@@ -151,7 +151,7 @@ def _environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "BFCL_PROJECT_ROOT": str(folder.resolve()), "NO_PROXY": hosts, "no_proxy": hosts}
 
 
-# The settings of a run, which must be the same when it goes on, and how promptools obtained each reply.
+# The settings of a run, which must be the same when it is resumed, and how promptools obtained each reply.
 
 
 FILE = "run.jsonl"
@@ -202,13 +202,13 @@ def check_folder(folder: Path) -> None:
 
 # The files of bfcl-eval in the folder of a run: which questions were chosen, their results, and their scores.
 #
-# A result is a line of JSON. The package skips questions that have one, whatever is in it: what failed, and a line
-# that was cut off, are removed before a run goes on.
+# A result is a line of JSON. The package skips questions that have one, even a failed one: so failures, and a line
+# that was cut off, are removed before a run is resumed.
 
 
 CHOSEN = "test_case_ids_to_generate.json"
 PREREQUISITE = "_prereq_"
-"""In the ids of conversations that fill the memory, and are no questions."""
+"""Marks the ids of conversations that only fill the memory and are not questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class BfclAnswer:
     mistake: str = ""
     """The package's kind of mistake, as `value_error:string`, if the answer is wrong; or `context_length_exceeded`."""
     error: str = ""
-    """What failed; such a question is asked again when the run goes on."""
+    """The error; such a question is asked again when the run is resumed."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
@@ -297,7 +297,7 @@ def _error(row: dict[str, Any]) -> str:
 
 
 def _failure(row: dict[str, Any]) -> str:
-    """Return the error that a result is, without its beginning; empty if it is none."""
+    """Return the error in a result, without its prefix; empty if the result is not an error."""
     result = row.get("result")
     if "traceback" in row and isinstance(result, str) and result.startswith(FAILED):
         return result.removeprefix(FAILED).strip() or "an error without a text"

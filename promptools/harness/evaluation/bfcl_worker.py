@@ -110,7 +110,7 @@ def _register(model: str, request: dict[str, Any], emit: Callable[..., None]) ->
             raise
 
     def write(self: Any, result: dict[str, Any], result_dir: Any, **_: Any) -> None:
-        # without `update_mode`, which writes the whole file anew: a line is all that can be cut off
+        # without `update_mode`, which rewrites the whole file: at most one line can be cut off
         base.write(self, result, result_dir)
         failed = "traceback" in result and str(result["result"]).startswith(FAILED)
         emit("answered", id=result["id"], error=str(result["result"]) if failed else "")

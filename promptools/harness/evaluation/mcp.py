@@ -1,7 +1,7 @@
-"""Tasks over the tools of MCP servers, with checks of what came of them.
+"""Tasks for the tools of MCP servers, with checks of their outcome.
 
 A task is a prompt, the servers, and checks of the answer, the calls, the state of the servers and the files that are
-left. `McpSolver` lets an agent work on it, with servers of its own.
+left. `McpSolver` lets an agent work on it, with its own servers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from promptools.harness.toolsets.mcp import HttpServer, McpServer, McpServers, M
 from promptools.json_values import is_array, is_object
 from promptools.types import Call, Result
 
-# Checks of what an agent's run led to: its answer, its calls, the state of the servers, the files of its workspace.
+# Checks of the outcome of an agent's run: its answer, its calls, the state of the servers, the files of its workspace.
 #
 # A check is an object of the task's file, and its kind is the key that only this kind has: `called`, `not_called`,
 # `result_of` or `command`; one with none of them is of the answer.
@@ -53,7 +53,7 @@ class Check(Protocol):
 
     @property
     def label(self) -> str:
-        """The check as it is in the file."""
+        """The check as written in the file."""
         ...
 
     @property
@@ -171,7 +171,7 @@ class _Entry:
 
 
 def read_check(data: Any, where: str) -> Check:
-    """Return a check of a task's file; raise `UsageError` if it is none."""
+    """Return a check of a task's file; raise `UsageError` if it is not valid."""
     if not is_object(data):
         raise UsageError(f"{where}: no object")
     entry = _Entry(data, where)
@@ -251,7 +251,7 @@ class McpTask:
 def read_mcp_tasks(*paths: Path, servers: Path | None = None) -> list[McpTask]:
     """Read files of tasks; `servers` is the file of the servers for tasks that name none.
 
-    Raises `UsageError` for an entry that is no task, and for two tasks with one id.
+    Raises `UsageError` for an entry that is not a task, and for two tasks with the same id.
     """
     default = None if servers is None else read_file(servers)
     return read_task_files(paths, lambda data, where, path: _read_task(data, where, path, default))
@@ -285,7 +285,7 @@ def _read_servers(
     raise UsageError(f"{where}: 'servers' must be the name of a file with 'mcpServers', or servers by name")
 
 
-# A solver that lets an agent work with MCP servers of its own, and makes the checks of the task.
+# A solver that lets an agent work with its own MCP servers, and makes the checks of the task.
 
 
 PREFIX = "promptools-eval-"
@@ -300,7 +300,7 @@ class McpRun(FinishedRun):
 
 @dataclass(frozen=True, slots=True)
 class McpSolver:
-    """Starts the servers of a task anew for each attempt, with an empty folder.
+    """Starts a task's servers afresh for each attempt, with an empty folder.
 
     So no attempt sees the state of another one; but servers that are reached over HTTP are the same for all attempts.
     """
@@ -321,7 +321,7 @@ class McpSolver:
         return Solution(finished.transcript.content, usage, finished.failed_checks)
 
     def _run(self, task: McpTask) -> McpRun:
-        """Let an agent work with servers and a folder of their own, and check what came of it."""
+        """Let an agent work with its own servers and folder, and check the outcome."""
         with TemporaryDirectory(prefix=PREFIX) as folder:
             workspace = Path(folder).resolve()
             with self._servers(task, workspace) as toolset:

@@ -1,4 +1,4 @@
-"""A log that a run goes on from: a JSON object in each line, the settings of the run first, and then its rows.
+"""A log from which a run can be resumed: a JSON object per line, first the run's settings, then its rows.
 
 A line that was cut off when the process ended is left out.
 """
@@ -47,7 +47,7 @@ class ResumableLog(ABC):
         """Add a row that the file has; one of another form is left out."""
 
     def _read(self, path: Path) -> bool:
-        """Read what the file has; return whether its last line is complete."""
+        """Read the file's rows; return whether its last line is complete."""
         try:
             text = path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:

@@ -62,7 +62,7 @@ class SweInstance:
     """The Docker image with the repository in `/testbed`: that of the file, or the one that `swebench` publishes."""
 
     def graded(self, attempt: TaskAttempt) -> TaskAttempt:
-        """Return the attempt as it is: all attempts are graded together, after the run."""
+        """Return the attempt unchanged: all attempts are graded together, after the run."""
         return attempt
 
 
@@ -105,7 +105,7 @@ The repository of a project is in {WORKSPACE_PATH}. Change its code so that this
 There is nobody to ask. When you have checked your change, answer with one sentence that describes it.
 """
 MAX_PATCH = 16 * 2**20
-"""Characters; what is larger is no change of code, and neither log nor grading would get on with it."""
+"""Maximum characters of a patch: a larger one is not a change of code, and would break the log and the grading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class SweRun(FinishedRun):
 
 @dataclass(frozen=True, slots=True)
 class SweSolver:
-    """Lets an agent work in a repository of its own for each instance, and writes its trajectory.
+    """Lets an agent work in a separate repository for each instance, and writes its trajectory.
 
     The patch of a run that ends without an answer is in its trajectory alone.
     """
@@ -251,7 +251,7 @@ def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, st
 
 
 def read_report(path: Path, predicted: Mapping[str, Mapping[str, str]]) -> GradedRun:
-    """Read a report of the harness; raise `UsageError` if it is none, or not one on these predictions."""
+    """Read a report of the harness; raise `UsageError` if it is not a report on these predictions."""
     try:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -95,7 +95,7 @@ class WorkTreeChanges:
     def patch(self) -> str:
         """Return all changes as a patch for `git apply`: new files too, but none that `.gitignore` names.
 
-        Submodules are left out. Changes of text that is not UTF-8 are in git's binary form.
+        Submodules are left out. Changes to text that is not UTF-8 are in git's binary form.
         """
         self._remove_repositories()
         self._add()
@@ -112,7 +112,7 @@ class WorkTreeChanges:
         self._run("add", "--all", "--", ".", *(f":(exclude,literal){name}" for name in sorted(self._submodules)))
 
     def _remove_repositories(self) -> None:
-        """Remove `.git` of other repositories in the work tree, whose files would not be compared otherwise."""
+        """Remove `.git` of nested repositories in the work tree; otherwise their files would not be compared."""
         for folder, names, files in walk(self._root):
             inside = Path(folder).relative_to(self._root).as_posix()
             if inside in self._submodules:

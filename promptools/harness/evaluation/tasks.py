@@ -31,7 +31,7 @@ MAX_DIGITS = 1000
 def boxed_integer(text: str) -> int | None:
     r"""Return the last number in the last `\boxed{}` or `\framebox{}`, or else the last one anywhere.
 
-    None if there is none, or if it is no integer. A box that is not closed was cut off, and does not count as one.
+    None if there is none, or if it is not an integer. A box that is not closed was cut off and does not count.
     """
     content = _last_box(text)
     number = _last_number(content) if content else None
@@ -65,7 +65,7 @@ def _last_box(text: str) -> str | None:
 
 # The log of a run: one attempt at a task after the other.
 #
-# A run that ended early goes on where it was: attempts that the log has are not made again, those that failed are.
+# A run that ended early is resumed: attempts that are in the log are not made again, except those that failed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,12 @@ class TaskAttempt:
     text: str = ""
     answer: int | None = None
     expected: int | None = None
-    """None for a task that is not a question with an integer as its answer."""
+    """None unless the task is a question with an integer answer."""
     correct: bool = False
     usage: dict[str, int] = field(default_factory=dict[str, int])
     seconds: float = 0.0
     error: str = ""
-    """What failed; such an attempt is made again when the run goes on."""
+    """The error; such an attempt is made again when the run is resumed."""
     ended: str = ""
     """Why there is no answer although nothing failed: a limit, for example."""
     failed_checks: dict[str, str] = field(default_factory=dict[str, str])
@@ -156,7 +156,7 @@ Progress: TypeAlias = "Callable[[TaskAttempt, int, int], object]"
 
 
 class Unanswered(Exception):
-    """A solver worked as it should, and there is no answer: the attempt is wrong, and is not made again."""
+    """The solver worked, but there is no answer: the attempt counts as wrong, and is not made again."""
 
     def __init__(self, message: str, usage: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
@@ -249,7 +249,7 @@ class Task:
 def read_tasks(*paths: Path) -> list[Task]:
     """Read files of questions: `{"question": ..., "answer": ...}`, with an `id` or without.
 
-    Raises `UsageError` for an entry that is no task, and for two tasks with one id.
+    Raises `UsageError` for an entry that is not a task, and for two tasks with the same id.
     """
     return read_task_files(paths, lambda data, where, _: _read_task(data, where))
 

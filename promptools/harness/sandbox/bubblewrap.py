@@ -1,13 +1,13 @@
 """Commands in a sandbox of the Linux kernel's namespaces, made by bubblewrap without privileges.
 
 What a command sees is built up from nothing: the system's programs, read-only; a few files of /etc; the workspace; and
-folders in memory that are gone with the command. Each command gets namespaces of its own, and its first process is the
+folders in memory that vanish with the command. Each command gets its own namespaces, and its first process is the
 `init` of them: when it ends, or is killed, the kernel ends every other process in there, whatever they did to get away,
 and bwrap returns after that.
 
 Three things need care beyond what bubblewrap does by itself:
 
-- Folders in memory have no size of their own, and one of them is the root of the file system, so each is read-only or
+- Folders in memory have no size limit, and one of them is the root of the file system, so each is read-only or
   has a size.
 - Where promptools runs as root, the user inside is root to the kernel as far as files are concerned, and /proc/sys
   would be writable, so /proc is read-only; and the kernel does not limit how many processes root has, so `UsageWatch`

@@ -228,7 +228,7 @@ class DockerSandbox:
         return CommandResult(result.output, code, timed_out, result.truncated, result.stopped)
 
     def start(self, command: Command, *, env: Mapping[str, str] | None = None) -> StartedProcess:
-        """Start a command; see `Sandbox.start`. It gets a session of its own, which `kill` ends."""
+        """Start a command; see `Sandbox.start`. It gets its own session, which `kill` ends."""
         record = ["sh", "-c", 'echo $$; exec "$@"', "sh", *to_arguments(command, self._shell)]
         arguments = self._exec(record, cwd=None, env=env, interactive=True)
         group = ""
@@ -247,7 +247,7 @@ class DockerSandbox:
         return process
 
     def close(self) -> None:
-        """Remove the container with all that runs in it, and clear setuid and setgid bits that it left behind.
+        """Remove the container with all that runs in it, and clear setuid and setgid bits that it left.
 
         Raises `SandboxError` if a bit cannot be cleared: the file belongs to another user.
         """

@@ -93,7 +93,7 @@ class LocalSandbox:
 
 
 def existing_root(root: Path | str) -> Path:
-    """Return the absolute path of a workspace without symbolic links; raise `UsageError` if it is no folder."""
+    """Return the absolute path of a workspace without symbolic links; raise `UsageError` if it is not a folder."""
     folder = Path(root).resolve()
     if not folder.is_dir():
         raise UsageError(f"the workspace {str(root)!r} is not a folder")

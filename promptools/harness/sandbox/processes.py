@@ -1,4 +1,4 @@
-"""How commands run on this machine, whatever the sandbox: their environment, time, output, and what they use.
+"""How commands run on this machine, in any sandbox: their environment, time, output and resources.
 
 `run_process` runs a command to its end, `StartedProcess` is one that is talked to. `OutputBuffer` keeps what they
 write within a budget, and `UsageWatch` looks at what the system does not bound by itself.
@@ -73,7 +73,7 @@ class OutputBuffer:
         self._dropped_lines += data.count(b"\n")
 
     def text(self) -> str:
-        """Return the output as text; bytes that are no UTF-8 are replaced, and a notice marks what is missing."""
+        """Return the output as text; invalid UTF-8 is replaced, and a notice marks what is missing."""
         tail = b"".join(self._tail)
         if not self.truncated:
             return (bytes(self._head) + tail).decode("utf-8", "replace")
@@ -126,7 +126,7 @@ _MOST_PIPED = 1 << 24
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group of a process that was started in a session of its own; it may be gone."""
+    """Kill the group of a process that was started in its own session; it may have ended already."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -144,7 +144,7 @@ class ProcessSettings:
     """The only open files that it inherits."""
 
     def open(self, stdin: int) -> subprocess.Popen[bytes]:
-        """Start it in a session of its own. Raises `OSError`, and `ValueError` for a NUL in an argument."""
+        """Start it in its own session. Raises `OSError`, and `ValueError` for a NUL in an argument."""
         return subprocess.Popen(
             list(self.arguments),
             cwd=self.cwd,
@@ -176,7 +176,7 @@ def run_process(settings: ProcessSettings, *, stdin: str | bytes | None, timeout
 
 
 def _not_started(arguments: Sequence[str], error: Exception) -> CommandResult:
-    """Return the result of a command that is not there, or cannot be run: the codes are the shell's."""
+    """Return the result of a command that does not exist or cannot be run: the exit codes are the shell's."""
     missing = isinstance(error, FileNotFoundError)
     why = error.strerror if isinstance(error, OSError) else str(error)
     return CommandResult(f"{arguments[0] if arguments else '(no command)'}: {why}\n", 127 if missing else 126)
@@ -261,7 +261,7 @@ class _Run:
         return True
 
     def read_rest(self) -> None:
-        """Kill what the process left of its group, and read what they wrote, as far as it is in the pipe."""
+        """Kill what remains of the process's group, and read the output that is still in the pipe."""
         kill_group(self._process)
         left = _MOST_PIPED
         while left > 0 and self._read_once():
@@ -282,7 +282,7 @@ class _Run:
 class StartedProcess:
     """A process that is talked to.
 
-    A thread of its own starts it and waits for its end: under bubblewrap a process dies with the thread that started
+    A separate thread starts it and waits for its end: under bubblewrap a process dies with the thread that started
     it, and threads of a pool end when they are idle.
     """
 
@@ -353,7 +353,7 @@ QUIET = {
 
 
 def base_environment(given: Mapping[str, str] | None, *, path: str, home: str) -> dict[str, str]:
-    """Return the environment of a command: `given` on top of what all commands get."""
+    """Return the environment of a command: `given` on top of the variables that all commands get."""
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     return {"PATH": path, "HOME": home, "LANG": "C.UTF-8", **inherited, **QUIET, **(given or {})}
 

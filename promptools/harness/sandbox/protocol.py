@@ -25,7 +25,7 @@ class CommandResult:
     """How a command ended."""
 
     output: str
-    """Standard output and standard error as they came, with a notice where something was left out."""
+    """Standard output and standard error in the order of arrival, with a notice where something was left out."""
     exit_code: int
     """128 plus the signal's number for a command that a signal ended, as shells have it; 124 after a time-out."""
     timed_out: bool = False

@@ -49,12 +49,12 @@ def read_discovered_tools(path: str | os.PathLike[str]) -> tuple[Tool, ...]:
 
 @dataclass(frozen=True, slots=True)
 class KnownTools:
-    """An app's tools as they are declared to a model that was trained on others."""
+    """An app's tools, declared under the names of those that a model was trained on."""
 
     tools: Tools
     """The app's, in their order, under the names that the model knows, followed by `added`."""
     added: tuple[Tool, ...] = ()
-    """Discovered tools that are none of the app's, and can be run."""
+    """Discovered tools that are not the app's, and can be run."""
     left_out: tuple[Tool, ...] = ()
     """Discovered tools that cannot be run."""
 

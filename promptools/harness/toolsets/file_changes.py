@@ -27,7 +27,7 @@ PERMISSIONS = 0o777
 MAX_FOLDERS = 100
 MAX_FILE_BYTES = 64 << 20
 FORBIDDEN = ".git"
-"""What is in there is no content: hooks, for example, are run."""
+"""Its files are not content: hooks, for example, are executed."""
 
 Undo: TypeAlias = "list[Callable[[], object]]"
 
@@ -90,13 +90,13 @@ class PatchedFolder:
         return resolved
 
     def read(self, path: PurePosixPath) -> FileState | None:
-        """Return a file as it is after the changes so far; None if there is none."""
+        """Return a file's content after the changes so far; None if it does not exist."""
         if path not in self._after:
             self._before[path] = self._after[path] = self._read(path)
         return self._after[path]
 
     def before(self, path: PurePosixPath) -> FileState | None:
-        """Return a file as it is on the disk, if it was read."""
+        """Return a file's content on the disk, if it was read."""
         return self._before.get(path)
 
     def change(self, path: PurePosixPath, state: FileState | None) -> None:
@@ -108,7 +108,7 @@ class PatchedFolder:
         self._after[path] = state
 
     def read_kind(self, path: PurePosixPath) -> str:
-        """Return `file`, `folder` or `` (nothing) for a path, as it is after the changes so far."""
+        """Return `file`, `folder` or `` (nothing) for a path, after the changes so far."""
         if path in self._after:
             return "file" if self._after[path] else ""
         try:

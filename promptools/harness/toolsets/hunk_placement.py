@@ -111,7 +111,7 @@ class LineEdit:
 class FileText:
     r"""Lines of a file without their endings, which are kept beside them.
 
-    A line ends with `\n` or `\r\n`. Bytes that are no UTF-8 become surrogates, and the same bytes again.
+    A line ends with `\n` or `\r\n`. Invalid UTF-8 becomes surrogates, and the same bytes again when written.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -401,7 +401,7 @@ class _Indentation:
 
 
 def _shift(theirs: str, own: str) -> tuple[str, str]:
-    """Return what the file's indentation has more than the patch's, and what it has less."""
+    """Return what the file's indentation has in addition to the patch's, and what it lacks."""
     if own.endswith(theirs):
         return own[: len(own) - len(theirs)], ""
     if theirs.endswith(own):

@@ -28,7 +28,7 @@ from promptools.harness.toolsets.repo_browser import FileReader, FileSearch, Fol
 from promptools.json_values import try_json
 from promptools.types import Schema, Tool
 
-# The tools as they are declared: names, parameters and their order, as gpt-oss knows them.
+# The declarations of the tools: names, parameters and their order, as gpt-oss knows them.
 #
 # Parameters that models use without their being declared (`timeout` of `container.exec`, `line_numbers` of
 # `open_file`) are accepted, so no schema forbids others.
@@ -67,7 +67,7 @@ def container_exec_definition() -> Tool:
 
 
 def print_tree_definition(names: Sequence[str] = ()) -> Tool:
-    """Return `repo_browser.print_tree`; `names` are others that are no tools of their own."""
+    """Return `repo_browser.print_tree`; `names` are other names that do not stand for a separate tool."""
     return _tool(
         "repo_browser.print_tree",
         "Prints the tree of files below a folder.",

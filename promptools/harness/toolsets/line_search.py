@@ -30,7 +30,7 @@ QUOTES_AND_DASHES = {
     **dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", ""),
 }
 UNDECODABLE = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")
-"""Bytes of the file that are no UTF-8: whoever reads the file is shown U+FFFD."""
+"""Invalid UTF-8 in the file, which readers see as U+FFFD."""
 LOOK_ALIKES = {**str.maketrans(QUOTES_AND_DASHES), **UNDECODABLE}
 
 

@@ -83,7 +83,7 @@ def read_server(name: str, given: McpServer | Mapping[str, Any]) -> McpServer:
 
 
 def read_file(path: Path | str) -> dict[str, McpServer]:
-    """Return the servers of a JSON file with `mcpServers`; raise `UsageError` if it is none."""
+    """Return the servers of a JSON file with `mcpServers`; raise `UsageError` if it is not one."""
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:

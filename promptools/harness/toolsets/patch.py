@@ -21,7 +21,7 @@ from promptools.types import Tool
 MAX_NOTES = 20
 EMPTY_PATCH = "*** Begin Patch\n*** End Patch\n"
 MAX_UPDATES = 50
-"""Sections that may update one file: each of them goes through the file anew."""
+"""Maximum number of sections that update one file: each of them scans the whole file."""
 NAMES = ("repo_browser.apply_patch", "apply_patch")
 ALIASES = ("input", "diff", "unified_diff")
 

@@ -14,7 +14,7 @@
     *** End of File                   optional: the hunk is at the end of the file
     *** End Patch
 
-What is outside of `*** Begin Patch` and `*** End Patch` is no part of the patch: fences, a shell's here-document,
+Text outside of `*** Begin Patch` and `*** End Patch` does not belong to the patch: fences, a shell's here-document,
 prose. It is left out, with a note. A patch without its last line is an error, because it may have been cut off.
 """
 
@@ -126,7 +126,7 @@ class UpdateFile:
 
 @dataclass(slots=True)
 class Patch:
-    """The sections of a patch in their order, and notes on what was accepted although it is no part of the format."""
+    """The sections of a patch in their order, and notes on what was accepted although it is not part of the format."""
 
     sections: list[AddFile | DeleteFile | UpdateFile] = field(default_factory=list[AddFile | DeleteFile | UpdateFile])
     notes: list[str] = field(default_factory=list[str])

@@ -36,7 +36,7 @@ SKIPPED_FOLDERS = frozenset((
 """Folders that are named but not descended into, unless a path names them: generated, and large."""
 
 MAX_DEPTH = 100
-"""Levels of folders that are listed and searched: each is open while what is in it is read."""
+"""Levels of folders that are listed and searched: each is open while its contents are read."""
 
 Parts = tuple[str, ...]
 """A path inside the workspace, without links."""
@@ -89,7 +89,7 @@ class WorkspaceFiles:
 
     @contextlib.contextmanager
     def open_folder(self, parts: Parts) -> Generator[int]:
-        """Open a folder and yield its descriptor; raise `PathError` if it is none."""
+        """Open a folder and yield its descriptor; raise `PathError` if it is not a folder."""
         descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for name in parts:
@@ -102,7 +102,7 @@ class WorkspaceFiles:
 
     @contextlib.contextmanager
     def open_file(self, parts: Parts) -> Generator[int]:
-        """Open a file and yield its descriptor; raise `PathError` if it is no regular file."""
+        """Open a file and yield its descriptor; raise `PathError` if it is not a regular file."""
         if not parts:
             raise PathError(f"{shown(parts)!r} is a folder")
         with self.open_folder(parts[:-1]) as folder:
