@@ -6,12 +6,12 @@ A dialect is a text format for tool calls. Parsing one takes two steps, so that 
    character of its body, or a prefix of that at the end of the buffer, which the scanner holds back until more text
    comes. `Head.begins` then says whether the match may be a call: yes, no, or `NEED_MORE`.
 2. `Dialect.candidate` makes a `Candidate` for the match, which is fed the body until it is decided. It leaves parts
-   that tile the text it took: calls, malformed calls, markup, or plain text if it was no call after all.
+   that tile the text it took: calls, malformed calls, markup, or plain text if it was not a call after all.
 
 A format in which every token belongs to a message with a header has `channels`, which split the reply into messages:
 Harmony only these, Muse heads within them too. What its family writes apart from calls, a dialect declares as markers
-(`reasoning_tags`, `answer_tags`, `result_openers`, `end_tokens`): they count in every reply, whatever dialect its calls
-are in. The `render_*` methods write the format for prompt mode; a dialect without them can only be read.
+(`reasoning_tags`, `answer_tags`, `result_openers`, `end_tokens`): they count in every reply, whichever dialect its
+calls are in. The `render_*` methods write the format for prompt mode; a dialect without them can only be read.
 """
 
 from __future__ import annotations
@@ -64,13 +64,14 @@ class Head(NamedTuple):
     fenced: bool = False
     """A code fence before it is its marker, and is passed to the candidate as the head."""
     alias: str = ""
-    """What is passed to the candidate as the head where there is no marker."""
+    """The text passed to the candidate as the head if there is no marker."""
     at_start: bool = False
     """It is only valid where no text came before it."""
     at_line_start: bool = False
     r"""It is only valid at the beginning of a line, or of the content: `pattern` starts after the line's indent, and
     marks with `\Z` where it may be cut; `literals` are the labels that it may begin with, if any. Its `gate` is fastest
-    as literal text, or after a lookahead at the first character, `(?=[...])`: lines that begin otherwise then cost next
+    as literal text, or after a lookahead at the first character, `(?=[...])`: lines that begin differently then cost
+    next
     to nothing."""
     first_words: tuple[str, ...] = ()
     """What a line head may begin with besides its literals and an offered tool's name, perhaps in a namespace."""
@@ -123,7 +124,7 @@ class Dialect(Protocol):
 
     @property
     def typed(self) -> bool:
-        """Whether its arguments carry types of their own; False: only the tool's schema has them."""
+        """Whether its arguments carry types; False: only the tool's schema has them."""
         ...
 
     @property
@@ -203,7 +204,7 @@ class Dialect(Protocol):
         ...
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return the calls that the prompt shows as examples: a copy of one is no call."""
+        """Return the calls that the prompt shows as examples: a copy of one is not a call."""
         ...
 
     def call_id(self, call: Call, number: int) -> str:
@@ -257,7 +258,7 @@ class Textual:
     rescues: bool = False
 
     def declare_markers(self, **declared: Unpack[MarkerDeclarations]) -> None:
-        """Set the markers apart from its calls, for a dialect that is an instance and not a class of its own."""
+        """Set the markers apart from its calls, for a dialect that is an instance and not a separate class."""
         for member, value in declared.items():
             setattr(self, member, value)
 

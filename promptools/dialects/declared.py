@@ -1,4 +1,4 @@
-"""The base of dialects that are data: what every kind of them has in common, and the texts of their prompts.
+"""The base of dialects that are data: everything their kinds have in common, and the texts of their prompts.
 
 A kind is a constructor that takes plain data as keyword arguments, such as `MarkedJson`; `promptools.dialects.table`
 reads that data from TOML.
@@ -41,7 +41,7 @@ class DeclaredDialect(Textual):
 
     `source`: where the format is defined, with its date. `closers`: markers that may occur alone, after a call whose
     opener was lost. `tool`: the template of a tool in the prompt; `tools`: the text before, between and after all of
-    them, where of two texts each is put on a line of its own; `instructions`: the prompt around them. `result`: the
+    them, with two texts put on separate lines; `instructions`: the prompt around them. `result`: the
     template of a result, `error` that of a failed one; `results`: the text before, between and after all of a turn. The
     keys of templates are in `promptools.dialects.prompt`.
     """

@@ -40,7 +40,7 @@ class OwnDialects:
 
 
 def read_own(given: Iterable[GivenDialect] | GivenDialect) -> OwnDialects:
-    """Return an app's dialects, with the tables at the paths among them; raise UsageError for what is invalid."""
+    """Return an app's dialects, reading the tables at paths among them; raise UsageError for an invalid one."""
     if isinstance(given, (str, os.PathLike, DialectTable)) or _is_dialect(given):
         return _join((_read(given),))
     if not isinstance(given, Iterable):

@@ -122,7 +122,7 @@ class _Signature:
 
 
 def resolve_reference(schema: Any, root: Schema) -> Schema:
-    """Follow `$ref` inside `root`; return the schema as it is if that leads to no object, and {} for `true`."""
+    """Follow `$ref` inside `root`; return the schema unchanged if it leads to no object, and {} for `true`."""
     node: Schema = schema if is_object(schema) else {}
     for _ in range(MAX_REFERENCES):
         reference = node.get("$ref")
@@ -182,7 +182,7 @@ def keys_of(template: str) -> frozenset[str]:
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """Return a template with its keys filled in; what is not a key of `values` is left as it is."""
+    """Return a template with its keys filled in; anything that is not a key of `values` is left unchanged."""
     return _KEY.sub(lambda key: values.get(key[1], key[0]), template)
 
 
@@ -223,7 +223,7 @@ def _content_as_json(content: str) -> str:
 # Build the example calls of a prompt: of offered tools, with placeholders for strings.
 #
 # Small models copy what they see: they follow an example of an offered tool, but repeat one of `tool_name` literally
-# (docs/reference/real-models.md has the figures). A literal copy is no call: `call_filter` recognizes it by its
+# (docs/reference/real-models.md has the figures). A literal copy is not a call: `call_filter` recognizes it by its
 # placeholders, so a tool whose example would have none is not shown. Nor is one that the dialect would not write in
 # its usual form, such as a tag in a format of tags.
 
@@ -237,7 +237,7 @@ MAX_EXAMPLE_DEPTH = 3
 MAX_EXAMPLE_PARAMETERS = 8
 """Parameters of an object that an example shows."""
 NAME_SLOT: Final = "<function name>"
-"""The placeholder for the tool's name in a template of a call: a copy of it is no call."""
+"""The placeholder for the tool's name in a template of a call: a copy of it is not a call."""
 GENERIC_CALL: Final = Call("", NAME_SLOT, {"parameter": "<value>"}, '{"parameter": <value>}')
 """The example if no tool takes a string: neither its name nor its arguments can be parsed."""
 
@@ -368,7 +368,7 @@ Give an optional parameter only if the user mentions it. {when}""",
 )
 """The wording and its order were chosen by what small models do with it (docs/reference/real-models.md).
 
-What needs no tool is a paragraph of its own: at the end of another, a model of 1.5B overlooked it in eight of fourteen
+What needs no tool is a separate paragraph: at the end of another, a model of 1.5B overlooked it in eight of fourteen
 requests. It is a sentence, not the example of an answer: models hand on such an example as their own.
 """
 

@@ -1,6 +1,6 @@
 """The markers around reasoning, answers, results and turns that all registered dialects declare, put together.
 
-They are recognized in every reply, whatever dialect its calls are in: a server may leave any of them in the text, and
+They are recognized in every reply, whichever dialect its calls are in: a server may leave any of them in the text, and
 models mix them. `reply_markers` is the one place to take them from.
 
 Two forms of `Dialect.reasoning_tags` are more than literals. An opener that another one begins with, as Gemma 4's
@@ -66,7 +66,7 @@ TURN_TOKENS: Final = (
     "<bos>",  # Gemma
     "[BOS]",  # Kimi K2, EXAONE
 )
-"""How the model's own turn begins, or a text: a model that goes on after the end of its turn writes it again."""
+"""How the model's own turn begins, or a text: a model that continues after the end of its turn writes it again."""
 WRONG_CLOSERS: Final = ("</think>", "</tool_call>", "</tool_response>", "</response>")
 """Closing tags that models of any family write after the JSON of a call in place of its own.
 
@@ -110,19 +110,19 @@ class ReplyMarkers:
         self.reasoning_tags = tags
         """The closer of each opener that is a literal and complete."""
         self.answer_tags = dict(chain.from_iterable(dialect.answer_tags.items() for dialect in dialects))
-        """The closer of each opener of an answer, which is empty where there is none."""
+        """The closer of each opener of an answer; empty if it has none."""
         self.result_openers = tuple(
             dict.fromkeys(chain(RESULT_OPENERS, *(dialect.result_openers for dialect in dialects)))
         )
         """How a tool's result begins, or the turn that has it."""
         self.result_tags = tuple(opener for opener in self.result_openers if opener.startswith("<"))
         self.end_tokens = tuple(dict.fromkeys(chain(END_TOKENS, *(dialect.end_tokens for dialect in dialects))))
-        """Tokens that end a turn. At the end of a reply and next to a call they are no text."""
+        """Tokens that end a turn. At the end of a reply and next to a call they are not text."""
         turn_tokens = chain.from_iterable(dialect.turn_tokens for dialect in dialects)
         self.turn_tokens = tuple(dict.fromkeys(chain(TURN_TOKENS, turn_tokens)))
         """How the model's own turn begins, and other tokens of prompts: no text next to a call or a turn's end."""
         self.result_closers = tuple(f"</{opener[1:]}" for opener in self.result_openers if _READABLE_TAG.match(opener))
-        """The closing tags of results that are readable tags: behind a call they are no text."""
+        """The closing tags of results that are readable tags: after a call they are not text."""
         self.tokens_before_text = frozenset(chain.from_iterable(dialect.tokens_before_text for dialect in dialects))
         """Tokens that a program or a name follows: one stands alone only if nothing does."""
         self.rescuing_dialects = frozenset(dialect.name for dialect in dialects if dialect.rescues)
@@ -163,7 +163,7 @@ class ReplyMarkers:
 
     @cached_property
     def turn_ends(self) -> tuple[str, ...]:
-        """What begins after a turn, or ends one, whatever call is open in it."""
+        """What begins after a turn, or ends one, even if a call is open in it."""
         return (*self.end_tokens, *self.result_tags, *self.lone_closers)
 
     @cached_property

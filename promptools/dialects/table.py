@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 # What a value in a dialect's table may be: predicates, and the texts of what is expected instead.
 #
-# They accept whatever TOML can hold, and never raise.
+# They accept anything that TOML can hold, and never raise.
 
 
 MIN_MARKER: Final = 2
@@ -309,7 +309,7 @@ def _are_opening_tags(value: Any) -> bool:
 
 
 def _python_problem(values: Mapping[str, Any]) -> str:
-    """Return why the openers are no labels, if they are to be."""
+    """Return why the openers are not labels, if they have to be."""
     unfit = [opener for opener in values["openers"] if values.get("at_line_start") and not is_label(opener)]
     return f"with 'at_line_start' openers are words that begin with a letter, {unfit[0]!r} is not" if unfit else ""
 
@@ -498,7 +498,7 @@ def read_dialect(path: str | os.PathLike[str], make: Callable[..., DeclaredDiale
 
 
 def parse_table(table: DialectTable, make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
-    """Make a dialect of a table that was read. Raises UsageError for text that is no TOML, and an invalid key."""
+    """Make a dialect of a table's text. Raises UsageError for text that is not TOML, and for an invalid key."""
     try:
         values = tomllib.loads(table.text)
     except (ValueError, RecursionError) as error:
@@ -536,7 +536,7 @@ def make_dialect(
 
 
 def _too_large(value: Any, *, is_format: bool) -> str:
-    """Return by what a value is too large, empty if it is not; a text of the format, and not of the prompt, has a size.
+    """Return what makes a value too large, empty if it is not; only texts of the format are limited, not of the prompt.
 
     Patterns are made of the format: of each prefix with each tag, and some take the square of a text's length.
     """

@@ -22,7 +22,7 @@ class DialectTable:
 
 
 def read_table(path: str | os.PathLike[str]) -> DialectTable:
-    """Read the file of a table. Raises UsageError for one that cannot be read, or is no text of a table's size."""
+    """Read the file of a table. Raises UsageError for one that cannot be read, is not text, or is too large."""
     file = os.fspath(path)
     try:
         handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for its writer

@@ -33,7 +33,7 @@ _MARKUP = lazy_pattern(r"<\s*/?\s*[A-Za-z!|｜\]]|[|｜]\s*>|\]<\]|</|<\Z")
 
 
 def value_text(value: Any) -> str:
-    """Return a string as it is, and anything else as JSON that contains no tag."""
+    """Return a string unchanged, and anything else as JSON that contains no tag."""
     return value if isinstance(value, str) else escaped_json(value)
 
 

@@ -62,7 +62,7 @@ def written_markup(name: str, tool_names: Iterable[str] = ()) -> WrittenMarkup:
 
 
 class _Markers(NamedTuple):
-    """What a dialect writes, whatever the tools are, and what depends on their names."""
+    """The markup that a dialect writes: what is the same for all tools, and what depends on their names."""
 
     markup: WrittenMarkup
     tool_tags: Set[str] = frozenset()

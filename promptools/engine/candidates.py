@@ -2,7 +2,7 @@
 
 Where the scanner finds a head and `check_head` accepts it, `open_candidate` makes a candidate of that dialect: a reader
 of one block of calls, which is fed all text until it is decided. `_finish` writes its parts, as calls or as text, and
-goes on in `on_call` (it was a call) or `on_text` (it was none). Text that it read but did not take is `state.unread`.
+continues in `on_call` (it was a call) or `on_text` (it was not). Text that it read but did not take is `state.unread`.
 
 Context decides too. A call may be mentioned (the text before it shows so), quoted (it occurs in the conversation's
 sources) or a part of something larger (a value, a program); then it is text. A `definite` candidate is a call whatever
@@ -42,7 +42,7 @@ _FENCE = lazy_pattern(r"\A(?:`{3,}|~{3,})[ \t]*+[\w.+#-]{0,32}+[ \t]*+\r?\n?")
 _STEM = lazy_pattern(rf"[^])}}<>\n]{{0,{MAX_STEM}}}+")
 """Text after a call's opener, up to anything that may end the call."""
 _EMPTY_LIST = lazy_pattern(r"\S\s*\[\s*\]")
-"""An empty list behind a marker."""
+"""An empty list after a marker."""
 _BARE_KEY = lazy_pattern(r"\{\s*[^\W\d]")
 _IN_WORD = lazy_pattern(r"[A-Za-z0-9_][A-Za-z]\Z")
 """A marker that begins with a letter, inside a longer word."""
@@ -296,7 +296,7 @@ def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[
 
 
 def _write_as_text(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
-    """Write a candidate that is no call as text; a tag in it may still be a tag."""
+    """Write a candidate that is not a call as text; a tag in it may still count as a tag."""
     state.next = candidate.on_text
     called = any(part.kind in ("call", "malformed") for part in parts)
     if not (lead or called) and _drop_tokens(state, candidate, "".join(part.raw for part in parts)):

@@ -167,10 +167,10 @@ def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
 
 
 def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -> StandaloneResult:
-    """Parse the text held in a reasoning zone as a reply of its own, to see whether it ends in calls. O(n).
+    """Parse the text held in a reasoning zone as a separate reply, to see whether it ends in calls. O(n).
 
     That text may have such a zone in turn, whose call begins another text to be parsed alone. It is not parsed again
-    but begins a new level, with an output of its own, so that all levels together cost one pass over the text. Calls
+    but begins a new level, with its own output, so that all levels together cost one pass over the text. Calls
     are not rescued.
     """
     options = state.options._replace(rescue=False)

@@ -107,7 +107,7 @@ def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -
     """Whether a call is only mentioned, by the text before it, or before the fence that it is first in.
 
     A call of the `expected` dialect is meant in a fence and at the beginning of a line. A `sentinel` (an opener that is
-    a special token) outside a fence is the model's own, whatever the sentence before it announces.
+    a special token) outside a fence is the model's own, regardless of what the sentence before it announces.
     """
     if in_line(before):
         return True
@@ -115,7 +115,7 @@ def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -
 
 
 def may_be_mentioned(before: str) -> bool:
-    """Whether a call may be only mentioned, whatever its dialect and the expected one."""
+    """Whether a call may be only mentioned, regardless of its dialect and of the expected one."""
     return in_line(before) or in_block(before) or is_announced(before)
 
 

@@ -1,4 +1,4 @@
-"""Replies in a format whose messages have headers: reasoning, content and calls are messages of their own.
+"""Replies in a format whose messages have headers: reasoning, content and calls are separate messages.
 
 From the first header on, the dialect's splitter takes all text and yields segments (`promptools.parsing.parts`):
 `MessageStart`, `Content` and `MessageEnd` for a message, and `Outside` for text outside. `MessageRouter` routes them:
@@ -71,7 +71,7 @@ class MessageRouter:
         self._maybe_quoted = False
         """The call may be quoted from the conversation: nothing of it is emitted before its end."""
         self._calls_are_definite = True
-        """Calls remain calls whatever follows."""
+        """Calls remain calls, no matter what follows."""
         self._after_quoted_call = False
         """The last call was quoted, so the space after it is text."""
         self._expected = in_header or options.expect == dialect.name
@@ -80,7 +80,7 @@ class MessageRouter:
         self._addressed_user = False
         """It has addressed the user: text before a call is content, too."""
         self._has_reasoning = False
-        """Its reasoning has a header: text without one is no reasoning."""
+        """Its reasoning has a header: text without one is not reasoning."""
         self._outside_space: list[str] = []
         """White space outside messages: text if it is between a call and words without a header."""
         self._noted_fixes: tuple[Fix, ...] = ()
@@ -286,7 +286,7 @@ class MessageRouter:
             self._feed_prose(raw[at:], self._offset)
 
     def _odd_arguments(self, opened: MessageStart, raw: str, evidence: Evidence, *, done: bool) -> Part | None:
-        """Return the call of a message whose body is no JSON, or what it is instead; None for JSON."""
+        """Return the call of a message whose body is not JSON, or what it is instead; None for JSON."""
         if self._free_text_tool is not None:
             from promptools.dialects.families.harmony_free_text import read_free_text
 

@@ -2,7 +2,7 @@
 
 `prose` searches the text for the next marker and decides, by what the marker is and by what precedes it:
 
-    head of a dialect    a candidate (`candidates.py`), unless its text or the text before it shows that it is none
+    head of a dialect    a candidate (`candidates.py`), unless its text or the text before it rules that out
     header of a message  the rest of the reply goes to the parser for channels
     backticks            inline code or a fence; closed code that holds no call is skipped at once
     tag, token, closer   as `tags.py` says
@@ -296,7 +296,7 @@ _OPENER = lazy_pattern(
 )
 """What a truncated text must contain of a call: a whole tag, or a token, and after it no more words than a name.
 
-`function` is no name where one follows: `<tool_call>function get_weather` (Step-Audio 2), `<tool: function>` (CWM).
+`function` is not a name if one follows: `<tool_call>function get_weather` (Step-Audio 2), `<tool: function>` (CWM).
 """
 TRUNCATED = "cut"
 """In place of a head's group: a call of some dialect, truncated before it was clear which."""
@@ -363,7 +363,7 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
 
 
 def _first_match(scanner: MarkerScanner, later: MarkerScanner, text: str, at: int) -> re.Match[str] | None:
-    """Return the first match in text before which there is none yet.
+    """Return the first match in the text, given that there is none before it.
 
     Only at the first character may be a marker that counts there alone; after it, no time is lost by looking for those.
     """

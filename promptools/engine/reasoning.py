@@ -6,7 +6,7 @@ Models close their reasoning before they call, mostly. Two cases need more text,
     <think> ... <call></think>    the zone closes and nothing follows: the call may be all that was meant
 
 In the first, everything from the head of the call on is held (`held_call`). If the closer comes, it was reasoning; if
-the text ends first, the held text is parsed as a reply of its own (`StandaloneResult`) and counts if it is calls and
+the text ends first, the held text is parsed as a separate reply (`StandaloneResult`) and counts if it is calls and
 nothing else. In the second, the closed zone's calls are held (`trailing_calls`) while only white space follows; other
 text makes them reasoning, and the end of the reply rescues them, in dialects whose models are known to do so
 (`Dialect.rescues`).
@@ -243,7 +243,7 @@ def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
 
 
 def _end_thought(state: ParserState, text: str) -> None:
-    """Write the rest of a thought that the text never closes; the tokens that end the turn are no part of it."""
+    """Write the rest of a thought that the text never closes, without the tokens that end the turn."""
     at = state.plan.markers.end_of_turn(text)
     state.out.add_text(text[:at])
     while (token := state.plan.literal_scanner.search(text, at)) is not None:

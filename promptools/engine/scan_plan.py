@@ -67,7 +67,7 @@ class FirstWordPatterns(NamedTuple):
     """What is the same for all tools."""
 
     fixed: str
-    """The pattern of first words that are no names; empty if there are none."""
+    """The pattern of first words that are not names; empty if there are none."""
     fixed_characters: str | None
     """What these begin with, as a part of a set in a pattern; None if that is not known."""
     names: bool
@@ -434,7 +434,7 @@ class ScanPlan:
 
 
 _CONTROL = Marker("control", ("<|", "<｜"), CONTROL_TOKEN)
-"""Special tokens that nobody declares: beside a call, and after the end of a turn, they are no text."""
+"""Special tokens that no dialect declares: beside a call, and after the end of a turn, they are not text."""
 
 
 def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> dict[str, tuple[Dialect, Head]]:
@@ -502,7 +502,7 @@ def content_plan(plan: ScanPlan) -> ScanPlan:
 
 
 def _head_markers(group: str, head: Head) -> Iterator[Marker]:
-    """Yield a head's markers: literals that begin with a letter are a marker of their own."""
+    """Yield a head's markers: literals that begin with a letter form a separate marker."""
     for letters in (False, True):
         literals = tuple(literal for literal in head.literals if literal[0].isalpha() == letters)
         if literals:
@@ -513,7 +513,7 @@ _PLAIN_TAG = lazy_pattern(r"</?[a-z]+>\Z")
 
 
 def _sentinels(dialect: Dialect) -> Iterator[str]:
-    """Yield the special tokens of a dialect that may stand alone; tags that are plain words are none."""
+    """Yield the special tokens of a dialect that may stand alone; tags that are plain words do not count."""
     yield from dialect.control_tokens
     openers = [literal for head in dialect.heads if (head.tier or dialect.tier) == "S" for literal in head.literals]
     closers = [closer for closer in dialect.closers if dialect.tier == "S" or (openers and closer.startswith("<|"))]

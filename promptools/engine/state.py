@@ -141,7 +141,7 @@ class OpenCandidate:
 
 
 class StandaloneResult(NamedTuple):
-    """What a text contains when it is parsed as a reply of its own."""
+    """The contents of a text when it is parsed as a separate reply."""
 
     has_calls: bool
     has_text: bool
@@ -159,7 +159,7 @@ class StandaloneResult(NamedTuple):
 
 @dataclass(slots=True)
 class Levels:
-    """The levels of a text that is parsed as a reply of its own: see `promptools.engine.machine.parse_standalone`."""
+    """The levels of a text that is parsed as a separate reply: see `promptools.engine.machine.parse_standalone`."""
 
     size: int
     """The characters from the beginning of the current level to the end of the text."""
@@ -267,7 +267,7 @@ class ParserState:
         self.code = CodeState()
         self.reasoning = ReasoningState()
         self.levels: Levels | None = None
-        """The levels of a text that is parsed as a reply of its own; None: it is the reply."""
+        """The levels of a text that is parsed as a separate reply; None if it is the reply itself."""
         self.search = SearchState()
 
     def hold(self, at: int) -> NeedMore:
@@ -295,7 +295,7 @@ class ParserState:
         self.next = "reply_start" if self.plan.header_dialects else "prose"
 
     def begin_level(self, size: int) -> None:
-        """Begin another level of a text that is parsed as a reply of its own, `size` characters before its end."""
+        """Begin another level of a text that is parsed as a separate reply, `size` characters before its end."""
         assert self.levels is not None
         self.levels.finished.append((self.out, self.levels.size))
         self.levels.size = size

@@ -18,7 +18,7 @@ from promptools.types import Fix
 
 _GAP = lazy_pattern(r"[ \t]{0,16}")
 _GOES_ON = frozenset(",;:.!?)")
-"""What goes on with a sentence right after one of its words."""
+"""What continues a sentence right after one of its words."""
 _READABLE = lazy_pattern(r"<[a-z_]+>\Z|\[[a-z]+\]\Z")
 """A tag that a sentence may contain as a word."""
 
@@ -90,7 +90,7 @@ def _may_go_on(state: ParserState, marker: str) -> bool:
 
 
 def _handle_control_token(state: ParserState, marker: str, start: int, final: bool) -> Progress:
-    """Act on a special token that nobody declares, or what may be one."""
+    """Act on a special token that no dialect declares, or what may be one."""
     unfinished = marker[-1] != ">"
     if unfinished and not final:
         return state.hold(start)
@@ -109,7 +109,7 @@ def _handle_control_token(state: ParserState, marker: str, start: int, final: bo
 def _closes_unknown_block(state: ParserState, marker: str) -> bool:
     """Return whether a tentative call is between this token and another, as `<|acme|>{...}<|/acme|>`.
 
-    Then it is a block of a format that nobody declared, and what that means is not known.
+    Then it is a block of an undeclared format, whose meaning is unknown.
     """
     before = state.out.token_before_group
     undeclared = SPECIAL_TOKEN.fullmatch(before) is not None and before not in state.plan.markers.turn_tokens

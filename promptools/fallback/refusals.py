@@ -13,7 +13,7 @@ MAX_REWORDINGS = 64
 
 
 class Rewording(NamedTuple):
-    """One thing of a request that a server refused, and how it is said otherwise."""
+    """One part of a request that a server refused, and how it is reworded."""
 
     adaptation: Adaptation
     what: tuple[str, ...] = ()

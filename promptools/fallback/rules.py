@@ -45,7 +45,7 @@ HARMLESS_PARAMETERS = (
 LIMIT_PARAMETERS = ("max_completion_tokens", "max_tokens")
 """Two names for one thing."""
 COMPANION_PARAMETERS = ("parallel_tool_calls", "stream_options", *REASONING_PARAMETERS)
-"""Parameters that have rules of their own, for texts that name nothing else."""
+"""Parameters that have their own rules; for error texts that name nothing else."""
 
 # pydantic and FastAPI: `extra_forbidden` (vLLM before 0.6, Mistral, Fireworks); OpenAI: `Unknown parameter`,
 # `Unrecognized request argument`; Go and Rust: `unknown field`; Google: `Unknown name`; Groq: `property ... is
@@ -326,7 +326,7 @@ REFUSAL_KINDS: frozenset[FailureKind] = frozenset({
     "schema", "tool_choice", "tool_type", "ids", "history", "roles", "system_place", "reasoning_param", "null_content",
     "content_parts", "stream_options", "parallel", "empty_tools", "unknown_param", "grammar",
 })  # fmt: skip
-"""Failures in which the server refuses something of the request that can be said otherwise."""
+"""Failures in which the server refuses part of a request that can be reworded."""
 
 LASTING_KINDS: frozenset[FailureKind] = frozenset({"no_native_tools"})
 """Failures that hold for as long as the server runs: one is enough to open the breaker."""

@@ -58,7 +58,7 @@ def search_paths(environ: Mapping[str, str], home: Path) -> dict[str, Path]:
 
 
 def find_file(environ: Mapping[str, str], home: Path) -> Path | None:
-    """Return the first path that is a file, whatever is in it; None: there is none."""
+    """Return the first path that is a file, with any content; None if there is none."""
     return next((path for path in search_paths(environ, home).values() if path.is_file()), None)
 
 

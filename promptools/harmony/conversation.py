@@ -1,6 +1,6 @@
 """A Chat Completions request as a Harmony conversation.
 
-The rules are those of vLLM's conversion (PR 28729), except where a comment here says otherwise. There is one system
+The rules are those of vLLM's conversion (PR 28729), except where a comment says so. There is one system
 message and at most one developer message: the client's messages of both roles are joined into the latter.
 """
 
@@ -361,7 +361,7 @@ def _channel_and_type(recipient: str) -> tuple[str, str]:
     """Return channel and content type of a call.
 
     Functions are called on `commentary` with `json` (vLLM measured it better than `<|constrain|>json`); tools in
-    namespaces of their own on `analysis` with `code`, as gpt-oss itself does (50 of 61 real calls of container.exec
+    separate namespaces on `analysis` with `code`, as gpt-oss itself does (50 of 61 real calls of container.exec
     and repo_browser).
     """
     return ("commentary", "json") if recipient.startswith(f"{FUNCTIONS}.") else ("analysis", "code")

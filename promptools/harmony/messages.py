@@ -27,7 +27,7 @@ from promptools.patterns import lazy_pattern
 
 
 MAX_HEADER = 256
-"""Most characters of a header: a longer one has lost its `<|message|>`, or is none."""
+"""Maximum characters of a header: a longer one has lost its `<|message|>`, or is not a header."""
 ASSISTANT = "assistant"
 HEADER_WORDS = (ASSISTANT, *CHANNELS, "json", "code")
 """The fixed words of headers."""
@@ -54,7 +54,7 @@ def has_routing(raw: str) -> bool:
 
 
 def header_end(raw: str) -> int | None:
-    """Return the end of the header at the beginning of `raw`, which is `len(raw)` if it may go on; None: it is none."""
+    """Return the end of the header at the beginning of `raw`: `len(raw)` if it may continue, None without a header."""
     at = len(raw) - len(raw.lstrip(STRAY_PUNCTUATION))
     while True:
         rest = raw[at:].lstrip()
@@ -77,7 +77,7 @@ def may_continue(rest: str) -> bool:
 
 
 def may_be_header(raw: str) -> bool:
-    """Whether all of `raw` may be a header that goes on."""
+    """Whether all of `raw` may be a header that continues."""
     return len(raw) <= MAX_HEADER and header_end(raw) == len(raw)
 
 
@@ -138,7 +138,7 @@ class Header:
 
     @property
     def is_call(self) -> bool:
-        """Whether the assistant calls a tool: the recipient decides, on whatever channel."""
+        """Whether the assistant calls a tool: the recipient decides, on any channel."""
         return self.role == "assistant" and self.recipient not in NON_TOOL_RECIPIENTS
 
 
@@ -174,7 +174,7 @@ class _HeaderReader:
     known: IsTool | None
     glued: bool
     spaced: bool
-    """A space after a token is no mistake."""
+    """A space after a token is not a mistake."""
     role: Role | None = None
     name: str = ""
     channels: list[str] = field(default_factory=list[str])
@@ -191,7 +191,7 @@ class _HeaderReader:
     started: bool = False
     """Its `<|start|>` was there."""
     unknown_author: str = ""
-    """The first word after it, if it is no known role."""
+    """The first word after it, if it is not a known role."""
     expects_recipient: bool = False
     """White space follows `to=`: the next word is the recipient."""
 
@@ -403,7 +403,7 @@ _NAMED = lazy_pattern(
     r"<\|(?:start|channel|constrain)\|>"
     r"(?:system|developer|user|assistant|functions\.|analysis|commentary|final|json|code|to=|<\|message\|>)"
 )
-"""A token of a header, and right after it what it introduces; a sentence about tokens goes on differently."""
+"""A token of a header, and right after it what it introduces; a sentence about tokens continues differently."""
 _SPACED = lazy_pattern(
     r"(?:<\|start\|> (?:assistant(?: to=[^\s<]{1,128})?|functions\.[^\s<]{1,128}))?"
     r"<\|channel\|> (?:analysis|commentary|final)"

@@ -2,8 +2,8 @@
 
     between --<|start|>--> header --<|message|>--> content --<|end|>, <|call|>, <|return|>--> between
 
-`MessageMachine` is the state machine: pieces of text in, messages out, whatever is missing, doubled or misplaced.
-`ItemParser` is the pipeline around it.
+`MessageMachine` is the state machine: pieces of text in, messages out, even if tokens are missing, doubled or
+misplaced. `ItemParser` is the pipeline around it.
 """
 
 from __future__ import annotations

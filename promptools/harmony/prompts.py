@@ -46,7 +46,7 @@ def render_ids(
 ) -> list[int]:
     """Render a request as token ids; `encode` returns those of ordinary text (see `load_encode`). O(n).
 
-    Content is ordinary text, whatever it looks like. Errors as in `render_text`.
+    Content is ordinary text, even if it looks like markup. Errors as in `render_text`.
     """
     return ids_of(_converted(messages, tools, response_format, options), encode)
 

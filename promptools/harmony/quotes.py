@@ -1,10 +1,10 @@
 """Control tokens that are content: shown as code, in a string of a call's arguments, in quotation marks.
 
-Models write files and think about the format itself, so a token is no proof that a message ends. Code that begins with
-a token shows it. Any other token inside quotes is in *doubt*: it is content if the quotes are closed after it, and else
-it counts. What follows the token is held until that is clear (`HeldQuote`); `StringDoubt` decides it for the arguments,
-`QuoteDoubt` for the prose. A token that was generated as such (in token ids) is treated like its text: gpt-oss writes
-files with either.
+Models write files and think about the format itself, so a token does not prove that a message ends. Code that begins
+with a token shows it. Any other token inside quotes is in *doubt*: it is content if the quotes are closed after it, and
+else it counts. What follows the token is held until that is clear (`HeldQuote`); `StringDoubt` decides it for the
+arguments, `QuoteDoubt` for the prose. A token that was generated as such (in token ids) is treated like its text:
+gpt-oss writes files with either.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class OpenValue:
     def __init__(self) -> None:
         self.unread: list[str] = []
         self._scanner: BracketScanner | None = BracketScanner()
-        """Follows the JSON; None: it is closed, or the arguments are no JSON."""
+        """Follows the JSON; None if it is closed, or the arguments are not JSON."""
         self._begun = False
 
     def doubt(self, tail: str, token: HarmonyToken) -> StringDoubt | None:

@@ -1,6 +1,6 @@
 """Names of tools as recipients: `get_weather` is `functions.get_weather`, `container.exec` keeps its namespace.
 
-A tool that takes free text, such as `python`, is a namespace of its own, without functions.
+A tool that takes free text, such as `python`, is a separate namespace, without functions.
 
 A name must be valid in a header and in TypeScript, so other characters become `_`. Two tools never share a recipient.
 """

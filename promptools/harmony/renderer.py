@@ -28,7 +28,7 @@ _WORD = lazy_pattern(r"[^\s<>|]+")
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """Tools that the system message declares, in a namespace of their own."""
+    """Tools that the system message declares, in a separate namespace."""
 
     name: str
     functions: tuple[FunctionDeclaration, ...] = ()
@@ -65,7 +65,7 @@ class DeveloperContent:
     """None: no section; empty: an empty section."""
     formats: tuple[AnswerFormat, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
-    """Tools beside `functions`, in namespaces of their own."""
+    """Tools beside `functions`, in separate namespaces."""
 
 
 @dataclass(frozen=True, slots=True)

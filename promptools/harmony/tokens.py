@@ -130,7 +130,7 @@ _LONGEST = max(map(len, _PREFIXES))
 class HarmonyTokenizer:
     """Splits text into pieces; holds back a suffix that may become a token: 12 characters at most.
 
-    `broken`: line ends inside a token are ignored, as in a transcript that has each chunk on a line of its own.
+    `broken`: line ends inside a token are ignored, as in a transcript that has each chunk on a separate line.
     """
 
     def __init__(self, *, broken: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Tool declarations as gpt-oss was trained on them: a namespace of TypeScript-like types.
 
 The text is openai-harmony's (0.0.8), byte for byte, oddities included: the indentation, the doubled description of an
-object, the comma on a line of its own. It differs where that library loses what a schema says, and nowhere else:
+object, the comma on a separate line. It differs only where that library loses part of a schema:
 
 - `anyOf`, `allOf`, `$ref`, `const` and enumerations of anything but strings are written out, where it writes `any`;
 - an array whose items are a union has them in parentheses, `("a" | "b")[]`, where it writes `"a" | "b"[]`, and the
@@ -9,7 +9,7 @@ object, the comma on a line of its own. It differs where that library loses what
 - a list of types keeps the items of its array and the properties of its object, where it writes the bare type name;
   properties without a type are an object's, and `null` alone is `null`, where it writes `any` for both;
 - every line of a description, a title or a default is a comment, where it comments the first alone;
-- a key that is no identifier is quoted, and so is a quote inside an enumeration.
+- a key that is not an identifier is quoted, and so is a quote inside an enumeration.
 
 A function whose parameters are an empty object is declared as `() => any`, as the format's own document does, where the
 library writes `(_: {` and `})` around nothing: `promptools.harmony.conversation` leaves such parameters out.
@@ -47,7 +47,7 @@ _TYPE_CACHE = RecentCache[str](4096, 4_000_000)
 
 
 class FunctionDeclaration(NamedTuple):
-    """One function as it is declared to the model; `parameters` None: it takes none."""
+    """One function as declared to the model; `parameters` is None if it takes none."""
 
     name: str
     description: str = ""

@@ -1,7 +1,8 @@
 """Harmony parsed to messages: a reply or a whole conversation, in chunks or at once, from text or from token ids.
 
-Lenient parsing accepts whatever a model or a server made of the format, and names each repair; strict parsing raises on
-any deviation. Here the items of `ItemParser` are assembled into messages; `promptools.parse` uses the items directly.
+Lenient parsing accepts anything that a model or a server made of the format, and names each repair; strict parsing
+raises on any deviation. Here the items of `ItemParser` are assembled into messages; `promptools.parse` uses the items
+directly.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class BracketScanner:
         return begin + closed
 
     def _open_comment(self, piece: str, at: int) -> int:
-        """Return the index past the comments at `piece[at]`, or past the opener of one that goes on."""
+        """Return the index past the comments at `piece[at]`, or past the opener of one that is still open."""
         comments = _COMMENTS.match(piece, at)
         if comments:
             return comments.end()

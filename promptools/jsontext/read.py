@@ -62,7 +62,7 @@ def read_value(
 
 
 def read_whole_value(text: str) -> ParsedValue:
-    """Read a text that is one JSON value, strict or repaired. Raise `Unreadable` if it is none, or if text follows."""
+    """Read a text that is one JSON value, strict or repaired. Raise `Unreadable` if it is not, or if text follows."""
     parsed = read_value(text)
     if text[parsed.end :].strip():
         raise Unreadable(parsed.end, "text follows the value", "invalid_json")

@@ -3,7 +3,7 @@
 The reader walks over the text once and copies it, replacing what is not strict JSON. A run of text that is strict, or
 has only common mistakes, is matched and repaired at once (`RUN`, `repair_run`); a step in Python is taken only at a
 deeper bracket or at another mistake. A stack of the open containers tells which closing bracket is due. `json` then
-decodes the repaired text, so that only the repairs below, each recorded as a fix, can make a value of what is none.
+decodes the repaired text, so that only the repairs below, each recorded as a fix, can turn invalid text into a value.
 
 Repaired are: quotes that are single, smart or triple, or not escaped inside a string (see `quotes`); escapes that JSON
 does not know; Python's literals; unquoted keys; doubled braces; comments; trailing commas; odd white space; duplicate
@@ -128,7 +128,7 @@ _TRIPLE = {
 }
 """From just after opening triple quotes up to those after which the value may end."""
 MAX_WORD = 4096
-"""The most characters of a word without quotes: a page of 64 MB that is no JSON may be one."""
+"""Maximum number of characters of a word without quotes: 64 MB of text that is not JSON may be a single one."""
 _WORD = lazy_pattern(r"[^\W\d][\w$-]*+")
 _COLON = lazy_pattern(r"\s*+:")
 _TOKEN = lazy_pattern(r"-?[\w.+-]++|.?", re.DOTALL)
@@ -349,8 +349,8 @@ class RepairingReader:
             if not self._stack and _NUMBER.fullmatch(unknown):
                 raise self._out_of_range()
             if unknown.lstrip("-") in _NOT_NUMBERS:
-                raise Unreadable(self.at, f"{unknown} is no JSON number", "invalid_json")
-            raise Unreadable(self.at, f"{clip(unknown, 40)!r} is no JSON", "invalid_json")
+                raise Unreadable(self.at, f"{unknown} is not a JSON number", "invalid_json")
+            raise Unreadable(self.at, f"{clip(unknown, 40)!r} is not JSON", "invalid_json")
         self.at = end
 
     def _end_of_minus(self) -> int:

@@ -48,7 +48,7 @@ _PATH = lazy_pattern(
 
 
 class Unreadable(ValueError):
-    """No value can be read, whatever is repaired; `at` is the index in the text at which that became certain."""
+    """No repair makes a value readable; `at` is the index in the text at which that became certain."""
 
     def __init__(self, at: int, reason: str, kind: Literal["invalid_json", "truncated", "limit"]) -> None:
         super().__init__(f"{reason} (at character {at})")

@@ -81,7 +81,7 @@ class Emitter:
         self.group_is_quoted = False
         """Whether a call in the group is quoted from the conversation: no closing tag shows that it is meant."""
         self.tokens_are_text = False
-        """Whether a special token was text, or began a call that is none: then so are all later ones."""
+        """Whether a special token was text, or began what was not a call: then all later ones are text too."""
         self.shows_calls = False
         """Whether a bare call of an offered tool that cannot be read was text, such as one with a placeholder."""
         self.shows_fences = False
@@ -221,7 +221,7 @@ class Emitter:
             self._space, self._space_length = [held[-MAX_HELD_SPACE:]], MAX_HELD_SPACE
 
     def _discard_held_space(self) -> None:
-        """Discard the held white space, since what follows is no text."""
+        """Discard the held white space, since no text follows."""
         if self._space:
             self._emit_excess_space()
             self._discard_or_keep_space(self._take_held_space())
@@ -251,7 +251,7 @@ class Emitter:
     # --- tags of reasoning ---------------------------------------------------------------------------------------
 
     def add_zone_tag(self, raw: str, zone: Zone) -> None:
-        """Add a tag that opens or closes a zone. Reasoning is no prose, so a group before it is accepted."""
+        """Add a tag that opens or closes a zone. Reasoning is not prose, so a group before it is accepted."""
         self.accept_before_header()
         self.record.discard(raw, "markup")
         self.set_zone(zone)
@@ -333,7 +333,7 @@ class Emitter:
             self._hold_space(part.raw)
 
     def _count_text_tokens(self, tokens: list[Part], following: str, *, before_call: bool) -> int:
-        """Return how many of the held tokens are text, from the first. Headers of turns are none beside a call."""
+        """Return how many of the held tokens, from the first on, are text. Headers of turns are not, beside a call."""
         headers = [part.kind == "turn" for part in tokens]
         if any(headers) and (before_call or self._preceded_by == "call"):
             return 0
@@ -411,7 +411,7 @@ class Emitter:
 
     @property
     def token_before_group(self) -> str:
-        """The token of a prompt, or of nobody, with which the group began, empty if there is none."""
+        """The token, of a prompt or undeclared, with which the group began; empty if there is none."""
         return next((part.raw for part, _ in self._group[:2] if part.kind == "turn"), "")
 
     def add_call_fix(self, fix: Fix) -> None:

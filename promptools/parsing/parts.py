@@ -116,7 +116,7 @@ class Candidate(Protocol):
     `feed` takes `piece[start:]` and returns None while more text is needed, then the index just past what it consumed.
     From then on `parts` tile what it consumed, except for the last `len(unread)` characters, which it only looked at.
 
-    `definite`: the parts are final whatever text follows; otherwise they are tentative.
+    `definite`: the parts are final no matter what follows; otherwise they are tentative.
     `early`: what may be emitted before the end. The engine drains it; it then emits `head`, the markup before the
     calls, first, empties it and removes it from `parts`. Parts in `early` are settled: afterwards `parts` hold only
     what comes after them, and none of it is text. `tries`: the strategies that were tried, for the trace.
@@ -161,7 +161,7 @@ class MessageStart(NamedTuple):
     delimited: bool = True
     """Whether markers enclose the content, so that white space is part of it."""
     text_only: bool = False
-    """Whether its content is no call, whatever it looks like."""
+    """Whether its content is never a call, even if it looks like one."""
 
 
 class Content(NamedTuple):

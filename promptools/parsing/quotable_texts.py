@@ -75,7 +75,7 @@ def _normalize(text: str) -> str:
 
 
 def _normalized_forms(text: str) -> Iterator[str]:
-    """Yield the text, normalized: as it is, with the escapes of HTML decoded, and with those of JSON."""
+    """Yield the text, normalized: unchanged, with HTML escapes decoded, and with JSON escapes decoded."""
     yield _normalize(text)
     if "&" in text:
         yield _normalize(html.unescape(text))

@@ -267,7 +267,7 @@ INDENT = r"\n(?:\t{1,2}+| {0,8}+)"
 
 @lru_cache(maxsize=64)
 def _line_pattern(heads: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
-    # one group for all: a branch that is no group is left at once where its first character is another
+    # one group for all: a branch that is not a group fails at once on a different first character
     branches = "|".join(pattern for _, pattern in heads)
     return lazy_pattern(rf"{INDENT}(?P<{heads[0][0]}>{branches})")
 
@@ -293,7 +293,7 @@ class LineStartMarkers:
 
     search_literals = ("\n",)
     prefixes = ("\n\t", "\n\t\t", *(f"\n{' ' * size}" for size in range(9)))
-    """A line break and an indent: a line that is indented more is no call."""
+    """A line break and an indent: a line that is indented further is not a call."""
     _GATE_LENGTH = 256
     """Characters that a gate looks at: a limit, so that the text after `stop` is not searched again and again."""
 
@@ -523,7 +523,7 @@ def _gate_pattern(markers: tuple[Marker, ...]) -> re.Pattern[str]:
     return lazy_pattern("|".join(gates) or r"(?!)")
 
 
-# A search through one text that remembers what it has found.
+# A search through one text that remembers its matches.
 
 
 class ForwardSearch:

@@ -2,8 +2,8 @@
 
 Tools are read (`tool_definition`) and prepared (`tools`, `prepared_tool`). Their schemas are JSON Schema documents of
 any draft: read (`documents`), normalized (`normalize`), and walked along `$ref` (`graph`). What a model writes is
-fitted to a tool by names and keys spelled otherwise (`spelling`), by types (`coerce`), and by the check of the schema
-(`predicates`, `validate`).
+fitted to a tool by variant spellings of names and keys (`spelling`), by types (`coerce`), and by the check of the
+schema (`predicates`, `validate`).
 
 The submodules are imported when one of these names is first used: text can be parsed without tools.
 """

@@ -14,7 +14,7 @@ from typing import Any
 from promptools.json_values import count_values, is_array, is_object
 
 STEPS = 50_000
-"""Keywords that one validation may apply, whatever the value ..."""
+"""Keywords that one validation may apply for any value ..."""
 STEPS_PER_VALUE = 64
 """... and for each value inside it."""
 STEPS_PER_REFERENCE = 3

@@ -311,7 +311,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def parse_text(kind: str, text: str) -> Any:
-    """Parse text without surrounding space as a value of one JSON type; `UNREADABLE` when it is none. O(n)."""
+    """Parse text without surrounding space as a value of one JSON type; `UNREADABLE` if it is not one. O(n)."""
     return _PARSERS[kind](text)
 
 

@@ -11,7 +11,7 @@ There are three passes, because rewriting keywords moves the schemas that refere
    library needed.
 2. `normalize_keywords` rewrites the keywords of each node, parents before children: a parent takes draft 3's `required:
    true` from its properties before they are looked at themselves.
-3. `restore_references` locates the targets where they are by now and writes the references again. A target that is no
+3. `restore_references` locates the targets in their new places and writes the references again. A target that is no
    longer anywhere in the schema is put under `$defs`.
 """
 
@@ -293,7 +293,7 @@ class _Normalizer:
                 node[word] = node[word] if read is None else read
 
     def schema_or_type(self, given: Any, at: str, other: Any = None) -> Any:
-        """Return a schema as it is, `{"type": ...}` for the name of a type, and `other` for anything else."""
+        """Return a schema unchanged, `{"type": ...}` for the name of a type, and `other` for anything else."""
         if is_object(given) or isinstance(given, bool):
             return given
         kind = read_type(given) if isinstance(given, str) else None

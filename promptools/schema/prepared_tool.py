@@ -86,7 +86,7 @@ class CompiledSchema:
         return relax_graph(self.graph)
 
     def is_surely_valid(self, value: Any) -> bool:
-        """Whether the fast predicate accepts a value. False is no verdict: then jsonschema decides."""
+        """Whether the fast predicate accepts a value. False means undecided: then jsonschema decides."""
         return self.predicate is not None and self.predicate(value)
 
     def errors(self, value: Any) -> Iterable[Any]:
@@ -203,7 +203,7 @@ class Checked(NamedTuple):
     """Arguments as the tool takes them, the fixes that were applied, and the errors that remain.
 
     Each of `errors` is a sentence with the JSON pointer of the value, what is wrong and what is expected, and can be
-    sent to the model as it is. Valid arguments are returned unchanged, as the same object.
+    sent to the model unchanged. Valid arguments are returned unchanged, as the same object.
     """
 
     arguments: dict[str, Any]
@@ -254,7 +254,7 @@ def _check_renamed(
 
 
 def _is_surely_valid(shape: CompiledSchema, arguments: dict[str, Any]) -> bool:
-    """Whether arguments are valid as they are; never raises on a value."""
+    """Whether arguments are valid without changes; never raises on a value."""
     try:
         return shape.is_surely_valid(arguments)
     except Exception:  # noqa: BLE001  `_validate_and_coerce` reports what it is

@@ -70,7 +70,7 @@ def relaxed(schema: Schema, tool: str = "(unnamed)") -> tuple[Schema, tuple[str,
 
     References are inlined, and a recursive one is cut; every node has one type. Changes that keep the meaning are not
     noted. A malformed schema is read as tools' schemas are, and its notes come first. Raises UsageError, which names
-    `tool`, for what cannot be read at all.
+    `tool`, if they cannot be read at all.
     """
     return relax_graph(build_graph(schema, tool))
 

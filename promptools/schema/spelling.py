@@ -70,7 +70,7 @@ def unique_by_spelling(names: Iterable[str], spelling: Callable[[str], str]) -> 
 
 
 def name_candidates(written: str) -> Iterable[str]:
-    """Yield what a name in a reply may mean: first as it is, then each time with one more layer removed."""
+    """Yield what a name in a reply may mean: first the name itself, then with one more layer removed each time."""
     name = written.strip(_QUOTES)
     yield name
     cut = name.partition("<")[0].strip(_QUOTES)
@@ -203,7 +203,7 @@ DIRECTED_SYNONYMS: Mapping[str, frozenset[str]] = {
     "line_start": frozenset(("start_line",)),
     "line_end": frozenset(("end_line",)),
 }
-"""Names that may stand for a declared name, but not for each other."""
+"""Names that may mean a declared name, but not each other."""
 
 GUESSED_SYNONYMS: tuple[frozenset[str], ...] = (*SYNONYMS, frozenset(("path", "file", "filename", "file_name")))
 """Synonyms for `guess_key`, where only one parameter can be meant."""

@@ -86,9 +86,9 @@ class ToolDefinition:
 
 
 def read_definition(given: ToolLike, position: int, *, strict: bool = False, copied: bool = False) -> ToolDefinition:
-    """Read one tool; `position` counts from 0 and appears in errors. `copied`: it is a dict of nobody else's. O(n).
+    """Read one tool; `position` counts from 0 and appears in errors. `copied`: the dict belongs to us. O(n).
 
-    Raises UsageError for what is no tool, or has no name; where `strict`, for anything that would be a note.
+    Raises UsageError for anything that is not a tool or has no name; with `strict`, also where there would be a note.
     """
     try:
         source = _from_dict(cast(dict[str, Any], given), position) if copied else _read_shallow(given, position)
@@ -102,7 +102,7 @@ def read_definition(given: ToolLike, position: int, *, strict: bool = False, cop
 
 
 def _read_too_deep(given: ToolLike, position: int) -> ToolDefinition:
-    """Return a tool that is nested too deeply: it is sent as it is, and its parameters are not known."""
+    """Return a tool that is nested too deeply: it is sent unchanged, and its parameters are not known."""
     data: dict[str, Any] = dict(given) if _is_mapping(given) else {}
     inner = data.get("function", data)
     whole: dict[str, Any] = dict(inner) if _is_mapping(inner) else {}
@@ -225,7 +225,7 @@ def _tool(function: dict[str, Any], position: int, notes: list[str]) -> Tool:
 
 
 def _parameters(given: Any, notes: list[str]) -> Schema:
-    """Return the schema of the arguments, which are always an object, whatever type the schema states."""
+    """Return the schema of the arguments, which are always an object, even if the schema states another type."""
     if not is_object(given):
         notes.append(
             f"its parameters are {clip(repr(given))}; expected a schema such as "

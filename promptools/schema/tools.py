@@ -127,7 +127,7 @@ class Tools(Sequence[Tool]):
 
     @classmethod
     def prepare(cls, tools: Tools | Iterable[ToolLike] | None) -> Tools | None:
-        """Return prepared tools: `Tools` and None are returned as they are, lists of dicts are cached."""
+        """Return prepared tools: `Tools` and None are returned unchanged, lists of dicts are cached."""
         if tools is None or isinstance(tools, Tools):
             return tools
         if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
@@ -144,7 +144,7 @@ class Tools(Sequence[Tool]):
     def with_marks(self, marks: Mapping[str, Mapping[str, Any]]) -> Tools:
         """Return a copy with marks set; marks for other tools are ignored.
 
-        So is what does not fit a tool, or another one's marks: a config's are written for tools that it has not seen.
+        So are marks that do not fit their tool, or those of another: a config is written without having seen the tools.
         """
         return _from_entries(
             [
@@ -205,9 +205,9 @@ class Tools(Sequence[Tool]):
         return None
 
     def fits(self, name: str, arguments: dict[str, Any]) -> bool:
-        """Whether a tool has exactly this name and the arguments are surely valid for it as they are.
+        """Whether a tool has exactly this name and the arguments are certainly valid for it unchanged.
 
-        False is no verdict: then `check` decides. Never raises on a value.
+        False means undecided: then `check` decides. Never raises on a value.
         """
         entry = self._entries.get(name)
         if entry is None or not entry.compiled.declared.issuperset(arguments):

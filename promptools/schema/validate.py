@@ -7,7 +7,7 @@ extended for that:
 - Patterns are searched by the `regex` library with a time limit, instead of by `re`, which has none.
 - `anyOf` and `oneOf` remember the errors of an alternative by value, as a tree would otherwise cost twice as much with
   each level; `enum` and `uniqueItems` compare by hash.
-- `3.0` is no integer and NaN no number, as programs that receive the arguments see it.
+- `3.0` is not an integer and NaN is not a number, as for the programs that receive the arguments.
 
 A run that exceeds its budget raises `UncheckedError`.
 """
@@ -75,7 +75,7 @@ def translate_pattern(pattern: str) -> str:
 
 
 def _translate_escape(match: re.Match[str]) -> str:
-    """Translate an escape that only JavaScript knows; anything else stays as it is."""
+    """Translate an escape that only JavaScript knows; anything else is unchanged."""
     if match["code"] and int(match["code"], 16) <= _LAST_CHARACTER:
         return f"\\U{int(match['code'], 16):08x}"
     if match["high"]:
@@ -370,7 +370,7 @@ class Validator:
         return _validator_class()(self.graph.root, registry=import_library("referencing").Registry())
 
     def errors(self, value: Any) -> Iterator[Any]:
-        """Yield jsonschema's errors for a value; may raise whatever jsonschema or recursion raises.
+        """Yield jsonschema's errors for a value; may raise any exception of jsonschema's, or `RecursionError`.
 
         Raises UncheckedError when it costs too much. An error inside alternatives (`context`) may be shared by several
         errors: only its relative path is reliable.
@@ -394,7 +394,7 @@ def describe_errors(errors: Iterable[Any], whole: str = "arguments") -> tuple[st
 
 
 def quote_value(value: Any) -> str:
-    """Return a value as it is quoted in a sentence, shortened."""
+    """Return a value as quoted in a sentence, shortened."""
     if (is_object(value) or is_array(value)) and len(value) > MAX_QUOTED_MEMBERS:
         return f"{type_phrase(value)} of {len(value)}"
     return clip(repr(value), 80)

@@ -30,7 +30,7 @@ class ErrorBody:
     code: str | int | None = None
     body: Any = None
     prompt_tokens: int | None = None
-    """The size of a prompt that exceeds the context; older llama.cpp has these numbers only in fields of their own."""
+    """The size of a prompt that exceeds the context; older llama.cpp has these numbers only in separate fields."""
     context_tokens: int | None = None
     is_clipped: bool = False
     """Whether `message` is only the start of the server's."""
@@ -174,7 +174,7 @@ def add_fields(first: dict[str, Any], second: Mapping[str, Any]) -> None:
 
 
 def _token_ids(raw_ids: Any) -> tuple[int, ...] | None:
-    """Return the ids of vLLM's `return_token_ids`; None where there are none or one is invalid."""
+    """Return the ids of vLLM's `return_token_ids`; None if there are none or one is invalid."""
     ids = [as_int(token_id) for token_id in raw_ids] if is_array(raw_ids) else [None]
     return tuple(token_id for token_id in ids if token_id is not None) if None not in ids else None
 

@@ -24,7 +24,7 @@ _CHUNK_FIELDS = ("system_fingerprint", "service_tier")
 
 
 def finish_reason(reply: Reply, *, legacy: bool = False) -> str:
-    """Return the finish reason for a client: `tool_calls` only with calls, `length` and `content_filter` as they are.
+    """Return the finish reason for a client: `tool_calls` only with calls; `length` and `content_filter` unchanged.
 
     Complete calls can be run even if the text after them was cut off, so they replace `length`; a call that was itself
     cut off keeps it.

@@ -42,7 +42,7 @@ _IN_KWARGS = ("documents", "reasoning_effort")
 _MANY_TOKENS = 1 << 30
 """More tokens than any context holds: tokenizers without a limit state such numbers."""
 _LOADING = ("options", "num_ctx", "keep_alive", "truncate")
-"""Parameters by which Ollama loads the model, even to render: with others it would load it anew for the reply."""
+"""Parameters by which Ollama loads the model, even to render: with others it would load it again for the reply."""
 _UNUSED_BY_TOKENIZE = ("think", "reasoning")
 _RENDER_ONLY = "_debug_render_only"
 _VOCABULARY_SPACES = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t", "č": "\r"})
@@ -131,7 +131,7 @@ def _text_prompt(text: Any) -> RenderedPrompt | None:
 
 
 def _token_text(string: str) -> str:
-    """Return the text of a token's string in the vocabulary; control tokens are written as they are."""
+    """Return the text of a token's string in the vocabulary; control tokens are returned unchanged."""
     if string.startswith("<") and string.endswith(">"):
         return "\n" if string == _NEWLINE_BYTE else string
     return string.translate(_VOCABULARY_SPACES)

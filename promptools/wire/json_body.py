@@ -119,7 +119,7 @@ def parse_object(data: str | bytes) -> dict[str, Any]:
 
 
 def parse_body(body: bytes) -> tuple[Any, str]:
-    """Parse a request's body. Returns what it is not, and None, if it is no JSON object or is nested too deeply."""
+    """Parse a request's body; return it, or None and why: not a JSON object, or nested too deeply."""
     try:
         value = parse_json(body)
     except ValueError:
@@ -178,7 +178,7 @@ def is_shallow(value: Any, levels: int = MAX_DEPTH) -> bool:
     return False
 
 
-# A message's `content`: a string, a list of parts, null, or whatever a client put there.
+# A message's `content`: a string, a list of parts, null, or anything else that a client put there.
 
 
 def split_content(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:

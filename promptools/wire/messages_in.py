@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Decode the conversation of a `/v1/messages` request: messages of content blocks to those of Chat Completions.
 #
-# One message may become several: the results in a user's message are messages of their own, before its other blocks.
+# One message may become several: the results in a user's message become separate messages, before its other blocks.
 
 
 BLANK_LINE = "\n\n"
@@ -237,7 +237,7 @@ _BILLING_LINE = lazy_pattern(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTIL
 
 
 def decode_messages_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the body, and notes on what was left out. Raises UsageError for what cannot be expressed."""
+    """Return the body, and notes on what was left out. Raises UsageError for anything that cannot be expressed."""
     _refuse_services(data)
     notes: list[str] = []
     body = {key: value for key, value in data.items() if key in _KEPT}
@@ -262,7 +262,7 @@ def decode_messages_request(data: Mapping[str, Any], profile: Profile) -> tuple[
 
 
 def _refuse_services(data: Mapping[str, Any]) -> None:
-    """Raise UsageError for what the answer depends on, and only Anthropic's own servers do."""
+    """Raise UsageError for features that the answer depends on and that only Anthropic's own servers have."""
     advice = {
         "mcp_servers": "connect them in the app, and offer their tools in 'tools'",
         "compaction": "ask for a summary in a message",

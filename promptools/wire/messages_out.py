@@ -1,6 +1,6 @@
 """Anthropic's Messages API, `/v1/messages`: responses for a client, whole or as events, and the API's errors.
 
-Each call is a block of its own, after reasoning and text. Reasoning needs a signature, which clients send back with it
+Each call is a separate block, after reasoning and text. Reasoning needs a signature, which clients send back with it
 without reading it; ours is a constant.
 """
 
@@ -128,9 +128,9 @@ def own_error_type(kind: str, code: str) -> str:
 #     message_stop
 #
 # The API streams one block at a time. A server may begin a call before the last one is complete, so while a call is
-# open all else waits, in groups: the events of one call, or text and reasoning between calls. White space alone
-# beside calls or thinking is no block, since the API refuses one: it waits for text, and is dropped without. Thinking
-# of an attempt that failed ends, as a block of its own, where the next block begins.
+# open all else waits, in groups: the events of one call, or text and reasoning between calls. White space alone beside
+# calls or thinking is not a block, since the API refuses one: it waits for text, and is dropped without. Thinking of an
+# attempt that failed ends, as a separate block, where the next block begins.
 
 
 PING: Mapping[str, Any] = {"type": "ping"}

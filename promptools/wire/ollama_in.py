@@ -104,7 +104,7 @@ def is_objects(value: Any) -> bool:
 
 
 def decode_images(data: Mapping[str, Any], where: str = "") -> list[dict[str, Any]]:
-    """Decode `images` to parts of a message. Raises `UsageError` for what is no image to Ollama either."""
+    """Decode `images` to parts of a message. Raises `UsageError` for what Ollama would not accept either."""
     images = as_list(_checked(data, "images", where, is_array, "a list of images in base64"))
     return [_image_part(_base64_of(item, f"{where}images[{at}]")) for at, item in enumerate(images)]
 
@@ -128,7 +128,7 @@ def _image_part(data: str) -> dict[str, Any]:
 def _normalize_types(value: Any, depth: int = 0) -> Any:
     """Normalize types to JSON Schema: the ollama package joins those of a union to `integer, string` (0.6.3).
 
-    What is nested too deeply for a tool's parameters to be read anyway stays as it is.
+    What is nested too deeply for a tool's parameters to be read anyway is left unchanged.
     """
     if depth > MAX_DEPTH:
         return value
@@ -215,7 +215,7 @@ def is_unload_request(data: Mapping[str, Any]) -> bool:
 
 
 def check_generate_request(data: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for what this server cannot be asked."""
+    """Raise `UsageError` for features that this server cannot provide."""
     raw = data.get("raw") is True
     if raw and any(data.get(key) for key in ("template", "system", "context")):
         raise UsageError("raw mode does not support template, system, or context")

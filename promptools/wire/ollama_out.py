@@ -61,7 +61,7 @@ def encode_line(envelope: Envelope, message: Mapping[str, Any], *, logprobs: Any
 
 
 def encode_generated(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Encode a line, or a whole response, in the form of `/api/generate`: the text is no message there."""
+    """Encode a line, or a whole response, in the form of `/api/generate`, where the text is not in a message."""
     body = {key: value for key, value in line.items() if key != "message"}
     message = as_object(line.get("message"))
     thinking = {"thinking": message["thinking"]} if message.get("thinking") else {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# The conversation: content as strings, arguments as objects, images in a field of their own.
+# The conversation: content as strings, arguments as objects, images in a separate field.
 
 
 ROLES = {"developer": "system", "function": "tool"}

@@ -218,7 +218,7 @@ def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, 
 def merge_options(kept: Mapping[str, Any], options: Mapping[str, Any], num_ctx: int | None) -> Any:
     """Return Ollama's `options`, in which the request's own win; `num_ctx` is sent if nothing else sets it.
 
-    Where the request's own are not an object they are returned as they are: that is for the server to refuse.
+    If the request's own are not an object, they are returned unchanged, for the server to refuse.
     """
     own = kept.get("options", {})
     context = {} if num_ctx is None else {"num_ctx": num_ctx}

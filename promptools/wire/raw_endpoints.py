@@ -1,4 +1,4 @@
-"""Raw endpoints, which continue a prompt as it is: no chat template before the model, no parser after it.
+"""Raw endpoints, which continue a prompt unchanged: no chat template before the model, no parser after it.
 
 Requests are encoded for each endpoint, and its replies decoded to the deltas of Chat Completions; their content is the
 model's raw text. The rule for each parameter of a Chat Completions body on each endpoint is in `parameters`.

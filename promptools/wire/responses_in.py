@@ -339,7 +339,7 @@ def _joined_text(content: Any, separator: str) -> Any:
 
 
 def _join(first: Any, second: Any) -> Any:
-    """Join two contents; None is no content."""
+    """Join two contents; None means no content."""
     if not first or not second:
         return first or second
     if isinstance(first, str) and isinstance(second, str):
@@ -421,7 +421,7 @@ def decode_responses_request(
 ) -> ResponsesRequest:
     """Decode a request that continues `history`; `find_item` returns the item that an `item_reference` names.
 
-    Raises UsageError for what cannot be served.
+    Raises UsageError for anything that cannot be served.
     """
     for key, reason in _REFUSED.items():
         if data.get(key):
@@ -454,7 +454,7 @@ def decode_responses_request(
 
 
 def _kept_parameters(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters that are sent as they are."""
+    """Return the parameters that are sent unchanged."""
     return {key: value for key, value in data.items() if key not in _DECODED | _OWN_KEYS and value is not None}
 
 
@@ -505,7 +505,7 @@ def _decode_limit(data: Mapping[str, Any], body: dict[str, Any]) -> dict[str, An
 
 
 def _decode_text(text: Mapping[str, Any]) -> dict[str, Any]:
-    """Decode `text`: its format to `response_format`, the verbosity as it is."""
+    """Decode `text`: its format to `response_format`, the verbosity unchanged."""
     decoded: dict[str, Any] = {"verbosity": text["verbosity"]} if text.get("verbosity") else {}
     format_ = as_object(text.get("format"))
     match format_.get("type"):

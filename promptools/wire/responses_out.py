@@ -189,8 +189,8 @@ def encode_output(frame: ResponseFrame, reply: Reply, logprobs: Any = None) -> l
 #     call        function_call_arguments.delta* .done, or custom_tool_call_input.delta .done
 #
 # Reasoning and text end where something else begins. Calls end on their own, since a server may write several at
-# once. White space alone beside calls or reasoning is no message: it waits for text, and is dropped without.
-# Reasoning of an attempt that failed ends, as an item of its own, where that of the next attempt begins. A custom
+# once. White space alone beside calls or reasoning is not a message: it waits for text, and is dropped without.
+# Reasoning of an attempt that failed ends, as a separate item, where that of the next attempt begins. A custom
 # tool's input is sent when it is complete: cut off, it could be taken for the whole. A function's arguments that were
 # cut off never get a `done`; their item is in the final response, with the status `incomplete`.
 

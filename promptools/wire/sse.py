@@ -18,7 +18,7 @@ _FIELDS = frozenset({"data", "event", "id", "retry"})
 class ServerSentEvent:
     """One event, one comment line, or a block of lines that are not an event stream (`event="raw"`).
 
-    `event` is empty if the server named none. A comment (keep-alive) is an event of its own, with empty `data`.
+    `event` is empty if the server named none. A comment (keep-alive) is a separate event, with empty `data`.
     """
 
     event: str = ""
@@ -100,7 +100,7 @@ class SseDecoder:
                 self._event = value.removeprefix(" ")
 
     def _add_data(self, data: str, events: list[ServerSentEvent]) -> None:
-        """Add a line of data; `[DONE]` is an event of its own, blank line or not."""
+        """Add a line of data; `[DONE]` is a separate event, with or without a blank line."""
         if data.strip() != DONE:
             self._data.append(data)
             return
@@ -110,7 +110,7 @@ class SseDecoder:
         self._dispatch(events)
 
     def _add_raw(self, line: str, events: list[ServerSentEvent]) -> None:
-        """Buffer a line that is not a field; emit it at once if it looks like a JSON document of its own."""
+        """Buffer a line that is not a field; emit it at once if it looks like a whole JSON document."""
         self._raw.append(line)
         if len(self._raw) == 1 and line.startswith("{") and line.rstrip().endswith("}"):
             self._flush_raw(events)
@@ -181,6 +181,6 @@ class LineDecoder:
 
 
 def _decode_lines(lines: list[bytes]) -> list[str]:
-    # a line feed is a byte of its own in UTF-8, so a whole line holds whole characters
+    # a line feed is a separate byte in UTF-8, so a whole line holds whole characters
     texts = (line.decode("utf-8", "replace").strip(" \t\r\ufeff") for line in lines)
     return [text for text in texts if text]

@@ -203,7 +203,7 @@ def rename(random: Random, pieces: list[str]) -> list[str]:
 
 
 def odd_number(random: Random, pieces: list[str]) -> list[str]:
-    """Write what is no JSON number in the place of a number, or of a word."""
+    """Write what is not a JSON number in the place of a number, or of a word."""
     at = _place(random, pieces, str.isdigit)
     if at is None:
         at = random.randrange(len(pieces))

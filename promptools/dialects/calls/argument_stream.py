@@ -390,7 +390,7 @@ def begin_with(call: Call, sent: str) -> Call | None:
 
 
 def complete_arguments(sent: str, arguments: dict[str, Any]) -> str | None:
-    """Return JSON of `arguments` that begins with the text `sent`; None where there is none."""
+    """Return JSON of `arguments` that begins with the text `sent`; None if there is none."""
     try:
         whole = sent + _missing_text(sent, arguments)
         return whole if json.loads(whole) == arguments else None

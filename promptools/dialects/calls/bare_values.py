@@ -16,7 +16,7 @@ from promptools.types import Call, Fix, Malformed, Tool
 
 # Read values of dialects that write them as bare text: the schema decides whether `2` is a number or a string.
 #
-# That is the format, not a repair: the models are trained on values without quotes, so a conversion is no fix. Types
+# That is the format, not a repair: the models are trained on values without quotes, so a conversion is not a fix. Types
 # are tried in the order null, integer, number, boolean, object, array, string, and the first that fits is taken, as
 # vLLM 0.32, SGLang 0.5 and Ollama do. Where the schema allows only strings the text is the value, also `007` and
 # `null`.
@@ -78,7 +78,7 @@ class CallBuilder:
     def __init__(self, options: ParseOptions) -> None:
         self.options = options
         self.name = ""
-        """The tool's name as it is written."""
+        """The tool's name as written."""
         self.tool: Tool | None = None
         self.arguments: dict[str, Any] = {}
         self.fixes: list[Fix] = []
@@ -100,7 +100,8 @@ class CallBuilder:
     def may_lack_only_its_closer(self, finish_reason: str | None) -> bool:
         """Return whether nothing but its closing tag is missing at the end of the text, where a whole argument ended.
 
-        So the model was done, or nobody said why the text ends, and it has every parameter that the tool declares.
+        So the model was done, or the end of the text has no known reason, and the call has every parameter that the
+        tool declares.
         """
         if finish_reason is not None or self.tool is None or self.options.tools is None:
             return finish_reason in COMPLETE_FINISH_REASONS

@@ -177,7 +177,7 @@ class MemberStreamer(CallStreamer):
         self._sent_size = 0
         """Characters of the value that have been sent."""
         self.pending: list[EarlyOutput] = []
-        """What may be sent; whoever sends it clears it."""
+        """Text that may be sent; the sender clears it."""
 
     def start(self) -> None:
         """Send the name, once."""

@@ -60,7 +60,7 @@ METADATA_KEYS = frozenset(
     {"id", "type", "index", "tool_call_id", "call_id", "thought", "thoughts", "reasoning", "explanation", "content"}
 )
 
-"""Keys beside a call that are no arguments."""
+"""Keys beside a call that are not arguments."""
 
 RECORD_KEYS = frozenset({
     "result", "results", "output", "outputs", "observation", "stdout", "stderr", "exit_code", "exitcode",
@@ -135,7 +135,7 @@ class UnresolvedCall(NamedTuple):
 
 
 class NotACall(Exception):
-    """Raised where a value is no call; the message says why."""
+    """Raised for a value that is not a call; the message says why."""
 
 
 def read_node(
@@ -189,7 +189,7 @@ def _wrapped_node(node: JsonNode, key: str, anchors: frozenset[str]) -> JsonNode
 def list_nodes(node: JsonNode, anchors: frozenset[str]) -> Iterator[tuple[JsonNode, tuple[Fix, ...]]]:
     """Yield the elements of a list, each with its span and its fixes. O(n).
 
-    Raises `NotACall` if an element is no object, `Unreadable` if it cannot be read by itself.
+    Raises `NotACall` if an element is not an object, `Unreadable` if it cannot be read by itself.
     """
     at = node.start + 1
     limit = node.end

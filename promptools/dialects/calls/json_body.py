@@ -56,7 +56,7 @@ class JsonBody:
         """It may be strict JSON; False once the whole value was parsed as such in vain."""
 
     def feed(self, piece: str, start: int, stop: int) -> int | None:
-        """Read `piece[start:stop]`; return the index in `piece` just past the value, None if it goes on."""
+        """Read `piece[start:stop]`; return the index in `piece` just past the value, None if it continues."""
         if stop < len(piece):
             end = self._read(piece[start:stop], 0)
             return None if end is None else end + start

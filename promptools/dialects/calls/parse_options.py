@@ -25,7 +25,7 @@ class ParseOptions(NamedTuple):
     """Whether a call that ends the reasoning of a reply without content counts; None: only in dialects
     that have `rescues`."""
     single_shot: bool = False
-    """The reply is parsed at once, and nobody consumes the events."""
+    """The reply is parsed at once, and the events are not consumed."""
     accept: frozenset[str] | None = None
     """The dialects whose calls count, besides the one that was asked for; None: all."""
     sources: QuotableTexts | None = None
@@ -53,5 +53,5 @@ class Evidence(NamedTuple):
 
     @property
     def implies_call(self) -> bool:
-        """Whether its position alone shows that a call is meant, whatever is wrong with it."""
+        """Whether its position alone shows that a call is meant, even if it is malformed."""
         return self.expected or self.sentinel

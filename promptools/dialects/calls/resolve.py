@@ -5,7 +5,7 @@ The input is an `UnresolvedCall`: what a JSON object, or the fields of another f
 - `Call`: the tool is offered, and the arguments fit its schema, perhaps after fixes. If the offered tools are unknown,
   or a call is certainly meant, a call of another tool is returned too, unchecked.
 - `Malformed`: a call was meant, but cannot be run. Its message tells the model what is wrong and how to correct it.
-- `NotACall` is raised: the text is no call, and stays plain text.
+- `NotACall` is raised: the text is not a call, and stays plain text.
 
 How much it takes to count as a call depends on the evidence in `Evidence`. In a special token or in the dialect that
 the request asked for, a wrong call is malformed. In ordinary text the same object must be unmistakable: an offered
@@ -174,7 +174,7 @@ def _decode_string(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str,
             return {single: value}
         reason: MalformedReason = "invalid_json" if error.kind == "truncated" else error.kind
         raise InvalidArguments(
-            reason, f"its arguments are a string that is no JSON object ({clip(value, 80)!r})"
+            reason, f"its arguments are a string that is not a JSON object ({clip(value, 80)!r})"
         ) from None
     fixes.append(Fix("unwrap", "the arguments were JSON inside a string"))
     fixes.extend(inner.fixes)
@@ -346,7 +346,7 @@ def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Ca
     """Return a call where the offered tools are not known: it needs a plausible name, and arguments under a key."""
     assert unresolved.name is not None
     if not PLAUSIBLE_NAME.match(unresolved.name):
-        raise NotACall(f"{clip(unresolved.name, 40)!r} is no tool name")
+        raise NotACall(f"{clip(unresolved.name, 40)!r} is not a tool name")
     if unresolved.arguments is None:
         raise NotACall("it has a name, but no arguments")
     if is_schema(unresolved.arguments.value):

@@ -77,7 +77,7 @@ def _written(objects: Sequence[str]) -> str:
 
 
 class ActionCandidate(JsonBlockReader):
-    """A code fence after `Action:`; a call of `directly_answer` in it is no call."""
+    """A code fence after `Action:`; a call of `directly_answer` in it is not a call."""
 
     def read_unusual(self, raw: str) -> list[Part] | None:
         """Read a call of `directly_answer` as markup."""

@@ -33,7 +33,7 @@ CLOSER = "</tool>"
 ANY_TOOL = "function"
 """The word in the tag that says that the tool's name is on the next line."""
 COMMAND = "command"
-"""The parameter of a shell, for text that is no JSON; of another tool it is the only parameter."""
+"""The parameter for text that is not JSON, in a shell tool; in any other tool it is the only parameter."""
 
 _WORD = r"[^\W\d][\w.:/-]{0,127}+"
 _SPACE = r"[ \t]{0,4}+"
@@ -98,7 +98,7 @@ def cwm() -> DeclaredDialect:
 class CommandReader(CandidateBase):
     """Arguments that are text, up to a closing tag at the beginning or the end of a line.
 
-    Calls that are quoted in the text, their tags on lines of their own, take their own closing tags.
+    Calls that are quoted in the text, with their tags on separate lines, take their own closing tags.
     """
 
     def __init__(self, head: str, name: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:

@@ -7,7 +7,7 @@
 
     <｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Oslo"}<｜tool▁call▁end｜>
 
-One pattern reads both: after the separator comes a name on a line of its own, or the arguments. Source: the
+One pattern reads both: after the separator comes a name on a separate line, or the arguments. Source: the
 tokenizer configurations of DeepSeek-V3 (2024-12), R1 and V3.1 (2025-08); Cogito v2 writes the same.
 """
 
@@ -129,7 +129,7 @@ class DeepSeek(NamedMarkerJson):
         kind, line = names[1].strip(), names[2].strip()
         marks = re.findall(r"<[^<>]*>", head)
         misspelled = [mark for mark in marks if mark not in (CALLS, CALL, SEP)]
-        fixes = [Fix("marker", f"{misspelled[0]!r} is spelled otherwise")] if misspelled else []
+        fixes = [Fix("marker", f"{misspelled[0]!r} is misspelled")] if misspelled else []
         if not head.startswith("<"):
             fixes.append(Fix("marker", LOST_OPENER))
         return JsonBlockReader(head, CLOSERS, options, evidence, definite=definite, name=line or kind, fixes=fixes)

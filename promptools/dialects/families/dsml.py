@@ -1,4 +1,4 @@
-"""DSML, whose bars models lose, double or write in ASCII: a declared dialect with heads of its own."""
+"""DSML, whose bars models lose, double or write in ASCII: a declared dialect with its own heads."""
 
 from __future__ import annotations
 

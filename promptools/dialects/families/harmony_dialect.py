@@ -4,7 +4,7 @@
     <|constrain|>json<|message|>{"city": "Oslo"}<|call|>                                      (in one line)
 
 `promptools.harmony` reads and writes the format; this module makes it a dialect. Source: openai/harmony,
-docs/format.md (0.0.8); for what models and servers make of it see `promptools.harmony.parser`.
+docs/format.md (0.0.8); for how models and servers deviate from it see `promptools.harmony.parser`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from promptools.types import Fix
 #
 #     <|channel|>commentary <|constrain|>json<|message|>{"city": "Oslo"}<|call|>It is sunny.
 #
-# gpt-oss leaves the recipient out, and where `<|call|>` does not stop it, goes on. Nobody can tell which tool was
+# gpt-oss leaves the recipient out and, if `<|call|>` does not stop it, continues. Nobody can tell which tool was
 # meant. Before words the JSON is left out, so that the user does not read it glued to them. Alone it is content: it
 # may be all that the model had to say.
 

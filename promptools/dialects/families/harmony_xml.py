@@ -4,7 +4,7 @@ r"""Beam's arguments: parameters between tags, in a Harmony message to the tool.
     Oslo
     </rfl:parameter><|call|>                                              (the header and the first tag in one line)
 
-A value is on lines of its own, and nothing in it is escaped. Its closing tag is sometimes left out before the next
+A value is on separate lines, and nothing in it is escaped. Its closing tag is sometimes left out before the next
 parameter. Source: the parser `beam` of SGLang 0.5.23.
 """
 

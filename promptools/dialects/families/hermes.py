@@ -51,7 +51,7 @@ _BEFORE = (
     r"|```[\w+-]{0,16}\s{0,16}(?:\Z|(?=[{\[]))"
     r"|[A-Za-z_][\w.:-]{0,63}\s{0,8}(?:\Z|(?=[{\[])))"
 )
-"""What may come between a marker and the bracket: a code fence, or the name on a line of its own."""
+"""What may come between a marker and the bracket: a code fence, or the name on a separate line."""
 _NO_BRACKET = r"(?<=\n)(?=[{\[])"
 """The JSON on the line after a tag without its bracket."""
 _ELEMENTS = sequence(

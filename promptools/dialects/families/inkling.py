@@ -3,7 +3,7 @@ r"""Inkling: a message for each call, whose header may also hold the tool's name
     <|message_model|>get_weather<|content_invoke_tool_json|>{"name": "get_weather", "args": {"city": "Oslo"}}<|end_message|>
 
 The template prints the first `<|message_model|>`, so a reply may begin with the name. Reasoning and content are in
-messages of their own. Source: the parser `inkling` of vLLM 0.32.
+separate messages. Source: the parser `inkling` of vLLM 0.32.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     <|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>
     Oslo<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>
 
-A string is written as it is, anything else as JSON. Attributes are escaped; values are not, so that a string may
+A string is written unchanged, anything else as JSON. Attributes are escaped; values are not, so that a string may
 contain tags, even a complete call. All arguments may also be one object, between `<|open|>json type="object"<|sep|>`
 and `<|close|>json<|sep|>`.
 

@@ -1,4 +1,4 @@
-"""LM Studio, for models without a format of their own: JSON between `[TOOL_REQUEST]` and `[END_TOOL_REQUEST]`.
+"""LM Studio, for models without their own format: JSON between `[TOOL_REQUEST]` and `[END_TOOL_REQUEST]`.
 
 MiniMax models there write `[TOOL_CALL]`, and arrows instead of JSON:
 

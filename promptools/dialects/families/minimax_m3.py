@@ -86,7 +86,7 @@ The items of a list are <item> elements, the members of an object are elements o
 {call_instructions(parallel=parallel, required=required, several="Several calls are several <invoke> in one block.")}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Render calls as the model would write them, with a JSON body where elements would be read back otherwise."""
+        """Render calls as the model would write them, with a JSON body where elements would not be read back alike."""
         listed = "".join(f"{_invoke(call)}\n" for call in calls)
         return f"{MARK}<tool_call>\n{listed}{MARK}</tool_call>"
 

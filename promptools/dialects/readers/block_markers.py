@@ -27,7 +27,7 @@ class Closers:
     required: bool = True
     """A missing closing marker is recorded as a fix."""
     line_end_closes: bool = False
-    """The end of the body's last line may replace the right marker, whatever follows."""
+    """The end of the body's last line may replace the right marker, no matter what follows."""
     next_name: re.Pattern[str] | None = None
     r"""What precedes another body of the same block: a name, its only group, and what may follow that. By `\Z` the
     pattern matches an unfinished one as well.
@@ -79,7 +79,7 @@ class MarkerSearch:
         """The first match there: the bodies of a list have only the marker after the last one."""
 
     def forget(self) -> None:
-        """Begin anew: what is searched next was searched already, as what follows a body's last bracket is."""
+        """Start over: the next text was searched already, like the text after a body's last bracket."""
         self._tail = ""
 
     def find(self, piece: str, at: int) -> tuple[int, str]:
@@ -111,7 +111,7 @@ def fence_closers(run: str) -> Closers:
 
 @cache
 def _name_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns of a name among the marker's attributes, and of a name on a line of its own."""
+    """Return the patterns of a name among the marker's attributes, and of a name on a separate line."""
     attribute = r"""\s(?:name|tool|function)\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)'|([^\s"'<>=]+))"""
     return re.compile(attribute), re.compile(r">\s*([A-Za-z_][\w.:-]*)\s*\Z")
 

@@ -99,7 +99,7 @@ class ElementReader(SingleCallReader):
         return super().feed(piece, start)
 
     def _may_begin_arguments(self, piece: str, start: int) -> bool:
-        """Return whether the content may begin like arguments, as far as it is known."""
+        """Return whether the content so far may be the beginning of arguments."""
         assert self._beginning is not None
         begin = _VISIBLE.search(piece, start) if not self._beginning else None
         at = start if self._beginning else begin.start() if begin is not None else len(piece)
@@ -139,7 +139,7 @@ class ElementReader(SingleCallReader):
         return not self._values and self._tag_state == self._between
 
     def _open_call(self) -> bool:
-        """Consume the opening tag; return whether the call goes on after it."""
+        """Consume the opening tag; return whether the call continues after it."""
         if self._is_open:
             return True
         self._is_open = True
@@ -149,7 +149,7 @@ class ElementReader(SingleCallReader):
             if key in self._keys:
                 self._add_argument(key, double or single)
             elif not self._call.meant:
-                self._finish_as_text(1, f"{key!r} is no parameter")
+                self._finish_as_text(1, f"{key!r} is not a parameter")
                 return False
         if self._tag.endswith("/>"):
             self._finish(1, 1, None)
@@ -212,9 +212,9 @@ class ElementReader(SingleCallReader):
         body = self._take_text()
         if body.strip() and not self._read_body(body):
             if not self._call.meant:
-                self._finish_as_text(1, "what it holds are no arguments")
+                self._finish_as_text(1, "its content is not arguments")
                 return None
-            self._call.error = "what it holds are no arguments"
+            self._call.error = "its content is not arguments"
         self._finish(self._index, end, surplus)
         return None
 
@@ -380,4 +380,4 @@ class ElementReader(SingleCallReader):
             return
         self._call.set_name(name)
         if not self._add_object(read_json_object(self._values.get("arguments", "").strip() or "{}")):
-            self._call.error = "its arguments are no JSON object"
+            self._call.error = "its arguments are not a JSON object"

@@ -204,7 +204,7 @@ def _variant(schema: Any, root: dict[str, Any], keyword: str) -> dict[str, Any]:
     return next((variant for variant in variants if keyword in variant), node)
 
 
-# The content of an element: bare text, elements of its own, or a mapping in JSON or in lines of YAML.
+# The content of an element: bare text, nested elements, or a mapping in JSON or in lines of YAML.
 
 
 _OPENER = lazy_pattern(r"\s*<([\w.-]{1,80})>")

@@ -1,4 +1,4 @@
-"""Text that is the input of a tool without a form of its own: after a label, or as bare code for an interpreter."""
+"""Free text that is the input of a tool: after a label, or as bare code for an interpreter."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def read_input(input_text: str, tool: Tool, options: ParseOptions) -> tuple[dict
         return pairs, [Fix("json", "the arguments were lines, not JSON")]
     key = main_parameter(tool)
     if key is None:
-        raise NotACall(f"text is no input of {tool.name!r}")
+        raise NotACall(f"text is not valid input for {tool.name!r}")
     member = _MEMBER.match(input_text)
     if member is not None and options.tools is not None and member[1] in options.tools.keys(tool.name):
         raise NotACall("it is JSON that cannot be read, and no text")

@@ -1,4 +1,4 @@
-"""The objects of Gemma's calls, read as they come: bare keys, strings between special tokens, bare values.
+"""The objects of Gemma's calls, read incrementally: bare keys, strings between special tokens, bare values.
 
     {city:<|"|>Oslo<|"|>,days:2,opts:{deep:true},tags:[<|"|>a<|"|>]}
 
@@ -486,7 +486,7 @@ class GemmaObject:
         return match[1] is None or not root or match[1] in self._declared
 
     def _spaced_key_follows(self, text: str, at: int, final: bool) -> bool | NeedMore:
-        """Return whether a key of several words comes next: a declared one, or any after a value that is no string."""
+        """Return whether a key of several words comes next: a declared one, or any after a non-string value."""
         few = len(self._pieces) <= _MOST_PIECES
         any_key = _WORDS_KEY.match(text, at) if few and _NO_STRING.fullmatch("".join(self._pieces)) else None
         if any_key is not None:

@@ -10,7 +10,7 @@ The reader is in one of two states:
   like a string. At each of the first `MARKER_ATTEMPTS` markers the text before it is read as if it ended there, and the
   first that is readable wins. If none is, the body ends at its last bracket, at the end of the text, or at the first
   marker that follows balanced brackets (`_fallback_end`). A closer before which brackets are missing wins only if
-  nothing closes them later (`_open_end`): else it stands in a string whose quotes are not escaped.
+  nothing closes them later (`_open_end`): otherwise it is inside a string whose quotes are not escaped.
 - After a body (`_after_body`): a closer finishes the block; a bracket, or a further name, starts the next body.
   Anything else is foreign text: whether the block is accepted without its closer then depends on how sure its markers
   are, and on the request.
@@ -311,7 +311,7 @@ class JsonBlockReader(CandidateBase):
         return look.startswith(self._closers.openers)
 
     def _stays_open(self, raw: str, finish_reason: str | None) -> bool:
-        """Return whether the text after the closer before which brackets are missing is no more of the body."""
+        """Return whether the body ends at the closer that lacks brackets before it, and the rest is other text."""
         if finish_reason == "length":
             return not self._after_open_end
         assert self._open_end is not None
@@ -344,10 +344,10 @@ class JsonBlockReader(CandidateBase):
         raw = self._body.raw
         parts = self._read(raw, node=self._body.node, strict=self._body.strict)
         if parts is None and self._name_emitted:  # the list or block goes on after it
-            self._finished_parts.append(self._malformed_part(raw, "invalid_json", "the JSON is no call"))
+            self._finished_parts.append(self._malformed_part(raw, "invalid_json", "the JSON is not a call"))
             self._value_ended = True
         elif parts is None:
-            self._give_up("the JSON is no call")
+            self._give_up("the JSON is not a call")
         elif is_unreadable(parts) and self._fallback_end is not None and self._end_body_at(*self._fallback_end):
             return
         elif is_unreadable(parts) and self._attempts_left:
@@ -478,7 +478,7 @@ class JsonBlockReader(CandidateBase):
         return end
 
     def _match_next_name(self, lookahead: str) -> re.Match[str] | None:
-        """Match what precedes another body, or the beginning of it if that is all that has come."""
+        """Match what precedes another body, or its beginning if no more has arrived."""
         match = self._closers.next_name.match(lookahead) if self._closers.next_name is not None else None
         return (
             match if match is not None and (match.end() == len(lookahead) or lookahead[match.end()] in "{[") else None

@@ -239,7 +239,7 @@ ARGUMENTS: Final = "{arguments}"
 CALLS: Final = "{calls}"
 _GAP = r"\s{0,16}"
 _VALUES: Final = {"{id}": "[^<]{0,64}", "{name}": r"(?<!\w)[^<>\n{]{1,128}"}
-"""The patterns of what a template leaves open. A name is no rest of a word: `function_list` names no tool `_list`."""
+"""The patterns of a template's placeholders. A name is a whole word: `function_list` does not name `_list`."""
 _FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
 _TOKEN_BOUNDARY = lazy_pattern(r"(?<=>)(?=<)|\s+")
 """Where one token ends and the next begins."""

@@ -42,7 +42,7 @@ class MarkupGrammar(NamedTuple):
     namespaced: bool = False
     """Names may have any namespace before them."""
     json_closer: str = ""
-    """The closing tag of a call's arguments that are one JSON object, where they have tags of their own."""
+    """The closing tag of a call's arguments if they are one JSON object with its own tags."""
     other_wrappers: tuple[tuple[str, str], ...] = ()
     """Further tags around calls that it writes."""
     unclosed_value: Literal["closer", "marker"] = "closer"
@@ -145,7 +145,7 @@ class MarkupCall(CallBuilder):
 
 
 def strip_matching_newlines(text: str) -> str:
-    """Strip one line break from each side of a value on lines of its own."""
+    """Strip one line break from each side of a value on separate lines."""
     for opening in ("\n", "\r\n"):
         if text.startswith(opening):
             return text.removeprefix(opening).removesuffix(opening)
@@ -213,7 +213,7 @@ class OpenValue:
         """The index of the tag at which it ended, if text after its call may still be part of it; else 0."""
 
     def feed(self, token: Tag | str, buffer: TokenBuffer, finish_reason: str | None) -> ValueEnd | NeedMore | None:
-        """Read the current token; return where the value ended, or None if it goes on."""
+        """Read the current token; return where the value ended, or None if it continues."""
         if isinstance(token, str):
             self._call_just_opened = self._call_just_opened and is_blank(token)
             self.add(token)
@@ -240,7 +240,7 @@ class OpenValue:
         return None
 
     def add(self, text: str) -> None:
-        """Add text to the value, whatever it holds."""
+        """Add text to the value, even if it contains tags."""
         self._pieces.append(text)
         if self._streamer is not None:
             self._streamer.add_text(text)

@@ -1,4 +1,4 @@
-"""Calls as markup, `call(name) / parameter(key) value / end`, read as they come: the one reader of tags.
+"""Calls as markup, `call(name) / parameter(key) value / end`, read incrementally: the one reader of tags.
 
 The format has no escaping, so a value may hold any tag. What ends a value is judged by what follows: a closing tag
 counts only before another tag of the call, or the end; a parameter's opening tag counts only if the tool has such a
@@ -192,7 +192,7 @@ class MarkupReader(TagReader):
         self._emits_calls = self._may_stream = definite and evidence.implies_call
         """A call of the block may be emitted before the next one begins, or even while it comes."""
         self._drops_line_break = False
-        """The value that begins next follows a line break that is no part of it."""
+        """The value that begins next follows a line break that does not belong to it."""
         self._cut_tag = ""
         """What the text ended in that may have become a tag."""
         self._skip_reason = ""
@@ -247,7 +247,7 @@ class MarkupReader(TagReader):
         self.tries += inner.tries
         self._tokens.append("".join(part.raw for part in inner.parts))
         if all(part.kind == "text" for part in inner.parts):
-            self._give_up("the JSON in it is no call", None)
+            self._give_up("the JSON in it is not a call", None)
             return
         call, self._call = self._call, None
         for fix in call.fixes if call is not None else []:
@@ -522,7 +522,7 @@ class MarkupReader(TagReader):
             call.add(key, inline_value(tag) or "", inline=True)
         else:
             self._begin_value(key, "element" if is_element else "tag", call, type_name)
-            # a line break in the place of the tag's bracket is layout, whatever the family does around values
+            # a line break in the place of the tag's bracket is layout, regardless of how the family lays out values
             self._drops_line_break = tag.raw[-1] != ">" and self._grammar.trim == "verbatim"
             if rest and self._value is not None:
                 self._value.add(rest)

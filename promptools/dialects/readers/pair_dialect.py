@@ -1,10 +1,10 @@
-r"""The kind `key_value`: a call is its name, then keys and values between tags of their own.
+r"""The kind `key_value`: a call is its name, then keys and values, each between tags.
 
     call = "<tool_call>{name}\n{arguments}\n</tool_call>"
     argument = "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>"
 
 The templates are what the family writes; the tags, the heads and the markers that may occur alone follow from them. The
-white space around `{arguments}` separates arguments, and is left out where there are none.
+white space around `{arguments}` separates arguments, and is left out if there are none.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class PairDialect(DeclaredDialect):
         return fill(self._argument, {"key": key, "type": type_name(value), "value": text})
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return calls of offered tools, with placeholders that are no tags."""
+        """Return calls of offered tools, with placeholders that are not tags."""
         return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:
@@ -169,7 +169,7 @@ class PairDialect(DeclaredDialect):
         return is_plain and not has_tag and self._render_arguments(call.arguments) is not None
 
     def _render_examples(self, calls: Sequence[Call]) -> str:
-        """Write the example calls of a prompt; a copy of a generic one is no call, since it has no name."""
+        """Write the example calls of a prompt; a copy of a generic one is not a call, since it has no name."""
         if calls[0] is not GENERIC_CALL:
             return self.render_calls(calls)
         values = {"key": "parameter", "type": "string", "value": "its value"}
@@ -272,7 +272,7 @@ def is_wrapper(value: Any) -> bool:
 
 
 def read_templates(call: str, argument: str, wrapper: str = "") -> PairTemplates | None:
-    """Read the templates of a format; None if they are none."""
+    """Read the templates of a format; None if they are not valid."""
     spelled, pair = _CALL.fullmatch(call), _ARGUMENT.fullmatch(argument)
     around = _WRAPPER.fullmatch(wrapper)
     if spelled is None or pair is None or (wrapper and around is None):

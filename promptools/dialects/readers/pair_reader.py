@@ -241,7 +241,7 @@ class PairReader(SingleCallReader):
         elif ending is not None and finish_reason != "length" and (ending.sure or done):
             self._end_value_at(ending)
         elif self._tag_state == self._in_name and not self._call.may_be_tool_name("".join(self._text_pieces).strip()):
-            self._finish_as_text(self._index, "what is in the name's place is no name")
+            self._finish_as_text(self._index, "what is in the name's place is not a name")
         else:
             self._truncate()
 
@@ -270,7 +270,7 @@ class PairReader(SingleCallReader):
         text = self._take_text()
         name = text.strip().removesuffix("\\n").rstrip()
         if not self._call.set_name(name):
-            self._finish_as_text(self._index, f"{name!r} is no tool")
+            self._finish_as_text(self._index, f"{name!r} is not a tool")
             return False
         self._is_word = self._spaced and text[-1:] == " " and self._call.tool is None
         return True
@@ -279,7 +279,7 @@ class PairReader(SingleCallReader):
         """Split the name from the first key, whose opening tag is missing."""
         parted = self._call.split_glued_key(self._take_text().replace(_cut(self._tags.key.opener), "", 1).strip())
         if parted is None:
-            self._finish_as_text(self._index, "what is in the name's place is no name")
+            self._finish_as_text(self._index, "what is in the name's place is not a name")
             return
         self._call.set_name(parted[0])
         self._key = parted[1]
@@ -323,7 +323,7 @@ class PairReader(SingleCallReader):
         """End the call at a tag."""
         start, end = self._index, self._index + 1
         if self._is_word and not self._call.arguments:
-            self._finish_as_text(start, "a word between two tags is no tool")
+            self._finish_as_text(start, "a word between two tags is not a tool")
         elif tag.role == "call/":
             after = self._buffer.after(start) if self._tags.suffixed else None
             if after is NEED_MORE:  # its wrapper's closer cannot be known beforehand
@@ -346,7 +346,7 @@ class PairReader(SingleCallReader):
         if tag.role == "value/" and self._add_pair(*text.partition("=")):
             return None
         self._key = key
-        self._call.error = self._call.error or ("" if key and len(key) <= KEY_LIMIT else "a key is no key")
+        self._call.error = self._call.error or ("" if key and len(key) <= KEY_LIMIT else "a key is not a valid key")
         if tag.role in ("key/", "value/", "type"):
             self._tag_state = self._in_type if tag.role == "type" else self._after_key
         else:

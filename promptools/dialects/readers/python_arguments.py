@@ -1,4 +1,4 @@
-"""The arguments of a Python call, read as they come: literals in, the members of a JSON object out.
+"""The arguments of a Python call, read incrementally: literals in, the members of a JSON object out.
 
 Python's literals and JSON's are accepted in any mixture. Nothing is evaluated, and what would have to be is refused: a
 name, an operator, a call, an f-string.
@@ -515,7 +515,7 @@ class PythonArguments:
         elif token.text in _LITERALS:
             frame.value = _LITERALS[token.text]
         else:
-            raise LiteralError(f"{clip(token.text, 40)!r} is no literal")
+            raise LiteralError(f"{clip(token.text, 40)!r} is not a literal")
 
     def _after_value(self, frame: _PythonBracket, token: LiteralToken) -> None:
         if token.kind == "string" and frame.string_pieces is not None:
@@ -551,7 +551,7 @@ class PythonArguments:
 
     def _on_key(self, frame: _PythonBracket, token: LiteralToken) -> None:
         if token.text in _LITERALS:
-            raise LiteralError(f"{token.text!r} is no parameter")
+            raise LiteralError(f"{token.text!r} is not a parameter")
         if frame.kind == "call" and self._parameters is not None and unescape_name(token.text) in self._parameters:
             self._uncertain_quote = self._uncertain_quote if unescape_name(token.text) in self.keys else ""
         if token.quote == ":":
@@ -591,11 +591,11 @@ class PythonArguments:
         return False
 
     def _number_json(self, text: str, frame: _PythonBracket) -> str:
-        """Return a number as JSON, or as a string if its parameter takes only strings and JSON spells it otherwise."""
+        """Return a number as JSON, or as a string if its parameter takes only strings and JSON differs."""
         match = _NUMBER.fullmatch(text)
         digits = text.replace("_", "").lstrip("+")
         if match is None or not re.search(r"\d", text):
-            raise LiteralError(f"{clip(text, 40)!r} is no number")
+            raise LiteralError(f"{clip(text, 40)!r} is not a number")
         real = match[3] is not None or match[4] is not None
         if len(text) > MAX_NUMBER_LENGTH or (real and not isfinite(float(digits))):
             raise LiteralError("a number is too long or out of range", "limit")
@@ -651,7 +651,7 @@ class PythonArguments:
     def _merge(self, frame: _PythonBracket, value: str) -> None:
         """Merge the members of a dictionary."""
         if value[0] != "{":
-            raise LiteralError("'**' precedes something that is no dictionary")
+            raise LiteralError("'**' precedes something that is not a dictionary")
         members = value[1:-1].strip()
         if not members:
             return
@@ -689,6 +689,6 @@ class PythonArguments:
         if named:
             return key
         if not _JSON_NUMBER.fullmatch(key):
-            raise LiteralError("a key of a dictionary is no string")
+            raise LiteralError("a key of a dictionary is not a string")
         self.fix_log.add("number as a key")
         return dump(key)

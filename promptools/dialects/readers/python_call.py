@@ -1,4 +1,4 @@
-"""One Python call of a tool: its arguments as they come, what is certain of them, and the outcome."""
+"""One Python call of a tool: its arguments as they arrive, the part that is certain, and the outcome."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ _ROW_GAP = rf"(?:\s|{CONTINUED_LINE}|\\\r?\Z){{0,64}}+"
 _NEXT_IN_ROW = lazy_pattern(
     rf"[ \t]{{0,16}}+(?:(?:[,;]|(?=\\)){_ROW_GAP}(?:({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())?+)?+"
 )
-"""A separator and the next call of a row, or what there is of them: a line that ends in a backslash goes on."""
+"""A separator and the next call of a row, as far as they have arrived: a line that ends in a backslash continues."""
 _BEGINS = lazy_pattern(rf"\s{{0,64}}+(?:\Z|({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())")
 _ANY_QUOTE = lazy_pattern("[\"'“”‘’]")
 _LIST_ENDS = lazy_pattern(r"(\)\s{0,64}+(?:,\s{0,64}+)?(?:\Z|\]))(?:\Z|[ \t]{0,64}+(?:\Z|[\r\n]))")

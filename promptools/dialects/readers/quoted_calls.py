@@ -102,7 +102,7 @@ class _QuotedReader(CandidateBase):
         """Whether that call has no end."""
 
     def _reject(self, raw: str, *, taken: int, shows: Malformed | None = None) -> None:
-        """Give the text back as text, except for what comes after the first `taken` characters, which is read again.
+        """Return the first `taken` characters as text; the rest is read again.
 
         `shows`: what is wrong with the calls in it, which show a pattern.
         """

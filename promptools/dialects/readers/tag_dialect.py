@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 # The templates by which a format of tags is declared: `<invoke name="{name}">\n{parameters}</invoke>`.
 #
-# A template is what the family writes, and what its tags are read by. A tag has its name or key in an attribute,
-# after an equals sign, or in an element of its own; a parameter may be an element of its key,
+# A template is what the family writes, and its tags are read by it. A tag has its name or key in an attribute,
+# after an equals sign, or in a separate element; a parameter may be an element of its key,
 # `<{key}>{value}</{key}>`.
 
 
@@ -74,7 +74,7 @@ class TagTemplate(NamedTuple):
 
 
 def read_call(template: str) -> TagTemplate | None:
-    """Read the template of a call; None if it is none."""
+    """Read the template of a call; None if it is not valid."""
     match = _CALL.fullmatch(template)
     if match is None:
         return None
@@ -90,7 +90,7 @@ def read_call(template: str) -> TagTemplate | None:
 
 
 def read_parameter_template(template: str) -> TagTemplate | None:
-    """Read the template of a parameter; None if it is none."""
+    """Read the template of a parameter; None if it is not valid."""
     match = _PARAMETER.fullmatch(template)
     if match is None:
         return None
@@ -104,7 +104,7 @@ def read_parameter_template(template: str) -> TagTemplate | None:
 
 
 def has_value_lines(template: str) -> bool:
-    """Return whether the template of a parameter puts the value on lines of its own."""
+    """Return whether the template of a parameter puts the value on separate lines."""
     return "\n{value}\n" in template
 
 
@@ -116,7 +116,7 @@ class WrapperTemplate(NamedTuple):
 
 
 def read_wrapper(template: str) -> WrapperTemplate | None:
-    """Read the template of a wrapper; None if it is none."""
+    """Read the template of a wrapper; None if it is not valid."""
     match = _WRAPPER.fullmatch(template)
     if match is None:
         return None
@@ -146,7 +146,7 @@ def read_templates(
     odd_wrappers: Sequence[str],
     prefixes: Sequence[str],
 ) -> FormatTemplates:
-    """Read the templates of a format, which are known to be valid; an empty `wrapper` is none."""
+    """Read the templates of a format, which are known to be valid; an empty `wrapper` means no wrapper."""
     call_tag, param_tag = read_call(call), read_parameter_template(parameter)
     assert call_tag is not None
     assert param_tag is not None
@@ -294,7 +294,7 @@ class TagDialect(DeclaredDialect):
         return fill(self._parameter_template, {"key": key, "value": text, "string": "true" if string else "false"})
 
     def _complete(self, given: Mapping[str, str]) -> Instructions:
-        """Return the table's instructions, with the kind's own for what they lack."""
+        """Return the table's instructions, completed with those of the kind."""
         if given.get("text"):
             return TAGS_WORDING._replace(**{"format": self._wrapped([self._generic_call()]), **given})
         values = _VALUES_IN_CDATA if self.grammar.cdata else _VALUES
@@ -302,7 +302,7 @@ class TagDialect(DeclaredDialect):
         return DEFAULT_INSTRUCTIONS._replace(**{**given, "text": text})
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return calls of offered tools, with placeholders that are no tags."""
+        """Return calls of offered tools, with placeholders that are not tags."""
         return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:
@@ -316,7 +316,7 @@ class TagDialect(DeclaredDialect):
         )
 
     def _generic_call(self) -> str:
-        """Return the format with placeholders: a copy of it is no call."""
+        """Return the format with placeholders: a copy of it is not a call."""
         values = {"key": PARAMETER_SLOT, "value": "its value", "string": "true or false"}
         return fill(self._call_template, {"name": NAME_SLOT, "parameters": fill(self._parameter_template, values)})
 

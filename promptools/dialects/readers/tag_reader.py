@@ -105,11 +105,11 @@ class TagReader(CandidateBase, ABC):
         self._decided = True
 
 
-# A call whose arguments come one by one between tags: emitted as they come, and decided at the end.
+# A call whose arguments come one by one between tags: emitted as they arrive, and decided at the end.
 
 
 _NAME = lazy_pattern(r"[^\W\d][\w.:/-]{0,127}\Z")
-"""The name of a tool that nobody listed: text with spaces between two tags is not a name."""
+"""The name of a tool that is not listed: text with spaces between two tags is not a name."""
 
 
 class FieldCall(CallBuilder):

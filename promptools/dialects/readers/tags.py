@@ -131,7 +131,7 @@ class TagNames:
     naming_element: str = ""
     """The element in a call that names its tool."""
     naming_elements: frozenset[str] = NAMING_ELEMENTS
-    """Elements in a call that are none of its parameters."""
+    """Elements in a call that are not parameters."""
     closer_start: str = "</"
     """How the beginning of a closing tag that is cut short is recognized."""
     tag_limit: int = TAG_LIMIT

@@ -318,7 +318,7 @@ def _split_calls(body: str) -> list[_YamlCall]:
         text = _dedent(_ITEM.sub("  ", raw, count=1)).rstrip()
         match = _CALL.fullmatch(text)
         if match is None:
-            raise NotACall("what it holds is no call")
+            raise NotACall("its content is not a call")
         items.append(_YamlCall(raw, match[1], _dedent((match[2] or "").strip("\n"))))
     return items
 
