@@ -94,9 +94,9 @@ def _split_options(options: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
 
 
 def _settle_address(session: Session, theirs: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
-    """Settle the client's address: by an argument, a config that was given, OPENAI_BASE_URL, or one that was found.
+    """Settle the client's address: by an argument, a named config, OPENAI_BASE_URL, or a config that was found.
 
-    Without all of them it is the SDK's own.
+    Without any of them it is the SDK's own.
     """
     base_url = theirs.get("base_url")
     if not isinstance(base_url, str):  # a URL of either family, or the SDK's own "not given"

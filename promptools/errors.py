@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from promptools.types import Attempt, Reply
 
 MAX_QUOTED = 200
-"""Characters of raw text that a message may quote."""
+"""Maximum number of characters of raw text that a message quotes."""
 
 
 def clip(text: str, limit: int = MAX_QUOTED) -> str:
@@ -74,7 +74,7 @@ class PromptoolsError(Exception):
 
 
 class UsageError(PromptoolsError):
-    """The caller passed something invalid: the message says what, where and what to do. `code` is that of the API."""
+    """The caller passed something invalid: the message says what, where and what to do. `code` is for the API."""
 
     def __init__(self, message: str, *, code: str = "usage") -> None:
         super().__init__(message)
@@ -82,7 +82,7 @@ class UsageError(PromptoolsError):
 
 
 class ModelError(PromptoolsError):
-    """The model's reply cannot be used; `reply` holds it where it was read."""
+    """The model's reply cannot be used; `reply` holds it if it was read."""
 
     def __init__(self, message: str, *, reply: Reply | None = None) -> None:
         super().__init__(message)

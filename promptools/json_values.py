@@ -72,7 +72,7 @@ def copy_json(value: T) -> T:
     unfilled: list[tuple[Any, Any, int]] = []
 
     def copy_of(value: Any, depth: int) -> Any:
-        """Return a copy; a container's is still to be filled."""
+        """Return a copy; that of a container is filled later."""
         kind = value.__class__
         if kind in _SCALARS:
             return value

@@ -1,8 +1,8 @@
 """Keys and other credentials: where a request carries them, and how they are replaced in text.
 
 All that must not show a key uses this: errors that the proxy passes on, recordings, tapes of agents, the inspector, log
-lines. Masking by the names of fields alone would not do, since servers repeat the key that they got. So the values are
-searched for, as they are and in the forms that JSON, HTML and URLs give them.
+lines. Masking by field names alone is not enough, since servers repeat the key that they got. So the values are
+searched for, both verbatim and as escaped by JSON, HTML and URLs.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ KEY_FIELDS = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key
 """Header fields that carry an API key, of the proxy or of the server."""
 MASK = "***"
 MIN_KEY_LENGTH = 12
-"""Length from which a key is masked in what an app gets: dummies such as `EMPTY` or `lm-studio` are ordinary words."""
+"""Minimum length of a key that is masked in an app's data: dummies like `EMPTY` or `lm-studio` are ordinary words."""
 MIN_SECRET_LENGTH = 8
-"""Length from which a credential is masked in what is kept or shown, where a word too many does no harm."""
+"""Minimum length of a credential masked in what is kept or shown, where masking a word too many does no harm."""
 MAX_SECRETS = 64
-"""The most credentials of one request that are searched for, API keys first: any client can send thousands of them."""
+"""Maximum number of one request's credentials that are searched for, API keys first: a client can send thousands."""
 _MAX_LENGTH = 512
-"""The most characters of a credential that are compared; after those of a longer one, all up to a blank is masked."""
+"""Maximum number of characters of a credential that are compared; the rest of a longer one is masked up to a blank."""
 _MAX_ESCAPABLE = 256
-"""The most characters that are searched for in all their forms, in the shortest credentials first; then only as is."""
+"""Maximum number of characters sought in all their forms, the shortest credentials first; others only verbatim."""
 
 _OTHER_SECRET_FIELDS = frozenset({"openai-organization", "openai-project"})
 _SECRET_NAME = lazy_pattern(
@@ -96,9 +96,9 @@ def mask_url(url: str) -> str:
 
 
 class SecretMask:
-    """Replaces secrets in text, in JSON, and in text that comes in pieces; by asterisks, unless there is a `mask`.
+    """Replaces secrets in text, in JSON, and in text that arrives in pieces; by asterisks, unless `mask` is given.
 
-    `bounded`: clients chose the secrets, and could make the search slow; only so much of them is compared.
+    `bounded`: clients chose the secrets, and could make the search slow; only a limited part of them is compared.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class SecretMask:
 
 
 def mask_pieces(pieces: Sequence[str], pattern: re.Pattern[str] | None, mask: Callable[[str], str]) -> list[str]:
-    """Replace all matches in pieces of one text; what replaces one goes into the piece that it begins in."""
+    """Replace all matches in pieces of one text; the replacement goes into the piece in which the match begins."""
     masked: list[str] = []
     matches = [] if pattern is None else [(found.span(), mask(found[0])) for found in pattern.finditer("".join(pieces))]
     start = index = 0
@@ -162,7 +162,7 @@ def mask_pieces(pieces: Sequence[str], pattern: re.Pattern[str] | None, mask: Ca
 
 
 class PartialSecret:
-    """Says how much of the end of a text may be the beginning of a secret."""
+    """Tells how much of the end of a text may be the beginning of a secret."""
 
     def __init__(self, secret: str) -> None:
         self._forms = [[re.compile(form) for form in _forms_of(part)] for part in _parts_of(secret)]
@@ -174,7 +174,7 @@ class PartialSecret:
         )
 
     def hold_from(self, text: str) -> int:
-        """Return where in `text` a secret begins that may go on after it; its length if none does."""
+        """Return where in `text` a secret begins that may continue after it; its length if none does."""
         if not text or text[-1] not in self._characters:  # as at the end of an event
             return len(text)
         for found in self._first.finditer(text, max(0, len(text) - self._window)):
@@ -199,7 +199,7 @@ def _asterisks(found: str) -> str:
 
 
 def _pattern_of(secret: str, escapable: float = math.inf) -> str:
-    """Return a pattern of a secret, of which so many characters may be escaped: to compile one takes time."""
+    """Return a pattern for a secret, with a limited number of characters in escaped forms too: compiling takes time."""
     parts = list[str]()
     for part in _parts_of(secret):
         as_is = escapable <= 0 or not _is_escapable(part[0])
@@ -218,7 +218,7 @@ def _parts_of(secret: str) -> list[str]:
 
 
 def _forms_of(part: str) -> list[str]:
-    """Return patterns of one character as it is escaped in HTML, in a URL and in JSON, and as it is.
+    """Return patterns for one character: verbatim, and as escaped in HTML, in a URL and in JSON.
 
     JSON may be within JSON within JSON, as where each gateway quotes the error of the next; a URL within two others.
     Backslashes match any number of them at once (`++`), so that a key full of them, which any client can send, is not

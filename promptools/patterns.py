@@ -1,7 +1,7 @@
 """Regular expressions that are compiled when they are first used.
 
-There are some hundred formats to read, with several patterns each, and a reply is in one of them: to compile all would
-take longer than everything else that is done for an app's first request.
+There are about a hundred formats, with several patterns each, and a reply is in only one of them: compiling all would
+take longer than everything else done for an app's first request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _COMPILED = (
     *("findall", "finditer", "fullmatch", "match", "search", "split", "sub", "subn"),
     *("flags", "groupindex", "groups"),
 )
-"""What a pattern has only once it is compiled."""
+"""Attributes that a pattern has only once it is compiled."""
 
 
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:

@@ -68,7 +68,7 @@ class Tool:
     names: tuple[str, ...] = ()
     """Other names that models use for the tool: `("repo_browser.read_file",)`. They are never declared to a model."""
     free_text: str | None = None
-    """The parameter that takes the whole body of a call, where the format has calls with free text: Harmony."""
+    """The parameter that takes the whole body of a call in formats that allow free text, such as Harmony."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ DiscardWhy = Literal["markup", "space", "debris", "result", "repeat", "turn", "a
 class Discarded:
     """Text that is neither content nor call: markup around a call, end-of-turn tokens, a made-up result or turn.
 
-    Or what stood around an answer that a request wants in a form: its `why` is `around`.
+    Also text around an answer in a requested format: its `why` is `around`.
     """
 
     raw: str
@@ -243,13 +243,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What probing a server found out: its kind and version, what its model can do, and how that is known."""
+    """The result of probing a server: its kind and version, what its model can do, and how that is known."""
 
     kind: str | None = None
     """None: no response identifies it."""
     version: str | None = None
     capabilities: tuple[str, ...] | None = None
-    """The model's, as the server names them; None: not stated."""
+    """The model's capabilities, as the server names them; None: not stated."""
     context: int | None = None
     """Tokens that the model was trained for, or that its server was started with; None: not stated."""
     num_ctx: int | None = None
@@ -257,17 +257,17 @@ class ServerInfo:
     parser: str | None = None
     """Ollama's own parser of the model's replies; None: not stated."""
     family: str | None = None
-    """The model's family; None: nothing implies one, or what does is contradicted."""
+    """The model's family; None if nothing implies one, or if what does is contradicted."""
     family_by: str = ""
-    """The evidence that decided: `chat template`, a field of the server's (`general.basename`), or `name`, which is the
-    one in the request."""
+    """The evidence that decided: `chat template`, one of the server's fields (`general.basename`), or `name`, that in
+    the request."""
     family_why: str = ""
     """What the family was concluded from, as text."""
     family_evidence: tuple[tuple[str, str], ...] = ()
-    """All evidence that was considered, in order, with the families that it speaks for: `("name 'llama3'", "llama,
+    """All evidence that was considered, in order, with the families that it implies: `("name 'llama3'", "llama,
     contradicted")`."""
     template_tools: bool = True
-    """Whether the model's chat template renders the tools of a request; true where the server does not say."""
+    """Whether the model's chat template renders a request's tools; true if the server does not say."""
     asked: tuple[tuple[str, str], ...] = ()
     """Each request with its outcome: `("GET /api/version", "HTTP 200")`."""
     why: str = ""
@@ -317,7 +317,7 @@ class Trace:
     mode: str | None = None
     notes: tuple[str, ...] = ()
     seen: ServerInfo | None = None
-    """What probing the server found out; None: it was not probed."""
+    """The result of probing the server; None if it was not probed."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

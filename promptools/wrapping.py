@@ -49,7 +49,7 @@ USAGE_LINES = {
 
 
 def usage_line(thing: object) -> str | None:
-    """Return the line for the framework that an object, a class or a module belongs to; None for no known one."""
+    """Return the line for the framework that an object, a class or a module belongs to; None if it is unknown."""
     if isinstance(thing, ModuleType):
         names = [thing.__name__]
     else:
@@ -113,7 +113,7 @@ def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
     if is_http_client(client):
         session = _session(client, settings)
         if session.provider is not None or session.config.standing != "untrusted":
-            # without a provider, a config that is not trusted has its say when the URL of a request is known
+            # without a provider, an untrusted config is judged once the URL of a request is known
             session.resolve_target(None, provider=session.provider)
         carried: ClientT = intercept(client, session)
         return carried
@@ -157,7 +157,7 @@ def _install(client: Any, session: Session, http: Any) -> None:
 
 
 def _is_of(package: str, client: object, names: tuple[str, ...]) -> bool:
-    """Whether an object is of one of these classes of a package, which is imported only if it may be."""
+    """Whether an object is an instance of one of a package's classes; the package is imported only if that may be."""
     if not any(base.__module__.partition(".")[0] == package for base in type(client).__mro__):
         return False
     module = import_module(package)

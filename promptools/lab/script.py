@@ -98,7 +98,7 @@ def read_script(
 
 
 def _cut_reply(text: str, special: SpecialTokens) -> tuple[bytes, ...]:
-    """Cut a reply at the special tokens, which are pieces of their own, and what is between them."""
+    """Cut a reply into its special tokens, which are separate pieces, and the pieces between them."""
     tokens = special.all
     words = [word.encode() for word in special.words]
     if not tokens:

@@ -121,7 +121,7 @@ MERGE = f"{_BYTE_LETTERS[0x20]} {_BYTE_LETTERS[0x20]}"
 # The weights of a scripted model: one Llama layer, computed instead of trained.
 #
 # The residual stream is divided into named sections. An embedding encodes what a token is: a cue or setting (a flag
-# and a one-hot code) and its position in a reply (a random unit code; every token that is no piece means "the
+# and a one-hot code) and its position in a reply (a random unit code; every token that is not a piece means "the
 # start"). One attention head carries the code of the latest cue to the current position, the other that of the latest
 # setting. One feed-forward unit per step then matches "this cue, this setting, this position" and writes the code of
 # the next token, which the output matrix turns into logits.

@@ -1,4 +1,4 @@
-"""A real inference server in a process of its own: start it, wait until it is up, keep its output, stop it."""
+"""A real inference server in its own process: start it, wait until it is up, keep its output, stop it."""
 
 from __future__ import annotations
 

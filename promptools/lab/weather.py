@@ -39,7 +39,7 @@ def get_weather(city: str) -> str:
 
 
 def prompt_mode_phrase(dialect: str = "json") -> str:
-    """Return a phrase that every prompt in `dialect` contains, whatever the tools: a setting for scripts."""
+    """Return a phrase that every prompt in `dialect` contains, with any tools: a setting for scripts."""
     block = dialects.get(dialect).render_tools
     one = Tools([TOOL])
     other = Tools(

@@ -83,7 +83,7 @@ def _host(session: Session, host: str | None) -> str | None:
 
 
 def settle_provider(session: Session, http: Any, headers: Mapping[str, str | None] | None) -> Session:
-    """Settle the provider at the client's address, and send its key where `headers` holds none."""
+    """Settle the provider at the client's address, and send its key if `headers` has none."""
     base_url = str(http.base_url).rstrip("/") + V1
     target = session.resolve_target(None, base_url=base_url, provider=session.provider)
     if target.provider is None:

@@ -79,7 +79,7 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "probed", "schema": SCH
 
 
 _FEW_TOKENS = 2
-"""An empty answer of as few tokens is a model that had nothing to say."""
+"""An empty answer of at most this many tokens means that the model had nothing to say, not that a reply was lost."""
 
 
 def check_native(subject: Subject) -> Steps:
@@ -183,7 +183,7 @@ def _judge_structured(check: str, answer: Answer) -> Finding:
 
 
 def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
-    """Return where in an answer's text a call is, and in which dialect; None if there is none."""
+    """Return where an answer's text contains a call, and in which dialect; None if it has none."""
     for place, text in (("content", answer.content), ("reasoning", answer.reasoning)):
         reply: Reply = parse(text, [offered], finish_reason=answer.finish_reason)
         quoted = repr(clip(text, MAX_EVIDENCE))
@@ -196,7 +196,7 @@ def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
 
 
 def find_loss(answer: Answer) -> str | None:
-    """Return that tokens were generated and neither a call nor a text came, if it is so."""
+    """Return a finding if tokens were generated but neither a call nor text arrived."""
     if answer.content.strip() or not (answer.reasoning or answer.completion_tokens > _FEW_TOKENS):
         return None
     reasoning = f", {_evidence(answer)} as reasoning" if answer.reasoning else ""
@@ -262,7 +262,7 @@ def _judge_forced(check: str, answer: Answer, subject: Subject, allowed: set[str
 
 
 def _failed(check: str, answer: Answer, subject: Subject, value: str) -> Finding:
-    """Return the finding for an error, which is about the value only if tools alone are no error."""
+    """Return the finding for an error, which concerns the value only if tools alone cause none."""
     about_value = subject.verdict("native tools") not in {None, "errors"}
     return failure(check, answer, _without(subject, value) if about_value else None)
 
@@ -284,13 +284,13 @@ _VARIANTS: tuple[tuple[FailureKind, dict[str, Any], str], ...] = (
     ("ids", {"tool_ids": "alnum9"}, "with an id of nine letters and digits"),
     ("history", {"history_arguments": "object"}, "with the arguments as an object"),
 )
-"""What else is tried when a past call is refused, its fact, and how it is described."""
+"""Variants to try when a past call is refused, each with its fact and description."""
 _LONG = 1_200_000
-"""Characters of the prompt that is to exceed the context."""
+"""Number of characters of the prompt that should exceed the context."""
 
 
 def check_results(subject: Subject) -> Steps:
-    """Send a past call with its result; where that is refused, find out which form is not."""
+    """Send a past call with its result; if that is refused, find out which form is accepted."""
     check = "tool results"
     answer = yield subject.chat(*_history({}), tools=[WEATHER])
     if not answer.failed:
@@ -493,7 +493,7 @@ MODES: tuple[ModeName, ...] = ("native", "raw", "harmony", "prompt")
 _MARKER = re.compile(r"<[|｜][^<>\s]{1,64}[|｜]>|</?[a-z_]*tool_calls?(?:_begin|_section)?>|\[TOOL_CALLS\]")
 """What a template writes as special tokens around a call."""
 _ONE_MODE = "; nothing is left to try"
-"""How the reason of a failure ends where no other mode may be tried."""
+"""The ending of a failure's reason when no other mode may be tried."""
 
 
 def mode_check(mode: ModeName) -> str:
@@ -504,7 +504,7 @@ def mode_check(mode: ModeName) -> str:
 def check_raw_endpoint(subject: Subject) -> Steps:
     """Continue a text without a chat template.
 
-    Some servers put it into the template all the same: then it has as many tokens as the same text in a chat.
+    Some servers put it into the template anyway: then it has as many tokens as the same text in a chat.
     """
     check = "raw completions"
     chat = yield subject.chat(CONTINUED, max_tokens=8)

@@ -1,4 +1,4 @@
-"""What a check asks, what a server answered, whole or streamed, and what the check found out of it."""
+"""The requests of a check, a server's answers, whole or streamed, and the findings made from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run checks over HTTP, one request after the other: straight to the server, or through promptools in a mode."""
+"""Run checks over HTTP, one request after the other: directly to the server, or through promptools in a mode."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Cost:
 
 
 class Prober:
-    """Asks one server. `detections` is what was detected of it before; `authorization` is sent with every request."""
+    """Asks one server. `detections` holds earlier results of detection; `authorization` is sent with every request."""
 
     def __init__(self, base_url: str, authorization: str | None, *, timeout: float, detections: DetectionCache) -> None:
         self._base_url = base_url.rstrip("/")
@@ -123,7 +123,7 @@ class Prober:
         )
 
     def ask(self, request: TrialRequest) -> Answer:
-        """Send a request straight to the server."""
+        """Send a request directly to the server."""
         self.cost.requests += 1
         url = f"{self._base_url}{request.path}"
         with self._http.stream("POST", url, json=request.body, follow_redirects=False) as response:

@@ -64,8 +64,8 @@ def recommend(findings: Sequence[Finding], profile: Profile) -> Recommendation:
 def _order(profile: Profile) -> tuple[ModeName, ...]:
     """Return all modes: those that the profile does not list go before prompt mode, which needs no help of the server.
 
-    Where the profile prefers prompt mode to native mode, they go last: there it was measured that the model calls best
-    so.
+    Where the profile prefers prompt mode to native mode, they go last: there, the model was measured to call best in
+    prompt mode.
     """
     known = profile.modes
     extra: list[ModeName] = [mode for mode in MODES if mode not in known]
@@ -123,5 +123,5 @@ def _pairs(table: Any) -> list[str]:
 
 
 def _encode(value: Any) -> str:
-    """Encode a text, number, truth value or list of texts: all of JSON's forms of them are TOML's too."""
+    """Encode a text, number, truth value or list of texts, whose JSON forms are all valid TOML too."""
     return json.dumps(value, ensure_ascii=False)

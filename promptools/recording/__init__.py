@@ -1,7 +1,7 @@
-"""Raw replies kept in files, with what is needed to parse them again, and the comparison with what was read of them.
+"""Raw replies kept in files, with everything needed to parse them again, and the comparison of old and new results.
 
-A row is one attempt: `recorder` makes it of what an observer sees, and writes it while exchanges run; `replay` reads it
-with the readers of the modes, and compares.
+A row is one attempt: `recorder` makes it from what an observer sees, and writes it while exchanges run; `replay` reads
+it with the readers of the modes, and compares.
 """
 
 from promptools.recording.recorder import Recorder

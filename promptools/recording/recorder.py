@@ -1,8 +1,8 @@
-"""The recorder: an observer that writes a row for each attempt, in a thread of its own.
+"""The recorder: an observer that writes a row for each attempt, in a separate thread.
 
 While an exchange runs, its bytes are only collected; decoding, redaction and writing happen in the thread. What is
 collected and not yet written is bounded: beyond `MAX_HELD`, an attempt is left out, since a recording must not cost the
-proxy its memory. An error of the disk ends the recording, and nothing else.
+proxy its memory. A disk error ends the recording, and nothing else.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _secrets(attempt: CapturedAttempt) -> set[str]:
 
 
 def _redact(pieces: list[dict[str, Any]], redactor: Redactor) -> list[dict[str, Any]]:
-    """Redact what is in several pieces: of one kind, whatever came in between, and of any kinds that follow each other.
+    """Redact text that is spread over pieces: over all of one kind, and over adjacent ones of any kind.
 
     A call that interrupts a text, or arguments that are streamed after those of another call, must not hide a key.
     """
@@ -181,7 +181,7 @@ def _decode(attempt: CapturedAttempt) -> tuple[ReplyDecoder, dict[int, list[Delt
 
 
 def _failure(attempt: CapturedAttempt, decoder: ReplyDecoder) -> str | None:
-    """Return why the attempt has no whole reply to judge, in one word."""
+    """Return, in one word, why the attempt has no whole reply to judge."""
     opened = attempt.opened
     if opened is None or attempt.broke:
         return attempt.broke or "disconnected"
@@ -223,7 +223,7 @@ def _merge(
 
 
 def _token_text(token: int, prepared: PreparedRequest) -> str:
-    """Return the bytes of a token in hexadecimal digits; of one that is not in the vocabulary, none."""
+    """Return the bytes of a token in hexadecimal digits; empty for one that is not in the vocabulary."""
     assert prepared.prompt is not None
     assert prepared.prompt.decode is not None
     try:
@@ -262,7 +262,7 @@ def _encode_request(request: ToolRequest, *, messages: bool) -> dict[str, Any]:
 
 
 def _encode_prepared(prepared: PreparedRequest) -> dict[str, Any] | None:
-    """Return what the mode made of the request, as far as its reply is read by it."""
+    """Return the mode's version of the request, as far as it matters for reading the reply."""
     return (
         _optional(
             dialect=prepared.dialect,
@@ -280,7 +280,7 @@ def _encode_prepared(prepared: PreparedRequest) -> dict[str, Any] | None:
 def _with_quotes(row: dict[str, Any], messages: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a row with the calls in its replies that are quoted from the conversation, and so are text.
 
-    A row that is read otherwise even with them is marked `inexact`.
+    A row that is still read differently with them is marked `inexact`.
     """
     quotable = [{"role": "user", "content": text} for text in quotable_texts(messages) if text]
     if not quotable:
@@ -403,18 +403,18 @@ class RecordingFiles:
 
 
 DEFAULT_LIMIT = 256 * 2**20
-"""The most bytes that recordings take on the disk, unless `limit` is set."""
+"""Maximum size of all recordings on disk, unless `limit` is set."""
 MIN_LIMIT = 1 << 16
 MAX_HELD = 64 * 2**20
-"""The most bytes of replies that are held in memory."""
+"""Maximum size of replies held in memory."""
 
 
 class Recorder:
     """Writes raw replies and their tools into JSON lines in `directory`: `OpenAI(observer=Recorder("corpus"))`.
 
-    Credentials are never written. `redact` are regular expressions of what else is replaced, in every string. Messages
-    are written only with `messages`. Beyond `limit` bytes, the oldest files are deleted. Raises `UsageError` for an
-    invalid pattern and for a directory that cannot be written to.
+    Credentials are never written. `redact` holds regular expressions for further text to replace, in every string.
+    Messages are written only with `messages`. Beyond `limit` bytes, the oldest files are deleted. Raises `UsageError`
+    for an invalid pattern and for a directory that cannot be written to.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Redaction: credentials and whatever the operator's patterns match are replaced in every string of a row."""
+"""Redaction: credentials, and text that the operator's patterns match, are replaced in every string of a row."""
 
 from __future__ import annotations
 

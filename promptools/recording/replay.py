@@ -1,4 +1,4 @@
-"""Replay: read recorded rows again, and compare with what was read of them when they were written."""
+"""Replay: read recorded rows again, and compare with the results from when they were written."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-# Read a recorded row: its request and reply go through the reader and the judge of every mode, as a reply does.
+# Read a recorded row: its request and reply go through the mode's reader and judge, like a live reply.
 
 
 FORMAT = 1
-"""The version of the form of a row."""
+"""The version of the row format."""
 
 
 def read_row(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what is read of each reply of a row. Raises `UsageError` for a row that cannot be read."""
+    """Return the result of reading each reply of a row. Raises `UsageError` for a row that cannot be read."""
     if row.get("format") != FORMAT:
         raise UsageError(f"the form of the row is {row.get('format')!r}; this version reads form {FORMAT}")
     try:
@@ -54,7 +54,7 @@ def read_row(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 def read_reply(
     request: ToolRequest, prepared: PreparedRequest, row: Mapping[str, Any], reply: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what is read of one reply: the verdict, and all that is not empty."""
+    """Return the result of reading one reply: the verdict, and all that is not empty."""
     return describe_reply(*parse_reply(request, prepared, row, reply))
 
 
@@ -80,7 +80,7 @@ def parse_reply(
 
 
 def describe_reply(reply: Reply, verdict: str | None = None) -> dict[str, Any]:
-    """Return what was read, without ids and places in the text, which are no part of what is compared."""
+    """Return what was read, without ids and places in the text, which are not compared."""
     read = {
         "calls": [_describe_call(call) for call in reply.calls],
         "malformed": [_describe_malformed(malformed) for malformed in reply.malformed],
@@ -137,7 +137,7 @@ def decode_request(row: Mapping[str, Any]) -> ToolRequest:
 
 
 def decode_prepared(row: Mapping[str, Any]) -> PreparedRequest:
-    """Return what the mode made of the request, as far as its reply is read by it."""
+    """Return the mode's version of the request, as far as it matters for reading the reply."""
     data: dict[str, Any] = row.get("prepared", {})
     forms = frozenset[str](data.get("escaped", ()))
     tokens = frozenset(form[0] + form[1:].lstrip("\\") for form in forms)
@@ -193,7 +193,7 @@ class RecordedRow:
 
     @property
     def expected(self) -> list[dict[str, Any]]:
-        """What was read of each reply of the row."""
+        """The recorded result for each reply of the row."""
         return list(self.data["expected"])
 
     def read(self) -> list[dict[str, Any]]:
@@ -211,7 +211,7 @@ class RecordedRow:
 
 @dataclass(frozen=True, slots=True)
 class BrokenRow:
-    """A line that is no row."""
+    """A line that is not a row."""
 
     path: Path
     line: int
@@ -230,7 +230,7 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[RecordedRow | BrokenRow]
 
 
 def update(path: Path) -> int:
-    """Write what is read now into the rows of a file, and return how many changed; other lines stay as they are."""
+    """Write what is read now into the rows of a file, and return how many changed; other lines are not changed."""
     changed = 0
     lines: list[bytes] = []
     for number, line in enumerate(_read(path).split(b"\n"), 1):
@@ -243,7 +243,7 @@ def update(path: Path) -> int:
 
 
 def _updated(row: RecordedRow) -> bytes | None:
-    """Return the line of a row that is read otherwise now, with what is read; None for any other row."""
+    """Return the updated line of a row that is read differently now; None for any other row."""
     try:
         expected = row.read()
     except UsageError:

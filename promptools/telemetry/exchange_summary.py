@@ -1,4 +1,4 @@
-"""What may be reported of an exchange: counts, times and kinds, never text of a user or a model.
+"""What may be reported about an exchange: counts, times and kinds, never text of a user or a model.
 
 The traces of replies have most of it. A request that is forwarded unchanged has no reply: the number of its tokens, the
 model and the finish reason are looked for in the first and the last bytes of the response. Inside a JSON string a quote
@@ -45,7 +45,7 @@ class SendSummary:
 
     sent: SentRequest
     ended_at: float
-    """When the last of the response arrived; when it was sent, if there is none."""
+    """When the last part of the response arrived, or when the request was sent if there is no response."""
     status: int | None = None
     failure: str = ""
     """How the connection failed; empty if it did not."""
@@ -137,7 +137,7 @@ class ExchangeSummary:
     def error(self) -> str:
         """What went wrong; empty if nothing did.
 
-        A proxy closes an exchange that begins with an error, if it goes on to another server: nobody disconnected.
+        A proxy closes an exchange that begins with an error when it moves on to another server: no client disconnected.
         """
         end = self.end
         if end.error_kind:
@@ -162,7 +162,7 @@ class ExchangeSummary:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """All attempts; a request that was forwarded with success is none."""
+        """All attempts; forwarding a request successfully does not count as one."""
         return [observed.attempt for observed in self.end.attempts]
 
     @property
@@ -179,7 +179,7 @@ class ExchangeSummary:
 
     @property
     def repeat_action(self) -> RepeatAction | None:
-        """What was done last about a call that the request's history holds over and over; None if it holds none."""
+        """What was done last about a call that the request's history repeats; None if it repeats none."""
         for send in reversed(self.sends):
             if send.sent.prepared is not None and send.sent.prepared.repeat_action is not None:
                 return send.sent.prepared.repeat_action
@@ -204,7 +204,7 @@ class ExchangeSummary:
         return [*of_calls, *(("", fix) for reply in self.end.replies for fix in reply.fixes)]
 
 
-# The observer that all of the package's reports are made with.
+# The observer on which all of this package's reports are built.
 
 
 class ExchangeFollower:

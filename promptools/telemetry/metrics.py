@@ -4,7 +4,7 @@ Every label has a bounded number of values. Providers, modes, dialects and kinds
 name comes from the client: it becomes a label once a request for it has succeeded, up to `MAX_MODELS` names, and is
 `other` before and after that.
 
-Of a proxy there are two counters more: of the requests that it refused, and of those that passed unread.
+A proxy has two more counters: for requests that it refused, and for those that passed unread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from promptools.telemetry.exchange_summary import ExchangeSummary
 
 MAX_MODELS = 50
-"""Models with a label of their own."""
+"""Maximum number of models that get their own label."""
 OTHER = "other"
 MULTIPROCESS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """Names the folder in which the worker processes share their metrics; read by prometheus-client when it is imported."""
@@ -31,7 +31,7 @@ _PLACE = ("api", "provider", "model")
 
 
 class Metrics(ExchangeFollower):
-    """Counts exchanges, in a registry of its own, which has the metrics of the process too, or in `registry`."""
+    """Counts exchanges, in `registry` or in its own registry, which also has the metrics of the process."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Metrics(ExchangeFollower):
         self.registry = prometheus.CollectorRegistry() if registry is None else registry
         self._models: set[str] = set()
         self._children: dict[tuple[Any, ...], Any] = {}
-        """The child of each metric for the values of its labels, which are few; the library's look-up takes a lock."""
+        """Each metric's children by label values, which are few; the library's own look-up takes a lock."""
         self._define(prometheus)
         if registry is None and not os.environ.get(MULTIPROCESS_VARIABLE):
             prometheus.ProcessCollector(registry=self.registry)
@@ -158,7 +158,7 @@ class Metrics(ExchangeFollower):
         return encode(registry), content_type
 
     def close(self) -> None:
-        """Take the gauges of this process out of the metrics that worker processes share."""
+        """Remove the gauges of this process from the metrics that worker processes share."""
         if os.environ.get(MULTIPROCESS_VARIABLE):
             from prometheus_client import multiprocess
 

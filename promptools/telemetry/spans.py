@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 _NANOSECONDS = 1_000_000_000
 _TRACE_FIELDS = frozenset({"traceparent", "tracestate"})
 _CLIENT_FAULTS = range(400, 500)
-"""Statuses that are no errors of the one that responds, by the conventions for HTTP."""
+"""Statuses that do not count as errors of the responder, by the semantic conventions for HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What is known of an exchange when it begins, and no longer at its end."""
+    """What is known about an exchange when it begins, but no longer at its end."""
 
     parent: Context
     offset: int

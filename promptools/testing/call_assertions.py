@@ -1,4 +1,4 @@
-"""`assert_calls`: the calls of a reply, in whatever form the app has it, are those that the test expects."""
+"""`assert_calls`: check that the calls of a reply, in any form that an app has it, are those expected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def assert_calls(reply: Any, expected: Sequence[CallLike]) -> None:
 
 
 def calls_of(reply: Any) -> list[CallLike]:
-    """Return the calls of a reply. Raises `UsageError` for what is no reply."""
+    """Return the calls of a reply. Raises `UsageError` for anything that is not a reply."""
     if isinstance(reply, Reply):
         return list(reply.calls)
     message = _message_of(_plain(reply))
@@ -52,7 +52,7 @@ def _call_of(call: Any) -> CallLike:
 
 
 def _message_of(data: Any) -> dict[str, Any] | None:
-    """Return the message of a completion, or what is one itself."""
+    """Return the message of a completion, or the message itself."""
     if not is_object(data):
         return None
     choices = data.get("choices")
@@ -76,7 +76,7 @@ def _text_of(reply: Any) -> str:
 
 
 def _normalize(call: CallLike) -> _Named:
-    """Return a call as name and value; arguments that are no JSON stay text."""
+    """Return a call as name and value; arguments that are not JSON stay text."""
     name, text = name_and_text(call)
     return name, try_json(text, text)
 

@@ -1,6 +1,6 @@
 """A real HTTP server that plays scripted replies, remembers requests, and sees when a client goes away.
 
-What it answers are replies of a model, streamed if the request says so, or bytes as they are.
+It answers with a model's replies, streamed if the request says so, or with raw bytes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A reply of the model; its calls are native ones, as a server reports that has parsed them itself."""
+    """A reply of the model; its calls are native, as from a server that parsed them itself."""
 
     content: str | None = None
     calls: Sequence[CallLike] = ()
@@ -135,7 +135,7 @@ def json_answer(body: Any, **options: Any) -> HttpAnswer:
 
 
 def sse_answer(*events: Any, done: bool = True, **options: Any) -> HttpAnswer:
-    """Return a stream with one event in a piece: JSON values, and text as it is; then `[DONE]` if `done`."""
+    """Return a stream with one event per piece: JSON values, and text unchanged; then `[DONE]` if `done`."""
     lines = [f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode() for event in events]
     return HttpAnswer(pieces=(*lines, *([b"data: [DONE]\n\n"] if done else [])), type="text/event-stream", **options)
 
@@ -187,7 +187,7 @@ def _cut(text: str) -> list[str]:
 
 
 HANG_SECONDS = 20.0
-"""The most that a response hangs."""
+"""Maximum number of seconds for which a response hangs."""
 PROBE_USER_AGENT = "promptools"
 """The user agent of the requests by which promptools detects what a server is."""
 
@@ -210,8 +210,8 @@ class SeenRequest:
 class ScriptedServer:
     """The server, which runs in threads from its creation until `close`.
 
-    `play` sets what is answered, in order; the last is answered again and again. Requests that only detect what the
-    server is are answered apart from that, from `about` by path, or else with 404.
+    `play` sets the answers, in order; the last one is repeated. Requests that only detect what the
+    server is do not count: they are answered from `about` by path, or else with 404.
     """
 
     def __init__(self) -> None:
@@ -233,7 +233,7 @@ class ScriptedServer:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def play(self, *script: Scripted) -> ScriptedServer:
-        """Set what is answered from now on, and forget the requests so far."""
+        """Set the answers from now on, and forget the requests so far."""
         self._script = list(script)
         self.requests.clear()
         self.probes.clear()
@@ -349,7 +349,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing: a client that goes away is no fault."""
+        """Print nothing: a client that goes away is not an error."""
 
 
 def _read_chunks(stream: BufferedIOBase) -> bytes:
