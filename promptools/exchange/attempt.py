@@ -1,7 +1,7 @@
 """One attempt: send the request in one mode, stream what is certain to the client, and judge the reply at its end.
 
-`preparation` returns what encodes the request, in raw mode once the prompt is rendered. `AttemptRunner.run` goes through
-these phases, and stops at the first that fails:
+`preparation` returns what encodes the request, in raw mode once the prompt is rendered. `AttemptRunner.run` goes
+through these phases, and stops at the first that fails:
 
     send      no connection, or an HTTP error status                      -> Failure
     read      chunks -> deltas -> the mode's readers -> events -> client; ends at the end of the body, at the server's
@@ -65,7 +65,8 @@ if TYPE_CHECKING:
     from promptools.wire.chat_decoder import Delta
 
 
-# How the request is encoded in the plan's mode. For raw mode the server, or a template of the config, renders the prompt.
+# How the request is encoded in the plan's mode. For raw mode the server, or a template of the config, renders the
+# prompt.
 #
 # One request renders the conversation. Only where a call is required, two more may render calls after it, to learn
 # how the template begins them, and one turns that beginning into ids where the prompt consists of ids. Nothing is
