@@ -65,13 +65,8 @@ if TYPE_CHECKING:
     from promptools.wire.chat_decoder import Delta
 
 
-<<<<<<< ours
-# How the request is encoded in the plan's mode. For raw mode the server, or a template of the config, renders the
-# prompt.
-=======
 # How the request is encoded in the mode of the plan. Raw mode has its prompt rendered first, by the server or from the
 # template of the config.
->>>>>>> theirs
 #
 # One request renders the conversation. Only where a call is required, two more may render calls after it, to learn
 # how the template begins them, and one turns that beginning into ids where the prompt consists of ids. Nothing is

@@ -170,7 +170,7 @@ class Toolbox:
         try:
             arguments: Any = json.loads(arguments_json or "{}")
         except (ValueError, RecursionError) as error:
-            message = f"Error: the arguments are no JSON ({error}). Call {tool.name!r} again with valid JSON."
+            message = f"Error: the arguments are not JSON ({error}). Call {tool.name!r} again with valid JSON."
             return _not_run(_call(call_id, tool.name, {}, arguments_json, fixes), message)
         if not isinstance(arguments, dict):
             message = f"Error: the arguments must be a JSON object, not {type(arguments).__name__}."

@@ -305,7 +305,7 @@ def _array_entries(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     try:
         entries: list[Any] = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{str(path)!r}: no JSON array: {error}") from error
+        raise UsageError(f"{str(path)!r}: not a JSON array: {error}") from error
     for number, entry in enumerate(entries, 1):
         yield f"{str(path)!r}, entry {number}", entry
 

@@ -144,7 +144,7 @@ def test_several_calls_in_order_and_ids_that_are_missing(server, way):
     ("name", "arguments", "told"),
     [
         ("fly", "{}", "there is no tool 'fly'. The tools are: get_weather"),
-        ("get_weather", '{"city": ', "are no JSON"),
+        ("get_weather", '{"city": ', "are not JSON"),
         ("get_weather", "[1]", "must be a JSON object, not list"),
         ("get_weather", '{"town": 3}', "city"),
         ("get_weather", '{"city": "x", "unit": "kelvin"}', "unit"),

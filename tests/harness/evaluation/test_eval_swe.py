@@ -499,10 +499,10 @@ def test_instances_that_are_none(given, tmp_path, changed, problem):
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("x.jsonl", '{"instance_id": "a"', "line 1: no JSON"),
+        ("x.jsonl", '{"instance_id": "a"', "line 1: not valid JSON"),
         ("x.jsonl", '{"instance_id": "a__b-1"}', "line 1: 'repo' is missing"),
         ("x.jsonl", "3", "line 1: no object"),
-        ("x.json", "[{]", "no JSON array"),
+        ("x.json", "[{]", "not a JSON array"),
         ("x.json", "[3]", "entry 1: no object"),
         ("x.txt", "", "must be called .jsonl or .json"),
         ("x.jsonl", "", "there are no tasks"),

@@ -88,7 +88,7 @@ def test_reading_tasks(tmp_path):
     ("text", "problem"),
     [
         ("", "no tasks"),
-        ("x", "line 1: no JSON"),
+        ("x", "line 1: not valid JSON"),
         ("[]", "line 1: no object"),
         ('{"question": " ", "answer": 1}', "line 1: 'question'"),
         ('{"question": "q"}', "line 1: 'answer' is None"),
