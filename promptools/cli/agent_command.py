@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
-from promptools.cli.chat_command import connect, default_model, print_destination
+from promptools.cli.command_client import connect, default_model, print_destination
 from promptools.cli.shared_arguments import add_endpoint, add_json, add_sandbox, at_least, open_sandbox, seconds
 from promptools.cli.terminal_output import print_json, print_progress, print_styled
 from promptools.errors import UsageError

@@ -14,7 +14,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any, get_args
 
-from promptools.cli.chat_command import connect, connect_async, default_model
+from promptools.cli.command_client import connect, connect_async, default_model
 from promptools.cli.server_errors import require_server
 from promptools.cli.shared_arguments import add_endpoint, add_json, add_ray, at_least, read_config, seconds
 from promptools.cli.terminal_output import print_json, print_progress, print_styled, print_table, show_progress

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools.cli.benchmark_run import add_overflow_retries, json_object, print_report
-from promptools.cli.chat_command import choose_model, connect
+from promptools.cli.command_client import choose_model, connect
 from promptools.cli.shared_arguments import add_endpoint, add_json, at_least, read_config
 from promptools.cli.terminal_output import show_progress
 from promptools.errors import UsageError, without_credentials

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools.cli.benchmark_run import json_object
-from promptools.cli.chat_command import choose_model, connect
+from promptools.cli.command_client import choose_model, connect
 from promptools.cli.shared_arguments import add_endpoint, add_json, at_least
 from promptools.cli.terminal_output import print_json, show_progress
 from promptools.errors import UsageError, without_credentials

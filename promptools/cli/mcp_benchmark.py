@@ -16,7 +16,7 @@ from promptools.cli.benchmark_run import (
     open_workspace,
     run_and_report,
 )
-from promptools.cli.chat_command import choose_model, connect
+from promptools.cli.command_client import choose_model, connect
 from promptools.cli.shared_arguments import seconds
 
 if TYPE_CHECKING:

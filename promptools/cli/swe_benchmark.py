@@ -23,7 +23,7 @@ from promptools.cli.benchmark_run import (
     run_settings,
     server_of,
 )
-from promptools.cli.chat_command import choose_model, connect
+from promptools.cli.command_client import choose_model, connect
 from promptools.cli.shared_arguments import add_sandbox, read_text
 from promptools.errors import UsageError
 

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from promptools.exchange.passthrough import TakenReply
     from promptools.exchange.plan import AttemptPlan
     from promptools.exchange.state import ExchangeState, Steps
-    from promptools.modes.mode import PreparedRequest
+    from promptools.modes.prepared_request import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
     from promptools.parsing.events import Event
     from promptools.types import Reply

@@ -20,7 +20,7 @@ from promptools.wire.json_body import as_object, as_text
 
 if TYPE_CHECKING:
     from promptools.exchange.effects import Failed, Opened
-    from promptools.modes.mode import PreparedRequest
+    from promptools.modes.prepared_request import PreparedRequest
     from promptools.modes.verdict import Verdict, VerdictKind
     from promptools.profiles.profile import Api
     from promptools.types import Malformed, Reply

@@ -15,7 +15,7 @@ from promptools.exchange.effects import Ended, Failed, Opened, Piece
 
 if TYPE_CHECKING:
     from promptools.exchange.effects import Request
-    from promptools.modes.mode import PreparedRequest
+    from promptools.modes.prepared_request import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
     from promptools.profiles.profile import Api
     from promptools.types import Attempt, Reply

@@ -26,7 +26,7 @@ from promptools.exchange.runner import run
 from promptools.exchange.state import ExchangeState
 from promptools.exchange.upstream import ReplyDecoder, is_stream
 from promptools.json_values import try_json
-from promptools.modes.mode import MIN_ANSWER_TOKENS, text_tokens
+from promptools.modes.prepared_request import MIN_ANSWER_TOKENS, text_tokens
 from promptools.profiles import load_builtin
 from promptools.profiles.facts import family_of
 from promptools.profiles.profile import GENERIC

@@ -23,7 +23,7 @@ from promptools.fallback.rules import (
 )
 from promptools.json_values import is_array
 from promptools.modes.history import has_stray_system
-from promptools.modes.mode import constraint_key
+from promptools.modes.prepared_request import constraint_key
 from promptools.modes.response_format import without_tools
 from promptools.wire.chat_decoder import REASONING_FIELDS
 from promptools.wire.json_body import as_count, as_list, as_object

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from promptools.exchange.context import ClientRequest, Context, Route
     from promptools.exchange.state import Steps
     from promptools.fallback import Rewording
-    from promptools.modes.mode import PreparedRequest
+    from promptools.modes.prepared_request import PreparedRequest
     from promptools.profiles import Target
 
 

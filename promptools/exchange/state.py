@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from promptools.exchange.context import ClientRequest, Context
     from promptools.exchange.failures import Failure
     from promptools.exchange.observer import Purpose, Received, WrittenChoice
-    from promptools.modes.mode import PreparedRequest
+    from promptools.modes.prepared_request import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
     from promptools.profiles.profile import Api
     from promptools.profiles.server_detection import ProbeResponse

@@ -22,7 +22,7 @@ from promptools.wire.sse import DONE, LineDecoder, ServerSentEvent, SseDecoder
 
 if TYPE_CHECKING:
     from promptools.exchange.effects import Headers
-    from promptools.modes.mode import PreparedRequest
+    from promptools.modes.prepared_request import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
     from promptools.profiles.profile import Api
     from promptools.wire.raw_endpoints import RawPrompt

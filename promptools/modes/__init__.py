@@ -1,7 +1,7 @@
 """The modes: how a request asks for tools, and how its reply is read back into events and judged.
 
 tool_request      a client's request, parsed and checked; its `options`
-mode              what the modes share; then a module with the function of each: `native_mode`, `prompt_mode`,
+prepared_request  what the modes share; then a module with the function of each: `native_mode`, `prompt_mode`,
                   `harmony_mode`, `raw_mode`; `registry` has them by name, and says which a request may be sent in
 history           the conversation as turns, and as what a server's template accepts; `foreign_text` escapes what
                   the app did not write, `tool_names` renames what the server does not accept

@@ -25,7 +25,7 @@ from promptools.types import Call, Discarded, Malformed, Span
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from promptools.modes.mode import PreparedRequest
+    from promptools.modes.prepared_request import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
 
 

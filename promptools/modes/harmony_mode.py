@@ -16,7 +16,13 @@ from promptools.harmony.renderer import IDENTITY, encode_messages, render_messag
 from promptools.harmony.tokens import CONTROL_MARKUP, TOKEN_IDS
 from promptools.modes.foreign_text import ForeignEscaper
 from promptools.modes.history import hint_messages
-from promptools.modes.mode import PreparedRequest, answer_tokens, forwarded_body, other_tool_notes, text_tokens
+from promptools.modes.prepared_request import (
+    PreparedRequest,
+    answer_tokens,
+    forwarded_body,
+    other_tool_notes,
+    text_tokens,
+)
 from promptools.modes.reply_reader import HARMONY
 from promptools.modes.tool_names import short_recipient
 from promptools.patterns import lazy_pattern

@@ -19,7 +19,7 @@ from promptools.modes.history import (
     plain_message,
     split_system,
 )
-from promptools.modes.mode import PreparedRequest, forwarded_body
+from promptools.modes.prepared_request import PreparedRequest, forwarded_body
 from promptools.modes.response_format import describe_answer_format
 from promptools.modes.tool_names import legal_names, rename_tool
 from promptools.wire.json_body import as_list

@@ -23,7 +23,13 @@ from promptools.modes.history import (
     plain_message,
     split_system,
 )
-from promptools.modes.mode import PreparedRequest, apply_constraint, constraint_key, forwarded_body, other_tool_notes
+from promptools.modes.prepared_request import (
+    PreparedRequest,
+    apply_constraint,
+    constraint_key,
+    forwarded_body,
+    other_tool_notes,
+)
 from promptools.modes.reply_reader import HARMONY
 from promptools.modes.response_format import describe_answer_format
 from promptools.modes.tool_names import harmony_names, rename_tools

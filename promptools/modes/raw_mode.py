@@ -20,8 +20,14 @@ from promptools.dialects.reply_markers import reply_markers
 from promptools.dialects.written_markup import written_markup
 from promptools.errors import UsageError
 from promptools.modes.harmony_mode import HARMONY_FAMILY, PRESERVED_TOKENS
-from promptools.modes.mode import PreparedRequest, answer_tokens, forwarded_body, other_tool_notes, text_tokens
 from promptools.modes.native_mode import prepare_native
+from promptools.modes.prepared_request import (
+    PreparedRequest,
+    answer_tokens,
+    forwarded_body,
+    other_tool_notes,
+    text_tokens,
+)
 from promptools.modes.reply_reader import HARMONY
 from promptools.modes.tool_request import ToolChoice
 from promptools.patterns import lazy_pattern

@@ -13,7 +13,7 @@ from promptools.modes.prompt_mode import prepare_prompt
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from promptools.modes.mode import PreparedRequest
+    from promptools.modes.prepared_request import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
     from promptools.profiles import Profile
     from promptools.types import ModeName

@@ -43,7 +43,7 @@ from promptools.types import Discarded, Fix, Malformed, Reply, Span, Trace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from promptools.modes.mode import PreparedRequest
+    from promptools.modes.prepared_request import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
     from promptools.types import NewId
     from promptools.wire.chat_decoder import Delta

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from promptools.exchange import ExchangeEnd, ObservedExchange, SentRequest
     from promptools.exchange.observer import Received
-    from promptools.modes.mode import PreparedRequest
+    from promptools.modes.prepared_request import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
     from promptools.wire.chat_decoder import Delta
 

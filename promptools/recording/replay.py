@@ -17,8 +17,8 @@ from promptools.errors import UsageError, clip
 from promptools.exchange.attempt import final_finish_reason
 from promptools.json_values import is_array, is_object
 from promptools.modes.foreign_text import Unescaper
-from promptools.modes.mode import PreparedRequest
 from promptools.modes.options import Options
+from promptools.modes.prepared_request import PreparedRequest
 from promptools.modes.reply_reader import ReplyReader
 from promptools.modes.tool_request import ToolChoice, ToolRequest
 from promptools.modes.verdict import judge_reply

@@ -26,7 +26,7 @@ from scripted import WEATHER, Answer, ask, call, play, reply
 
 from promptools.dialects.reply_markers import reply_markers
 from promptools.exchange.ollama_api import OLLAMA_API
-from promptools.modes.mode import TOOL_KEYS
+from promptools.modes.prepared_request import TOOL_KEYS
 from promptools.profiles.profile import Raw
 from promptools.wire.chat_template import TEMPLATE_KEYS
 from promptools.wire.parameters import PARAMETERS, rule_for

@@ -1,7 +1,7 @@
 """What no dialect of today gives: calls in text although no tool is offered, as unmistakable markers will."""
 
 from promptools.modes.call_filter import CallFilter
-from promptools.modes.mode import PreparedRequest
+from promptools.modes.prepared_request import PreparedRequest
 from promptools.modes.tool_request import parse_request
 from promptools.parsing.events import CallEnd, Text
 from promptools.profiles import Profile

@@ -10,7 +10,7 @@ from promptools.errors import UsageError
 from promptools.harmony.bpe_vocabulary import TokenCodec
 from promptools.harmony.tokens import TOKEN_IDS
 from promptools.modes.harmony_mode import RECOMMENDED_SAMPLING, prepare_harmony
-from promptools.modes.mode import MIN_ANSWER_TOKENS
+from promptools.modes.prepared_request import MIN_ANSWER_TOKENS
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from promptools.modes.mode import PreparedRequest
+from promptools.modes.prepared_request import PreparedRequest
 from promptools.modes.raw_mode import beginning_in_examples, beginning_of_call, example_calls
 from promptools.modes.tool_request import parse_request
 from promptools.profiles import Profile

@@ -7,7 +7,7 @@ import pytest
 
 from promptools import dialects
 from promptools.errors import UsageError
-from promptools.modes.mode import MIN_ANSWER_TOKENS
+from promptools.modes.prepared_request import MIN_ANSWER_TOKENS
 from promptools.modes.raw_mode import beginning_of_call, prepare_conversation, prepare_raw, shows_tools
 from promptools.modes.reply_reader import ReplyReader
 from promptools.modes.tool_request import parse_request

@@ -20,7 +20,7 @@ from promptools.types import Call, Fix, Malformed, Reply
 from promptools.wire.json_body import as_object
 
 if TYPE_CHECKING:
-    from promptools.modes.mode import PreparedRequest
+    from promptools.modes.prepared_request import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
     from promptools.profiles.profile import Api
     from promptools.proxy.inspector.exchange_store import KeptSend
