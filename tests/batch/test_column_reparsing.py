@@ -99,7 +99,7 @@ def test_no_rows():
         ({"reply": ["hi"]}, "there is no column 'text'; the columns are reply"),
         ({"text": [1]}, "the column 'text' is int64; it must be a string"),
         ({"text": ["hi"], "tools": [[{"a": 1}, {"a": "b"}]]}, "the column 'tools' cannot be one of Arrow"),
-        ([{"text": "hi"}], "a table of Arrow or a mapping, and no list"),
+        ([{"text": "hi"}], "a table of Arrow or a mapping, not list"),
     ],
 )  # fmt: skip
 def test_what_is_no_batch(batch, error):

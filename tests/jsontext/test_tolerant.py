@@ -321,5 +321,5 @@ def test_a_prefix_is_never_closed_into_another_string(text):
 @pytest.mark.parametrize(("text", "read"), [("longer", "longe"), ("-longer", "-long")])
 def test_what_is_no_json_is_read_only_so_far(monkeypatch, text, read):
     monkeypatch.setattr(repair, "MAX_WORD", 5)
-    with pytest.raises(Unreadable, match=f"'{read}' is no JSON"):
+    with pytest.raises(Unreadable, match=f"'{read}' is not JSON"):
         read_value(text)
