@@ -65,7 +65,7 @@ class MessagesSseWriter(SseWriter):
         """Return the end of the last block, and the events that end the message."""
         blocks = self._blocks.close() if self._blocks is not None else []
         last = {**(self._held_chunk or {}), "delta": self._stop, "usage": encode_usage(summary.usage)}
-        return encode_comment(summary.note) + self._encode([*blocks, _with_report(last, summary), MESSAGE_STOP])
+        return encode_comment(summary.note) + self._encode([*blocks, summary.with_report(last), MESSAGE_STOP])
 
     def _encode(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
         return b"".join(map(_encode_event, bodies))
@@ -87,16 +87,12 @@ class MessagesJsonWriter(JsonWriter):
     def end(self, summary: Summary) -> bytes:
         """Return the whole message, with the usage."""
         message = self._choices.get(0) or encode_message(Envelope())
-        return encode_json(_with_report({**message, "usage": encode_usage(summary.usage)}, summary))
+        return encode_json(summary.with_report({**message, "usage": encode_usage(summary.usage)}))
 
 
 def _encode_stop(request: ToolRequest, reply: Reply, envelope: Envelope) -> dict[str, Any]:
     stop = request.body.get("stop")
     return encode_stop(reply, envelope.stop_reason, [stop] if isinstance(stop, str) else as_list(stop))
-
-
-def _with_report(body: dict[str, Any], summary: Summary) -> dict[str, Any]:
-    return body if summary.report is None else body | {"promptools": summary.report}
 
 
 class MessagesApi:

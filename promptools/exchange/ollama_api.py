@@ -72,7 +72,7 @@ class NdjsonWriter(SseWriter):
         """Return the last line, with token counts and durations."""
         last = self._held_chunk or {}
         figures = ollama_out.encode_usage(summary.usage, self._last_extra, summary.seconds, summary.phases)
-        return self._encode([_with_report(last | figures, summary)])
+        return self._encode([summary.with_report(last | figures)])
 
     def _encode(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
         return b"".join(b"%b\n" % encode_json(self._shape(body)) for body in bodies)
@@ -102,7 +102,7 @@ class OllamaJsonWriter(JsonWriter):
         extra = self._envelope.extra if self._envelope else {}
         choice = self._choices.get(0, {})
         body = {**choice, **ollama_out.encode_usage(summary.usage, extra, summary.seconds, summary.phases)}
-        return encode_json(_with_report(self._shape(body), summary))
+        return encode_json(summary.with_report(self._shape(body)))
 
     def _shape(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the form of the response in the client's route."""
@@ -121,10 +121,6 @@ class GenerateJsonWriter(OllamaJsonWriter):
 
     def _shape(self, body: dict[str, Any]) -> dict[str, Any]:
         return ollama_out.encode_generated(body)
-
-
-def _with_report(body: dict[str, Any], summary: Summary) -> dict[str, Any]:
-    return body if summary.report is None else body | {"promptools": summary.report}
 
 
 class OllamaApi:

@@ -49,6 +49,10 @@ class Summary(NamedTuple):
     phases: tuple[float, float]
     """The seconds of the last request until the first byte of its reply, and from then on."""
 
+    def with_report(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the body of a response with the report, if there is one."""
+        return body if self.report is None else body | {"promptools": self.report}
+
 
 class ResponseWriter(Protocol):
     """Writes the response to one request: methods return the bytes to send now. Choices are addressed by index."""
@@ -142,8 +146,8 @@ class SseWriter:
         last = [self._last_chunk()] if self._held_chunk else []
         if self._request.include_usage and summary.usage is not None:
             last.append(chat_encoder.encode_usage_chunk(self._envelope or Envelope(), summary.usage))
-        if summary.report is not None and last:
-            last[-1] = {**last[-1], "promptools": summary.report}
+        if last:
+            last[-1] = summary.with_report(last[-1])
         return self._encode(last) + encode_comment(summary.note) + encode_event(DONE)
 
     def _last_chunk(self) -> dict[str, Any]:
@@ -224,9 +228,7 @@ class JsonWriter:
         """Return the whole reply; what a stream puts in a comment is in the headers here."""
         choices = [self._choices[index] for index in sorted(self._choices)]
         body = chat_encoder.encode_completion(self._envelope or Envelope(), choices, summary.usage)
-        if summary.report is not None:
-            body["promptools"] = summary.report
-        return encode_json(body)
+        return encode_json(summary.with_report(body))
 
 
 def response_headers(

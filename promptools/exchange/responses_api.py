@@ -74,7 +74,7 @@ class ResponsesStreamWriter(SseWriter):
         output, discarded = self._events.output, self._events.discarded_ids
         body = self._frame.encode_end(reply, output, summary.usage, completed_at)
         self._on_response({**body, "output": output[len(discarded) :]}, discarded)
-        last = {"type": f"response.{body['status']}", "response": _with_report(body, summary)}
+        last = {"type": f"response.{body['status']}", "response": summary.with_report(body)}
         return self._encode([*ended, last]) + encode_comment(summary.note)
 
     def fail(self, message: str, code: str, request_id: str = "") -> bytes:
@@ -127,11 +127,7 @@ class ResponsesJsonWriter(JsonWriter):
         completed_at = self._frame.created_at + round(summary.seconds)
         body = self._frame.encode_end(self._reply, output, summary.usage, completed_at)
         self._on_response(body, ())
-        return encode_json(_with_report(body, summary))
-
-
-def _with_report(body: dict[str, Any], summary: Summary) -> dict[str, Any]:
-    return body if summary.report is None else body | {"promptools": summary.report}
+        return encode_json(summary.with_report(body))
 
 
 _FAILURE_CODES = frozenset({"context_length_exceeded", "shutting_down"})
