@@ -21,7 +21,7 @@ from promptools.json_values import is_array
 from promptools.masking import mask_url
 from promptools.profiles import Config
 from promptools.profiles.config_reach import shown_text
-from promptools.wire.json_body import as_object, as_text
+from promptools.wire.json_body import as_object, as_text, parse_object
 
 if TYPE_CHECKING:
     import openai
@@ -124,10 +124,7 @@ def choose_model(arguments: argparse.Namespace, client: Any) -> str:
 def _listed_models(client: Any) -> list[str]:
     """Return the models that the server lists; the SDK itself raises unhelpful errors for malformed responses."""
     answer = client.models.with_raw_response.list().http_response
-    try:
-        models = as_object(answer.json()).get("data")
-    except (ValueError, RecursionError):
-        models = None
+    models = parse_object(answer.content).get("data")
     if not is_array(models):
         raise UpstreamError(
             f"{without_credentials(str(answer.url))} did not answer with a list of models"

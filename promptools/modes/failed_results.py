@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from promptools.json_values import is_object
+from promptools.json_values import is_object, try_json
 from promptools.patterns import lazy_pattern
 
 if TYPE_CHECKING:
@@ -45,9 +44,6 @@ def _holds_error(content: str) -> bool:
     """Whether a text is a JSON object with an `error` that is a text, an object or true; a number may be a measure."""
     if not content.lstrip().startswith("{") or '"error"' not in content:
         return False
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
-        return False
+    value = try_json(content)
     error = value.get("error") if is_object(value) else None
     return bool(error) and (error is True or isinstance(error, (str, dict)))
