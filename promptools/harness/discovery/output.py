@@ -12,6 +12,7 @@ from promptools.errors import UsageError, clip
 from promptools.harness.discovery.findings import Findings, ParameterFinding, ToolFinding
 from promptools.harness.discovery.samples import well_formed
 from promptools.harness.evaluation.intervals import Interval
+from promptools.harness.evaluation.tasks import table
 
 # The page of a discovery, in Markdown.
 
@@ -29,7 +30,7 @@ def render_page(findings: Findings, *, title: str, images: Sequence[str] = ()) -
         lines += ["", f"## Parameters of `{clip(tool.name, 80)}`", "", *_parameters(tool)]
     lines += ["", "## With the tools defined", "", *_lifts(findings)]
     lines += ["", "## What was not sampled", "", *_not_sampled(findings), "", "## Settings", ""]
-    lines += _table(("setting", "value"), [(name, str(value)) for name, value in findings.settings.items()])
+    lines += table(("setting", "value"), [(name, str(value)) for name, value in findings.settings.items()])
     return "\n".join(lines) + "\n"
 
 
@@ -58,14 +59,14 @@ def _tools(findings: Findings) -> Iterable[str]:
     if not rows:
         return ["None was called or mentioned."]
     more = findings.mentioned_only - sum(not tool.calls for tool in findings.tools)
-    return [*_table(heads, rows), *(["", f"{more} other names were mentioned, and never called."] if more > 0 else [])]
+    return [*table(heads, rows), *(["", f"{more} other names were mentioned, and never called."] if more > 0 else [])]
 
 
 def _by_kind(findings: Findings) -> Iterable[str]:
     called = [tool for tool in findings.tools if tool.calls]
     kinds = list(dict.fromkeys(kind for tool in called for kind in tool.by_kind))
     rows = [(f"`{clip(tool.name, 80)}`", *(_percent(tool.by_kind.get(kind)) for kind in kinds)) for tool in called]
-    return _table(("tool", *kinds), rows) if rows else ["No tool was called."]
+    return table(("tool", *kinds), rows) if rows else ["No tool was called."]
 
 
 def _parameters(tool: ToolFinding) -> Iterable[str]:
@@ -79,7 +80,7 @@ def _parameters(tool: ToolFinding) -> Iterable[str]:
         )
         for own in tool.parameters
     ]
-    return _table(("parameter", "verdict", "of calls", "types", "descriptions"), rows) if rows else ["None was seen."]
+    return table(("parameter", "verdict", "of calls", "types", "descriptions"), rows) if rows else ["None was seen."]
 
 
 def _lifts(findings: Findings) -> Iterable[str]:
@@ -98,7 +99,7 @@ def _lifts(findings: Findings) -> Iterable[str]:
         if tool.calls and (lift.baseline.estimate or lift.defined.estimate)
     ]
     heads = ("tool", "defined in", "prompts", "without", "with", "difference in points", "times")
-    return _table(heads, rows) if rows else ["No tool was called with definitions, or none was defined."]
+    return table(heads, rows) if rows else ["No tool was called with definitions, or none was defined."]
 
 
 def _not_sampled(findings: Findings) -> Iterable[str]:
@@ -118,14 +119,6 @@ def _percent(interval: Interval | None) -> str:
 
 def _points(difference: Interval) -> str:
     return f"{100 * difference.estimate:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [_row(heads), _row(["---"] * len(heads)), *map(_row, rows)]
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
 
 
 # Plots of a discovery, as PNG and SVG; drawn by matplotlib, which is imported on use.
