@@ -20,6 +20,11 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
 
 
+def is_text_list(value: object) -> bool:
+    """Whether a value is a list of texts."""
+    return is_array(value) and all(isinstance(item, str) for item in value)
+
+
 def try_json(text: str | bytes, default: Any = None, **options: Any) -> Any:
     """Return the value of a JSON text; `default` if the text is not JSON, or is nested too deeply to be read.
 

@@ -34,7 +34,7 @@ from promptools.dialects.readers.tag_dialect import (
 )
 from promptools.dialects.table_file import DialectTable, read_table
 from promptools.errors import UsageError, clip
-from promptools.json_values import is_array, is_object
+from promptools.json_values import is_array, is_object, is_text_list
 
 if TYPE_CHECKING:
     import os
@@ -67,11 +67,6 @@ class TableKey(NamedTuple):
 def is_text(value: Any) -> bool:
     """Return whether a value is a text."""
     return isinstance(value, str)
-
-
-def is_texts(value: Any) -> bool:
-    """Return whether a value is a list of texts."""
-    return is_array(value) and all(isinstance(item, str) for item in value)
 
 
 def is_marker(value: Any) -> bool:
@@ -112,7 +107,7 @@ def _is_json_openers(value: Any) -> bool:
 
 def are_json_closers(value: Any) -> bool:
     """Return whether a value is texts that can come after JSON: surplus brackets and separators are a part of it."""
-    return is_texts(value) and not any(text.lstrip().startswith(tuple(GAP_CHARACTERS)) for text in value)
+    return is_text_list(value) and not any(text.lstrip().startswith(tuple(GAP_CHARACTERS)) for text in value)
 
 
 def _is_text_not_empty(value: Any) -> bool:
@@ -120,7 +115,7 @@ def _is_text_not_empty(value: Any) -> bool:
 
 
 def _is_texts_not_empty(value: Any) -> bool:
-    return is_texts(value) and bool(value)
+    return is_text_list(value) and bool(value)
 
 
 def _is_literal(value: Any) -> bool:
@@ -154,7 +149,7 @@ def _are_markers(value: Any) -> bool:
 SIZES: Final = f"{MIN_MARKER} to {MAX_MARKER} characters without white space around"
 TEXT: Final = TableKey("a text", is_text)
 TEXT_NOT_EMPTY: Final = TableKey("a text that is not empty", _is_text_not_empty)
-TEXTS: Final = TableKey("a list of texts", is_texts)
+TEXTS: Final = TableKey("a list of texts", is_text_list)
 TEXTS_NOT_EMPTY: Final = TableKey("a list of texts that is not empty", _is_texts_not_empty)
 FLAG: Final = TableKey("true or false", _is_flag)
 NAME: Final = TableKey("a name of letters, digits and _", is_name)
@@ -187,7 +182,7 @@ def texts(*sizes: int) -> TableKey:
     numbers = {1: "one text", 2: "two texts", 3: "three texts"}
 
     def are_texts(value: Any) -> bool:
-        return is_array(value) and is_texts(value) and len(value) in sizes
+        return is_text_list(value) and len(value) in sizes
 
     return TableKey(f"a list of {' or '.join(numbers[size].removesuffix(' texts') for size in sizes)} texts", are_texts)
 

@@ -23,7 +23,7 @@ from promptools.harness.evaluation.tasks import Solution, TaskAttempt, Unanswere
 from promptools.harness.sandbox import Command, CommandResult, Sandbox
 from promptools.harness.toolsets import Toolset
 from promptools.harness.toolsets.mcp import HttpServer, McpServer, McpServers, McpToolError, read_file, read_server
-from promptools.json_values import is_array, is_object
+from promptools.json_values import is_array, is_object, is_text_list
 from promptools.types import Call, Result
 
 # Checks of the outcome of an agent's run: its answer, its calls, the state of the servers, the files of its workspace.
@@ -198,11 +198,6 @@ def _read(entry: _Entry, label: str) -> Check:
             f"{entry.where}: a check has 'contains', 'matches', 'called', 'not_called', 'result_of' or 'command'"
         )
     return AnswerCheck(label, pattern)
-
-
-def is_text_list(value: object) -> bool:
-    """Whether a value is a list of texts."""
-    return is_array(value) and all(isinstance(item, str) for item in value)
 
 
 def is_subset(part: Any, whole: Any) -> bool:
