@@ -32,7 +32,7 @@ _CELL = lazy_pattern(r"[ ]{0,3}\|(?:.*\|)?[ ]+\Z")
 _HTML = lazy_pattern(
     r"<(?:pre|code|samp|kbd|blockquote)(?:\s[^<>\n]{0,64})?>\s{0,8}\Z|<!--\s{0,8}\Z|<!\[CDATA\[\s{0,8}\Z"
 )
-EMPHASIS = 4
+_EMPHASIS_LENGTH = 4
 """Characters before a call that show whether it is emphasized: the marks, and what is before them."""
 _EMPHASIS = lazy_pattern(r"(?:\A|[\s(\[>|])(?:\*{1,3}|_{1,3})\Z")
 _HEADING = lazy_pattern(r"[ ]{0,3}#{1,6}[ \t]")
@@ -162,7 +162,7 @@ def in_block(before: str) -> bool:
 
     What is below a list item is not indented code.
     """
-    if _HTML.search(before) or _EMPHASIS.search(before[-EMPHASIS:]):
+    if _HTML.search(before) or _EMPHASIS.search(before[-_EMPHASIS_LENGTH:]):
         return True
     line = before.rfind("\n") + 1
     if (line or len(before) < CONTEXT) and _HEADING.match(before, line):

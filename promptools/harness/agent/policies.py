@@ -8,7 +8,7 @@ are the model's fault are reasons to request another reply, too.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -122,9 +122,6 @@ def find_policy(policy: AgentPolicy | str) -> AgentPolicy:
     if policy not in _POLICIES:
         raise UsageError(f"there is no policy {policy!r}; there are {', '.join(map(repr, _POLICIES))} and AgentPolicy")
     return _POLICIES[policy]
-
-
-Clock: TypeAlias = Callable[[], float]
 
 
 # The checks of the default policy, for any mode: what cannot be used is a reply that is cut off, or empty.
