@@ -21,11 +21,14 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypedDic
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.errors import UsageError, clip
-from promptools.parsing.parts import Candidate, MessageSplitter, NeedMore, Part, TriedStrategy
+from promptools.parsing.parts import Candidate, NeedMore, Part, Segment, TriedStrategy
 from promptools.parsing.scanner import RareLiteralMarker
-from promptools.types import Call, Result
+from promptools.types import Call, Malformed, Result
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from promptools.harmony.tokens import Piece
     from promptools.schema import Tools
 
 Tier = Literal["S", "A", "B", "C"]
@@ -97,8 +100,36 @@ class MessageFormat(NamedTuple):
     begins: HeaderPredicate
     make_splitter: Callable[[ParseOptions, bool], MessageSplitter]
     """Makes a message splitter; true: the text begins inside a header."""
-    free_text: bool = False
-    """Whether the body of a call may be free text: that of a tool with `free_text`."""
+    takes_text: Callable[[str, ParseOptions], bool] | None = None
+    """Whether the body of a call of the tool with this name is free text, of which nothing is streamed as JSON."""
+    read_body: BodyReader | None = None
+    """Reads the bodies of calls that are not JSON; None: all are."""
+
+
+class MessageSplitter(Protocol):
+    """Splits a reply into segments, which tile it."""
+
+    def feed(self, text: str) -> list[Segment]:
+        """Consume a chunk of text; return the segments that became certain."""
+        ...
+
+    def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
+        """Consume text whose control tokens are known as such, as raw Harmony is; return what became certain."""
+        ...
+
+    def close(self, *, cut: bool) -> list[Segment]:
+        """End the text; return the remaining segments. `cut`: the server cut it off."""
+        ...
+
+
+class BodyReader(Protocol):
+    """Reads the body of a call in a message, where it is not JSON. `ended`: it was not cut off."""
+
+    def __call__(
+        self, name: str, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
+    ) -> Call | Malformed | None:
+        """Return the call, or why it cannot be returned; None if the body is to be read as JSON."""
+        ...
 
 
 class HeaderPredicate(Protocol):

@@ -26,7 +26,7 @@ from promptools.dialects.contract import trace_entry
 from promptools.engine.candidates import QUOTED
 from promptools.errors import clip
 from promptools.parsing.parts import Content, MessageEnd, MessageStart, Outside, Part, Segment, total_length
-from promptools.types import Fix, ParseAttempt, Span, Tool
+from promptools.types import Fix, ParseAttempt, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,7 +56,8 @@ class MessageRouter:
         in_header: bool,
     ) -> None:
         assert dialect.channels is not None
-        self._splitter = dialect.channels.make_splitter(options, in_header)
+        self._format = dialect.channels
+        self._splitter = self._format.make_splitter(options, in_header)
         self._dialect = dialect
         self._options = options
         self._out = out
@@ -64,8 +65,6 @@ class MessageRouter:
         self._engine: Engine | None = None
         self._open_message: MessageStart | None = None
         self._call_text: list[str] = []
-        self._free_text_tool: Tool | None = None
-        """The tool of the open call, if its body is free text."""
         self._streamer: ArgumentStreamer | None = None
         self._sources = options.sources
         self._maybe_quoted = False
@@ -98,12 +97,7 @@ class MessageRouter:
         self._route(self._splitter.feed(text), None)
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> None:
-        """Feed Harmony whose control tokens are known as such."""
-        from promptools.dialects.families.harmony_messages import (
-            HarmonySplitter,  # already imported if the splitter is one
-        )
-
-        assert isinstance(self._splitter, HarmonySplitter), f"{self._dialect.name} is no Harmony"
+        """Feed text whose control tokens are known as such."""
         self._sources = None  # a known control token is never a quote
         self._route(self._splitter.feed_pieces(pieces), None)
 
@@ -174,8 +168,8 @@ class MessageRouter:
         if opened.kind == "call":
             self._call_text = []
             self._maybe_quoted = self._sources is not None and self._sources.may_contain_prefix(opened.raw)
-            self._free_text_tool = self._find_free_text_tool(opened.name)
-            live = self._expected and not self._maybe_quoted and self._free_text_tool is None
+            takes_text = self._format.takes_text is not None and self._format.takes_text(opened.name, self._options)
+            live = self._expected and not self._maybe_quoted and not takes_text
             self._streamer = ArgumentStreamer(self._options, opened.name) if live else None
             return
         zone: Literal["text", "reasoning"] = "reasoning" if opened.kind == "thoughts" else "text"
@@ -183,14 +177,6 @@ class MessageRouter:
         if opened.kind != "other":
             self._out.separate_messages(zone)
         self._add_fixes(opened)
-
-    def _find_free_text_tool(self, name: str) -> Tool | None:
-        takes_text = self._dialect.channels is not None and self._dialect.channels.free_text
-        if not takes_text or self._options.tools is None or not self._options.tools.any_free_text:
-            return None
-        from promptools.dialects.families.harmony_free_text import free_text_tool  # few apps have such tools
-
-        return free_text_tool(name, self._options)
 
     def _add_fixes(self, opened: MessageStart) -> None:
         """Add the fixes of a message that is not a call."""
@@ -287,33 +273,16 @@ class MessageRouter:
 
     def _odd_arguments(self, opened: MessageStart, raw: str, evidence: Evidence, *, done: bool) -> Part | None:
         """Return the call of a message whose body is not JSON, or what it is instead; None for JSON."""
-        if self._free_text_tool is not None:
-            from promptools.dialects.families.harmony_free_text import read_free_text
-
-            tool = self._free_text_tool
-            outcome = read_free_text(opened.name, tool, raw, self._options, evidence, ended=done)
-            return call_part(outcome, raw or opened.raw)
-        if done and self._options.undeclared and self._is_undeclared_text(opened.name, raw):
-            from promptools.dialects.families.harmony_free_text import undeclared_call
-
-            return call_part(undeclared_call(opened.name, raw, evidence), raw)
+        if self._format.read_body is not None:
+            outcome = self._format.read_body(opened.name, raw, self._options, evidence, ended=done)
+            if outcome is not None:
+                return call_part(outcome, raw or opened.raw)
         if not done and raw.strip()[:1] not in ("{", "[", '"'):
             # plain text may be an argument, but not a part of it, and not a part of a header
             reason = "the text ended before its arguments"
             malformed = malformed_call("truncated", reason, evidence.dialect, opened.name)
             return Part("malformed", raw or opened.raw, malformed=malformed)
-        if raw.lstrip().startswith("<"):
-            from promptools.dialects.families.harmony_xml import OPENER, read_parameters  # rare: loaded when needed
-
-            if raw.lstrip().startswith(OPENER):
-                return call_part(read_parameters(opened.name, raw, self._options, evidence, ended=done), raw)
         return None
-
-    def _is_undeclared_text(self, name: str, raw: str) -> bool:
-        """Whether the body of a call of a tool that is not offered is free text."""
-        takes_text = self._dialect.channels is not None and self._dialect.channels.free_text
-        offered = self._options.tools is not None and self._options.tools.find(name) is not None
-        return takes_text and not offered and bool(raw.strip()) and raw.lstrip()[0] not in "{<"
 
     def _emit(self, parts: list[Part], opened: MessageStart) -> None:
         for part in parts:

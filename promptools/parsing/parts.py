@@ -189,15 +189,3 @@ class Outside(NamedTuple):
 
 
 Segment: TypeAlias = "MessageStart | Content | MessageEnd | Outside"
-
-
-class MessageSplitter(Protocol):
-    """Splits a reply into segments, which tile it."""
-
-    def feed(self, text: str) -> list[Segment]:
-        """Consume a chunk of text; return the segments that became certain."""
-        ...
-
-    def close(self, *, cut: bool) -> list[Segment]:
-        """End the text; return the remaining segments. `cut`: the server cut it off."""
-        ...

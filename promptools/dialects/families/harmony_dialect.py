@@ -14,17 +14,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
-from promptools.dialects.contract import MessageFormat, Textual, Tier
+from promptools.dialects.contract import MessageFormat, MessageSplitter, Textual, Tier
 from promptools.harmony import stripped_headers
 from promptools.harmony.messages import harmony_header_begins
 from promptools.harmony.recipients import FUNCTIONS, RecipientNames
 from promptools.parsing.parts import Candidate, NeedMore
-from promptools.types import Call, Result
+from promptools.types import Call, Malformed, Result
 
 if TYPE_CHECKING:
     from promptools.harmony.messages import IsTool
     from promptools.harmony.renderer import Message
-    from promptools.parsing.parts import MessageSplitter
     from promptools.schema import Tools
 
 # every reply is searched for Harmony, so what only a Harmony reply needs is imported with the first one
@@ -112,10 +111,41 @@ def _make_splitter(options: ParseOptions, inside: bool) -> MessageSplitter:
     return HarmonySplitter(offered_recipients(options), options)
 
 
+def _takes_text(name: str, options: ParseOptions) -> bool:
+    tools = options.tools
+    match = tools.find(name) if tools is not None and tools.any_free_text else None
+    return match is not None and match[0].free_text is not None
+
+
+def _read_body(
+    name: str, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
+) -> Call | Malformed | None:
+    """Read what is not JSON: the text that gpt-oss writes to `python`, and Beam's parameters between tags."""
+    match = options.tools.find(name) if options.tools is not None else None
+    if match is not None and match[0].free_text is not None:
+        from promptools.dialects.families.harmony_free_text import read_free_text
+
+        return read_free_text(name, match[0], body, options, evidence, ended=ended)
+    begin = body.lstrip()[:1]
+    if not ended or begin in ("", "{"):
+        return None
+    if begin != "<" and match is None and options.undeclared:
+        from promptools.dialects.families.harmony_free_text import undeclared_call
+
+        return undeclared_call(name, body, evidence)
+    if begin == "<":
+        from promptools.dialects.families.harmony_xml import OPENER, read_parameters
+
+        if body.lstrip().startswith(OPENER):
+            return read_parameters(name, body, options, evidence, ended=ended)
+    return None
+
+
 CHANNELS = MessageFormat(
     markers=("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>"),
     stripped_header=stripped_headers.STRIPPED_HEADER,
     begins=_header_begins,
     make_splitter=_make_splitter,
-    free_text=True,
+    takes_text=_takes_text,
+    read_body=_read_body,
 )

@@ -25,12 +25,6 @@ UNDECLARED_PARAMETER = "input"
 _FIRST_KEY = lazy_pattern(r'\s*\{\s*"([^"\\]+)"\s*:')
 
 
-def free_text_tool(name: str, options: ParseOptions) -> Tool | None:
-    """Return the tool of this name if it takes free text."""
-    match = options.tools.find(name) if options.tools is not None else None
-    return match[0] if match is not None and match[0].free_text is not None else None
-
-
 def read_free_text(
     name: str, tool: Tool, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
 ) -> Call | Malformed:

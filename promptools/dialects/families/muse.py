@@ -9,14 +9,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
 
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.contract import Dialect, MessageFormat
 from promptools.dialects.table import read_family
+from promptools.harmony.tokens import raw_text
 from promptools.parsing.parts import NEED_MORE, Content, MessageEnd, MessageStart, NeedMore, Outside, Segment
 from promptools.parsing.scanner import RareLiteralMarker
 from promptools.patterns import lazy_pattern
+
+if TYPE_CHECKING:
+    from promptools.harmony.tokens import Piece
 
 # Split a reply of Muse Glimmer into messages.
 #
@@ -68,6 +73,10 @@ class MuseSplitter:
     def feed(self, text: str) -> list[Segment]:
         """Read a piece of text; return the segments that are certain."""
         return self._split(self._held + text, final=False)
+
+    def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
+        """Read pieces as their text: whether a token was one makes no difference here."""
+        return self.feed("".join(map(raw_text, pieces)))
 
     def close(self, *, cut: bool) -> list[Segment]:
         """Return the remaining segments at the end of the text."""
