@@ -71,7 +71,7 @@ def describe_adaptation(adaptation: Adaptation, what: Sequence[str] = ()) -> str
 
 def _allows_harmony_last(request: ToolRequest, modes: Sequence[ModeName]) -> bool:
     """Whether harmony mode may be tried last although it is not among the modes."""
-    return request.profile.raw_last and request.profile.raw is not None and "harmony" not in modes
+    return request.profile.harmony_last and request.profile.raw is not None and "harmony" not in modes
 
 
 class AttemptPlan:

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from promptools.fallback import REMEDIES, salvage
+from promptools.fallback import REMEDIES, find_model_text
 from promptools.json_values import is_object
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.modes.registry import PREPARE
@@ -18,7 +18,7 @@ from promptools.wire.chat_decoder import Delta
 if TYPE_CHECKING:
     from promptools.exchange.failures import Failure
     from promptools.exchange.plan import AttemptPlan
-    from promptools.fallback import Salvage
+    from promptools.fallback import ModelText
     from promptools.modes.tool_request import ToolRequest
     from promptools.types import NewId, Tool
 
@@ -38,7 +38,7 @@ def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply |
     None unless every call in the text is valid and the whole reply is what the request asked for.
     """
     forbidden = plan.request.choice.kind == "none" or not plan.request.takes_calls
-    text = None if forbidden else _salvaged(failure)
+    text = None if forbidden else _model_text(failure)
     if text is None or _holds_interpreter(text.text):
         return None
     if text.kind == "arguments":
@@ -65,7 +65,7 @@ def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
 
     It remains a failure, so other attempts are made first: an error contains only part of a reply.
     """
-    text = _salvaged(failure)
+    text = _model_text(failure)
     if text is None or not text.text.strip():
         return failure
     part = failure.partial_reply or Reply()
@@ -77,12 +77,12 @@ def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
     return replace(failure, verdict=Verdict("swallowed", reply, failure.why, retry_elsewhere=True))
 
 
-def _salvaged(failure: Failure) -> Salvage | None:
+def _model_text(failure: Failure) -> ModelText | None:
     """Return the model's text as far as the error's text contains it; all of it, even if the error was clipped."""
     if "salvage" not in REMEDIES[failure.kind]:
         return None
     error = failure.server_error
-    return salvage(error.whole_message if error is not None and error.is_clipped else failure.text)
+    return find_model_text(error.whole_message if error is not None and error.is_clipped else failure.text)
 
 
 def _holds_interpreter(text: str) -> bool:

@@ -12,12 +12,12 @@ from promptools.fallback.rules import (
     RULES,
     Adaptation,
     FailureKind,
+    ModelText,
     Remedy,
     Rule,
-    Salvage,
     classify,
+    find_model_text,
     match_rule,
-    salvage,
 )
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "BreakerState",
     "ContextSizes",
     "FailureKind",
+    "ModelText",
     "Overflow",
     "Refusals",
     "Remedy",
@@ -39,12 +40,11 @@ __all__ = [
     "RetryState",
     "Rewording",
     "Rule",
-    "Salvage",
     "Stop",
     "WaitFor",
     "classify",
+    "find_model_text",
     "fitting_context",
     "match_rule",
     "read_overflow",
-    "salvage",
 ]

@@ -386,7 +386,7 @@ _LLAMACPP_PREFIX = lazy_pattern(r"failed to parse input at pos \d+: ?", re.IGNOR
 
 
 @dataclass(frozen=True, slots=True)
-class Salvage:
+class ModelText:
     """Model text found in an error: a call's `arguments` without its name, or `reply` text."""
 
     kind: Literal["arguments", "reply"]
@@ -398,7 +398,7 @@ def introduces_model_text(text: str) -> bool:
     return any(prefix.search(text, 0, SEARCHED_HEAD) for prefix in (_OLLAMA_PREFIX, _LLAMACPP_PREFIX))
 
 
-def salvage(text: str) -> Salvage | None:
+def find_model_text(text: str) -> ModelText | None:
     """Return the model's text inside an error text; None if there is none.
 
     What introduces it is looked for where the failure rules look first, so a long text is searched for its end only.
@@ -407,8 +407,8 @@ def salvage(text: str) -> Salvage | None:
         start = match.end()
         end = text.rfind(_OLLAMA_SUFFIX)
         # without the suffix the error text itself was cut, so the arguments may lack their end
-        return Salvage("arguments", text[start:end]) if end >= start else None
+        return ModelText("arguments", text[start:end]) if end >= start else None
     if match := _LLAMACPP_PREFIX.search(text, 0, SEARCHED_HEAD):
         raw = text[match.end() :]
-        return Salvage("reply", raw) if raw.strip() else None
+        return ModelText("reply", raw) if raw.strip() else None
     return None

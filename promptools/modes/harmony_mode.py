@@ -125,12 +125,12 @@ def _messages(request: ToolRequest, instruction: str) -> list[dict[str, Any]]:
     messages, configured = request.messages, request.system_prompt
     if configured:
         own = {"role": "system", "content": configured}
-        if request.profile.prompt_placement == "replace":
+        if request.profile.system_prompt_placement == "replace":
             start = next(
                 (index for index, message in enumerate(messages) if not _is_instruction(message)), len(messages)
             )
             messages = messages[start:]
-        messages = [*messages, own] if request.profile.prompt_placement == "append" else [own, *messages]
+        messages = [*messages, own] if request.profile.system_prompt_placement == "append" else [own, *messages]
     return [*messages, {"role": "system", "content": instruction}] if instruction else messages
 
 

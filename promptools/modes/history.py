@@ -243,9 +243,9 @@ def split_system(turns: Sequence[Turn]) -> tuple[list[str], list[Turn]]:
 
 
 def join_system(request: ToolRequest, own_texts: Sequence[str], tool_block: str) -> str:
-    """Join the system texts: the request's own, the tool block, and the config's, by `prompt_placement`."""
+    """Join the system texts: the request's own, the tool block, and the config's, by `system_prompt_placement`."""
     configured = request.system_prompt
-    match request.profile.prompt_placement:
+    match request.profile.system_prompt_placement:
         case "append":
             texts = [*own_texts, tool_block, configured]
         case "replace" if configured:

@@ -78,7 +78,7 @@ class ToolRequest:
     legacy: bool = False
     """Whether the client used `functions` and `function_call`; the reply then does too."""
     system_prompt: str = ""
-    """The config's system prompt, placed by `profile.prompt_placement`."""
+    """The config's system prompt, placed by `profile.system_prompt_placement`."""
     num_ctx: int | None = None
     """The context to request of Ollama, in tokens, where the profile leaves it open; None: the server's default."""
     tokens_left: int | None = None

@@ -151,7 +151,11 @@ def _ppxai_provider(name: str, table: _Provider, file: _PpxaiFile, location: Loc
         provider,
         default_model=provider.default_model or (models[0].name if models else None),
         system_prompt=provider.system_prompt or file.system_prompt or None,
-        facts={**({"prompt_placement": placement} if placement else {}), **tool_facts(calling), **provider.facts},
+        facts={
+            **({"system_prompt_placement": placement} if placement else {}),
+            **tool_facts(calling),
+            **provider.facts,
+        },
         defaults={**table.generation_params, **table.extra_body, **_parallel(calling)},
         calling=tool_mode_policy(calling, native),
     )

@@ -67,12 +67,12 @@ class Profile:
     # How to ask for tools
     modes: tuple[ModeName, ...] = ("native", "prompt")
     """Modes, in the order in which they are tried."""
-    raw_last: bool = True
+    harmony_last: bool = True
     """Whether harmony mode is tried last after a failure of kind `harmony`, even if `modes` does not list it. A config
     or an override that sets `modes` makes it false."""
     dialect: str = "json"
     """Dialect that prompt mode requests."""
-    prompt_placement: Placement = "prepend"
+    system_prompt_placement: Placement = "prepend"
     """Where a configured system prompt goes: before the tools block, after it, or in place of the request's own."""
     thinking: bool = True
     """Whether the model takes `reasoning_effort`, `think` and the like; if not, they are not sent."""

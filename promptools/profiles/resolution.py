@@ -48,7 +48,7 @@ class Target:
     descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
     """Descriptions by tool name that replace those in the request."""
     system_prompt: str | None = None
-    """Text that prompt mode adds to the system message, at `profile.prompt_placement`."""
+    """Text that prompt mode adds to the system message, at `profile.system_prompt_placement`."""
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Defaults for keys of the request's body."""
     server_version: str | None = None
@@ -86,8 +86,8 @@ class _ProfileBuilder:
         """Add facts of a config or a request; modes listed there are the only ones that may be tried."""
         self._modes_are_configured |= "modes" in facts or (calling is not None and not calling.fallback)
         if calling:
-            self.add({"modes": calling.modes(order), "raw_last": calling.fallback}, why)
-        self.add({"raw_last": False, **facts} if "modes" in facts else facts, why)
+            self.add({"modes": calling.modes(order), "harmony_last": calling.fallback}, why)
+        self.add({"harmony_last": False, **facts} if "modes" in facts else facts, why)
 
     def add_packaged(self, version: str | None, url: str | None) -> None:
         """Add the packaged facts about the kind, then those about the family, as far as they hold here."""

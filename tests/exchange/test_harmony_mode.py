@@ -515,7 +515,7 @@ def test_where_the_raw_endpoint_is_not_there_the_mode_before_is_asked_once_more(
 
 @pytest.mark.parametrize("body", [ask(WEATHER, promptools={"mode": "native"}), ask(WEATHER)])
 def test_a_mode_that_is_forced_or_all_that_may_be_tried_has_no_last_step(body):
-    facts = {} if "promptools" in body else {"raw_last": False}
+    facts = {} if "promptools" in body else {"harmony_last": False}
     seen = play(body, [error(BROKEN)] * 3, target=gateway(**facts), spare=True)
     assert {urlsplit(each.url).path for each in seen.sent} == {"/v1/chat/completions"}
 

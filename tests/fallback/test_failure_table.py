@@ -15,11 +15,11 @@ from promptools.fallback import (
     REMEDIES,
     RULES,
     classify,
+    find_model_text,
     match_rule,
     overflow,
     read_overflow,
     rules,
-    salvage,
 )
 from promptools.fallback.rules import (
     SEARCHED_HEAD,
@@ -419,7 +419,7 @@ def test_no_more_characters_are_searched_than_it_says(monkeypatch, size, unit):
         monkeypatch.setattr(salvaging, name, Counting(getattr(salvaging, name)))
     classify(text)
     read_overflow(text)
-    salvage(text)
+    find_model_text(text)
     most = SEARCHED_HEAD + SEARCHED_TAIL + len("...")
     assert 0 < sum(searched) <= most * (len(rules.RULES) + len(overflow._COMPILED) + 2)
     assert max(searched) <= SEARCHED_HEAD

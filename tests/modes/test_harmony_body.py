@@ -131,12 +131,12 @@ def test_tools_may_stand_in_the_system_message():
     [("prepend", "House.\n\nBe brief."), ("append", "Be brief.\n\nHouse."), ("replace", "House.")],
 )
 def test_the_configs_system_prompt(placement, said):
-    profile = replace(PROFILE, prompt_placement=placement)
+    profile = replace(PROFILE, system_prompt_placement=placement)
     assert developer([SYSTEM, USER], profile, system_prompt="House.") == f"# Instructions\n\n{said}"
 
 
 def test_the_configs_system_prompt_in_place_of_nothing():
-    profile = replace(PROFILE, prompt_placement="replace")
+    profile = replace(PROFILE, system_prompt_placement="replace")
     only = [{"role": "developer", "content": "Be brief."}]
     assert developer(only, profile, system_prompt="House.") == "# Instructions\n\nHouse."
     assert developer(profile=profile, system_prompt="House.") == "# Instructions\n\nHouse."

@@ -272,7 +272,7 @@ def test_a_system_message_is_folded_where_there_is_no_such_role():
     ("placement", "text"), [("prepend", "mine\n\nyours"), ("append", "yours\n\nmine"), ("replace", "mine")]
 )
 def test_the_configured_system_prompt_has_its_place(placement, text):
-    profile = Profile(prompt_placement=placement)
+    profile = Profile(system_prompt_placement=placement)
     upstream = sent([{"role": "developer", "content": "yours"}, USER], profile, system_prompt="mine")
     assert upstream.body["messages"] == [{"role": "system", "content": text}, USER]
     without = sent([{"role": "system", "content": "yours"}, USER], profile)

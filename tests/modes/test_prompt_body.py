@@ -84,7 +84,7 @@ def test_the_tools_join_the_system_message_that_is_there():
 )
 def test_every_placement_keeps_the_tools(placement, texts):
     words = {"mine": "mine", "yours": "yours", "tools": block()}
-    profile = Profile(prompt_placement=placement)
+    profile = Profile(system_prompt_placement=placement)
     said = sent([{"role": "system", "content": "yours"}, USER], profile, "mine", tools=TOOLS).body["messages"]
     assert said[0]["content"] == "\n\n".join(words[each] for each in texts.split())
 

@@ -26,7 +26,7 @@ defaults = { temperature = 0.3 }
 
 [providers.local.profile]
 modes = ["prompt", "native"]
-prompt_placement = "append"
+system_prompt_placement = "append"
 
 [providers.local.models."openai/gpt-oss-20b"]
 aliases = ["oss", "small"]
@@ -65,7 +65,7 @@ def test_everything_that_a_file_may_say(write):
     assert small.model == "openai/gpt-oss-20b"
     assert small.profile.kind == "vllm"
     assert small.profile.modes == ("prompt", "native")
-    assert small.profile.prompt_placement == "append"
+    assert small.profile.system_prompt_placement == "append"
     assert small.system_prompt == "You are a careful assistant."
     assert small.server_version == "0.28.0"
     assert small.api_key_env == "VLLM_API_KEY"

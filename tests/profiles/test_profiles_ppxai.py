@@ -93,7 +93,7 @@ def test_the_whole_file_is_understood_without_a_word(load):
     assert target.profile.modes == ("prompt",)
     assert target.profile.family == "gpt-oss"
     assert target.profile.kind == "openai-compatible"
-    assert target.profile.prompt_placement == "append"
+    assert target.profile.system_prompt_placement == "append"
     assert target.system_prompt == "You are helpful."
     assert target.defaults == {
         "temperature": 0.3,
@@ -115,7 +115,7 @@ def test_a_models_tool_calling_goes_over_its_providers(load):
 def test_the_first_model_is_the_default_one_and_a_providers_prompt_goes_over_the_files(load):
     target = resolve("default", provider="cloud", config=load(WHOLE))
     assert target.model == "first"
-    assert (target.system_prompt, target.profile.prompt_placement) == ("Cloudy.", "replace")
+    assert (target.system_prompt, target.profile.system_prompt_placement) == ("Cloudy.", "replace")
     with pytest.raises(UsageError, match="'CLOUD_KEY' is not set"):
         api_key(target, {})
 
@@ -270,17 +270,19 @@ def test_harmony_mode_stays_where_a_model_has_it(load, model, kind, native, ends
         assert profile.modes == order
     else:
         assert profile.modes == ((*PROMPT, "harmony") if "harmony" in order else PROMPT)
-    assert profile.raw_last is not ends
+    assert profile.harmony_last is not ends
 
 
 def test_a_list_of_modes_is_all_that_may_be_tried(load):
     provider = {"base_url": "http://localhost:1/v1", "profile": {"modes": ["prompt"]}, "models": {"m": {}, "o": {}}}
-    provider["models"]["o"] = {"profile": {"raw_last": True, "modes": ["native"]}}
+    provider["models"]["o"] = {"profile": {"harmony_last": True, "modes": ["native"]}}
     config = load({"providers": {"p": provider}})
-    assert resolve("m", config=config).profile.raw_last is False
-    assert resolve("o", config=config).profile.raw_last is True
-    assert resolve("m", config=config, overrides={"modes": ["native"], "raw_last": True}).profile.raw_last is True
-    assert resolve("gpt-oss", base_url="http://h/v1").profile.raw_last is True
+    assert resolve("m", config=config).profile.harmony_last is False
+    assert resolve("o", config=config).profile.harmony_last is True
+    assert (
+        resolve("m", config=config, overrides={"modes": ["native"], "harmony_last": True}).profile.harmony_last is True
+    )
+    assert resolve("gpt-oss", base_url="http://h/v1").profile.harmony_last is True
 
 
 def test_the_context_and_descriptions_of_tools(load):
