@@ -369,6 +369,37 @@ def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> Repeated
     return next((RepeatedCall(made.name, times) for made, times in latest.most_common(1) if times >= least), None)
 
 
+def without_repeats(turns: Sequence[Turn]) -> list[Turn]:
+    """Return the turns without calls that were made again with the same results: of each, the last stays.
+
+    What is compared is a turn of the assistant with the results that follow it, since the user spoke last. A small
+    model that sees its call twice goes on with it, whatever it is told. O(n) in the size of the conversation.
+    """
+    asked = next((at for at in reversed(range(len(turns))) if turns[at].role == "user"), -1)
+    steps: list[list[Turn]] = []
+    for turn in turns[asked + 1 :]:
+        if turn.result is None or not steps:
+            steps.append([])
+        steps[-1].append(turn)
+    keys = [_step_key(step) for step in steps]
+    last = {key: number for number, key in enumerate(keys)}
+    kept = (step for number, step in enumerate(steps) if not keys[number] or last[keys[number]] == number)
+    return [*turns[: asked + 1], *(turn for step in kept for turn in step)]
+
+
+def _step_key(step: Sequence[Turn]) -> str:
+    """Return what makes a turn with calls, and the results that follow it, the same as another; empty: nothing does."""
+    if not step[0].calls:
+        return ""
+    calls = [(call.name, call.arguments) for call in step[0].calls]
+    results = [(turn.result.content.strip(), turn.attachments) for turn in step[1:] if turn.result is not None]
+    text = split_content(step[0].message.get("content"))[0].strip()
+    try:
+        return json.dumps([text, calls, results], sort_keys=True)
+    except RecursionError:  # nested too deeply to be compared, or written
+        return ""
+
+
 def hint_turns(
     request: ToolRequest, mode: ModeName, turns: list[Turn], sent: Mapping[str, str]
 ) -> tuple[list[Turn], tuple[str, ...]]:

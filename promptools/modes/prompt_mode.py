@@ -22,6 +22,7 @@ from promptools.modes.history import (
     place_system,
     plain_message,
     split_system,
+    without_repeats,
 )
 from promptools.modes.prepared_request import (
     PreparedRequest,
@@ -80,6 +81,9 @@ def prepare_prompt(request: ToolRequest) -> PreparedRequest:
         apply_constraint(body, key, request)
     turns = foreign.escape_turns(turns, len(request.feedback))
     turns, repeats = hint_turns(request, "prompt", turns, sent)
+    if request.repeat_action("prompt") == "answer":
+        turns = without_repeats(turns)
+        repeats += ("calls that were made again with the same result were sent once",)
     body["messages"] = _encode_messages(request, turns, dialect, block)
     names = {other: name for name, other in sent.items()}
     asked = dialect.name if len(request.offered) else None
@@ -144,7 +148,7 @@ def _encode_messages(request: ToolRequest, turns: Sequence[Turn], dialect: Diale
         messages += _results_message(results, dialect, request.profile)
         results = []
         messages.append(_with_calls(turn, dialect, request.profile))
-    line = _after_results(request, turns) if block and results else ""
+    line = _after_results(request, turns, may_call=bool(block)) if results else ""
     messages += _results_message(results, dialect, request.profile, line)
     return fit_template(join_system(request, own, block), messages, request.profile)
 
@@ -177,15 +181,18 @@ def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
     return message
 
 
-def _after_results(request: ToolRequest, turns: Sequence[Turn]) -> str:
+def _after_results(request: ToolRequest, turns: Sequence[Turn], *, may_call: bool) -> str:
     """Return what is said behind the results with which a conversation ends: small models call on and on without it.
 
     Its first sentence makes them answer, the second go on where a step is missing. Behind an error they hand on what it
     says as long as they may answer, so the first since the user spoke is followed by other words: by one attempt to
-    mend it, and no more (docs/reference/real-models.md).
+    mend it, and no more. Where no call is possible they copy the last one as text, unless they are told to answer
+    (docs/reference/real-models.md).
     """
     if request.choice.forced:
         return ""
+    if not may_call:
+        return f"Answer the user now{'' if request.json_answer else ', in plain text'}."
     if is_first_failure(turns):
         return "A call failed. If its result says what is right, call the tool again with that."
     form = "" if request.json_answer else " in plain text"

@@ -9,7 +9,7 @@ from promptools.errors import UsageError
 from promptools.exchange.messages_api import MESSAGES_API, serve_message
 from promptools.exchange.ollama_api import OLLAMA_API
 from promptools.exchange.responses_api import RESPONSES_API, serve_response
-from promptools.modes.history import RepeatedCall, find_repeated
+from promptools.modes.history import RepeatedCall, find_repeated, parse_history, without_repeats
 from promptools.modes.options import Options
 
 QUESTION = {"role": "user", "content": "Weather in Paris?"}
@@ -126,6 +126,37 @@ def test_what_is_done_about_it(mode, on_repeat):
         assert (f"{NOTE}: the model is told so" if hinted else NOTE) in notes
     first = play(ask(WEATHER, messages=talk(turn())), [reply("It rains.")], options={"mode": mode})
     assert first.reply.trace.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("turns", "kept"),
+    [
+        ([turn(), turn()], [turn()]),
+        ([turn(call_id="a"), turn({"city": "Rome"}), turn(call_id="b")], [turn({"city": "Rome"}), turn(call_id="b")]),
+        ([turn(result="sun"), turn()], [turn(result="sun"), turn()]),  # it polled
+        ([turn(name="now"), turn()], [turn(name="now"), turn()]),
+        ([turn(), [QUESTION], turn()], [turn(), [QUESTION], turn()]),  # asked anew
+        (
+            [turn(), [{"role": "assistant", "content": "Hm."}], turn()],
+            [[{"role": "assistant", "content": "Hm."}], turn()],
+        ),
+        ([[{"role": "assistant", "content": "Hm."}] * 2], [[{"role": "assistant", "content": "Hm."}] * 2]),
+        ([[{**turn()[0], "content": "Let me see."}, turn()[1]], turn()], None),  # not the same text
+        ([turn('{"a": ' + "[" * 5000 + "]" * 5000 + "}"), turn()], None),
+    ],
+)
+def test_a_call_that_was_made_again_is_kept_once(turns, kept):
+    given, expected = (parse_history(talk(*each))[0] for each in (turns, turns if kept is None else kept))
+    assert without_repeats(given) == expected
+
+
+def test_in_prompt_mode_the_answer_is_asked_for_without_the_repetition():
+    seen = play(ask(WEATHER, messages=TWICE), [reply("It rains.")], options={"mode": "prompt", "on_repeat": "answer"})
+    question, made, results = seen.bodies[0]["messages"]
+    assert question["content"] == QUESTION["content"]
+    assert made["content"].count("get_weather") == 1
+    assert results["content"].endswith("\n\nAnswer the user now, in plain text.")
+    assert "calls that were made again with the same result were sent once" in seen.reply.trace.notes
 
 
 def test_a_call_that_is_made_again_is_handed_over():

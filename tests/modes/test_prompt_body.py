@@ -230,10 +230,21 @@ def test_only_the_first_failure_since_the_user_spoke_is_to_be_mended():
     assert ends_with(failed, after=answered) == AFTER_FAILURE
 
 
-@pytest.mark.parametrize("body", [{"tool_choice": "required"}, {"tool_choice": "none"}, {"tools": []}])
-def test_where_a_call_or_no_call_is_due_nothing_follows_the_results(body):
-    content = sent([USER, CALLED, *RESULTS], **{"tools": TOOLS, **body}).body["messages"][-1]["content"]
+def test_where_a_call_is_due_nothing_follows_the_results():
+    content = sent([USER, CALLED, *RESULTS], tools=TOOLS, tool_choice="required").body["messages"][-1]["content"]
     assert content.endswith("4 C")
+
+
+@pytest.mark.parametrize("body", [{"tool_choice": "none"}, {"tools": []}])
+def test_where_no_call_is_possible_the_answer_is_asked_for(body):
+    """Qwen2.5-Coder-0.5B wrote its last call once more, as text."""
+    messages = [USER, CALLED, *RESULTS]
+    content = sent(messages, **{"tools": TOOLS, **body}).body["messages"][-1]["content"]
+    assert content.endswith("4 C\n\nAnswer the user now, in plain text.")
+    form = {"response_format": {"type": "json_object"}}
+    content = sent(messages, **{"tools": TOOLS, **body, **form}).body["messages"][-1]["content"]
+    assert content.endswith("4 C\n\nAnswer the user now.")
+    assert "Answer the user" not in str(sent([USER, CALLED, *RESULTS, USER], **{"tools": TOOLS, **body}).body)
 
 
 def test_an_answer_in_json_is_not_asked_for_in_plain_text():
