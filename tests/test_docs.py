@@ -32,7 +32,7 @@ from upstream import few_certificates
 
 from promptools import dialects
 from promptools.cli import COMMANDS
-from promptools.fallback import REMEDIES
+from promptools.fallback import REMEDIES, classify
 from promptools.lab import weather
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
@@ -185,9 +185,10 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert section in map(anchor, headings), f"{name_of(page)}: {found['to']}"
 
 
-def test_every_page_can_be_found_from_the_readme() -> None:
+def test_every_page_can_be_found_from_the_readme_or_the_navigation() -> None:
     seen: set[Path] = set()
-    waiting = [ROOT / "README.md"]
+    nav = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    waiting = [ROOT / "README.md", *(page for name in nav if (page := ROOT / "docs" / name).exists())]
     while waiting:
         page = waiting.pop()
         if page in seen or page.suffix != ".md":
@@ -213,8 +214,38 @@ def test_every_failure_and_its_remedies_are_told() -> None:
     assert told == REMEDIES
 
 
+def rows(page: str, header: str) -> list[list[str]]:
+    """Return the cells of the table of a page whose header begins with these words."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    lines = text[text.index(f"| {header} |") :].partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_the_errors_of_servers_are_of_the_kinds_that_the_page_says() -> None:
+    told = {text.strip("`"): kind.strip("`") for text, _, kind, _ in rows("docs/troubleshooting.md", "error text")}
+    assert told == {text: classify(text) for text in told}
+
+
+def test_our_errors_are_in_the_code_as_the_page_has_them() -> None:
+    told = [text.strip("`") for text, *_ in rows("docs/troubleshooting.md", "our error")]
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "promptools").rglob("*.py"))
+    assert [text for text in told if text not in code] == []
+
+
+def test_the_results_of_the_readme_are_those_of_the_page() -> None:
+    measured = (ROOT / "docs/reference/results.md").read_text(encoding="utf-8").splitlines()
+    for server, _, alone, through in rows("README.md", "server"):
+        said = [*(re.findall("`.*`", alone) or ["| nothing |"]), through]
+        assert any(all(each in line for each in said) for line in measured), server
+
+
 def test_every_option_is_told() -> None:
     assert set(OPTIONS) | SETTING_NAMES == cells("reference/options.md", 0)
+
+
+def test_every_variable_is_told() -> None:
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "promptools").rglob("*.py"))
+    assert set(re.findall(r"\bPROMPTOOLS_[A-Z_]+\b", code)) <= cells("reference/environment.md", 0)
 
 
 def test_every_command_is_told() -> None:

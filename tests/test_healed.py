@@ -1,4 +1,4 @@
-"""The README's table of failures: each row is played by a server, and what the table says comes of it."""
+"""The tables of cures, of the README and of docs/troubleshooting.md: a server plays each row."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import pytest
 from promptools.client import OpenAI
 from promptools.profiles import Config
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
 TOOL = {
     "type": "function",
     "function": {
@@ -233,10 +233,16 @@ def test_row(row: Row) -> None:
     assert row.check(sent, reply)
 
 
-def test_every_row_of_the_table_is_played() -> None:
-    text = README.read_text(encoding="utf-8")
+def rows_of(page: str) -> list[str]:
+    """Return what goes wrong, by the table of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
     lines = text[text.index("| What goes wrong |") :].partition("\n\n")[0].splitlines()[2:]
-    told = [line.replace("\\|", "/").split("|")[1] for line in lines]
+    return [line.replace("\\|", "/").split("|")[1] for line in lines]
+
+
+def test_every_row_of_the_tables_is_played() -> None:
+    told = rows_of("docs/troubleshooting.md")
     played = [row.says.replace("|", "/") for row in ROWS]
-    assert [each for each in told if not any(says in each for says in played)] == []
+    unplayed = [each for each in (*told, *rows_of("README.md")) if not any(says in each for says in played)]
+    assert unplayed == []
     assert [says for says in played if not any(says in each for each in told)] == []

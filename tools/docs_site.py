@@ -5,6 +5,9 @@ has them as pages of its own. Links are written as the repository's readers need
 are in, so three things are rewritten on the way: links to those four pages, links into `docs/` from them, and links to
 files that are no pages, which become plain text. The marks after a block's language belong to the tests
 (`tests/test_docs.py`) and are taken off. A link that leads nowhere is left alone, and MkDocs fails on it.
+
+`llms.txt` lists the pages for language models, in the order of the navigation, each with its first sentence. Its
+format is that of https://llmstxt.org.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ PAGES = {
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
 }
-LINK = re.compile(r"(?P<text>(?<!!)\[(?:[^\[\]]|\[[^\[\]]*\])+\])\((?P<to>[^)\s]+)\)")
+LINK = re.compile(r"(?P<text>!?\[(?:[^\[\]]|\[[^\[\]]*\])+\])\((?P<to>[^)\s]+)\)")
+BLOCK = re.compile(r"^(`{3,}).*?^\1", re.MULTILINE | re.DOTALL)
+SENTENCE = re.compile(r".+?\.(?=\s|$)")
 MARKS = re.compile(r"^(?P<fence>\s*`{3,}\w+) [^\n`]+$", re.MULTILINE)
 
 
@@ -50,3 +55,27 @@ def on_page_markdown(markdown: str, page: Any, **_options: Any) -> str:
         return f"{match['text']}({os.path.relpath(inside, here)}{mark}{anchor})"
 
     return LINK.sub(rewritten, MARKS.sub(r"\g<fence>", markdown))
+
+
+def on_env(env: Any, config: Any, files: Files) -> Any:
+    """Add llms.txt."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}"]
+    for title, entry in ((title, entry) for part in config.nav for title, entry in part.items()):
+        own = entry if isinstance(entry, list) else [{title: entry}]
+        lines += ["", f"## {title}", ""]
+        for name, path in ((name, path) for page in own for name, path in page.items()):
+            file = files.get_file_from_path(path)
+            lines.append(f"- [{name}]({file.url}): {first_sentence(file.page.markdown)}")
+    files.append(File.generated(config, "llms.txt", content="\n".join(lines) + "\n"))
+    return env
+
+
+def first_sentence(markdown: str) -> str:
+    """Return the first sentence of a page's text, without its links."""
+    paragraphs = BLOCK.sub("", markdown).split("\n\n")
+    prose = next(
+        (each for each in map(str.strip, paragraphs) if each[:1] not in {"", "#", "|", "-", "!", "<", ":"}), ""
+    )
+    text = LINK.sub(lambda found: found["text"][1:-1], " ".join(prose.split()))
+    found = SENTENCE.match(text)
+    return found[0] if found else text
