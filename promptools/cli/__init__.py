@@ -22,42 +22,36 @@ COMMANDS = (
     Command(
         "demo", "Run a weather conversation in several ways, and show what the server sent and what the app received."
     ),
-    Command(
-        "serve", "Run the proxy: apps get working tool calls by Chat Completions, Responses, Messages and Ollama's API."
-    ),
+    Command("serve", "Run the proxy. It serves Chat Completions, Responses, Messages and Ollama's API."),
     Command("parse", "Read a model's reply from a file or stdin and show the calls in it."),
     Command(
         "render",
-        "Write a request as its mode sends it, or tools, calls and results as a dialect puts them into a prompt.",
+        "Show what a request becomes in a mode, or how a dialect writes tools, calls and results.",
     ),
     Command("dialects", "List the dialects with an example of each, or show how one writes tools, calls and results."),
-    Command(
-        "harmony", "Keep the vocabulary of gpt-oss, which token ids and exact counts need, where promptools finds it."
-    ),
-    Command("providers", "List the providers of the config and the kinds of server that are known, or explain one."),
+    Command("harmony", "Install the vocabulary of gpt-oss, for token ids and exact counts."),
+    Command("providers", "List the config's providers and the known kinds of server, or explain one."),
     Command(
         "config",
-        "Show which config file and which variables decide where requests go, or trust a config that was found.",
+        "Show which config file and variables decide where requests go, or trust a config file.",
     ),
-    Command("detect", "Detect which server runs at a URL, as the first request to it does, and show what it answered."),
-    Command("probe", "Test what a server and its model really do with tools, and which modes to use with them."),
-    Command("chat", "Chat with a model through promptools: its text is streamed, its calls are shown."),
-    Command(
-        "agent", "Let a model work on a task in a folder, with shell commands in a sandbox, and show what it changed."
-    ),
+    Command("detect", "Ask a server what it is, and show what it reports."),
+    Command("probe", "Test what a server and its model do with tools, and recommend modes."),
+    Command("chat", "Chat with a model through promptools, and see its calls."),
+    Command("agent", "Let a model work on a task in a folder, with sandboxed commands, and show what changed."),
     Command(
         "batch",
-        "Send the requests of a file, in OpenAI's batch format, many at once, and write their results into another.",
+        "Send a file of requests in OpenAI's batch format, and write the results to another file.",
     ),
-    Command("reparse", "Read logged replies again, many at once: calls, content, reasoning and fixes of each."),
-    Command("replay", "Read recorded replies again, and show what is read differently from when they were recorded."),
-    Command("apply-patch", "Apply a patch in the V4A format (`*** Begin Patch`) to files, all or none."),
+    Command("reparse", "Re-parse a file of logged replies."),
+    Command("replay", "Re-parse recorded replies, and show what has changed."),
+    Command("apply-patch", "Apply a patch in the V4A format (`*** Begin Patch`) to files, all or nothing."),
     Command(
         "discover",
-        "Find out which tools a model was trained on: sampled without definitions, tallied, described, validated.",
+        "Find out which tools a model was trained on.",
     ),
-    Command("eval", "Run a benchmark on a model: resumable, several at once, with intervals, tokens and a report."),
-    Command(HELP, "Show the help of promptools, or of a command."),
+    Command("eval", "Run a benchmark on a model, and write a report."),
+    Command(HELP, "Show help for promptools or for a command."),
     Command("version", "Show the version of promptools."),
 )
 

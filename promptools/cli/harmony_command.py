@@ -33,7 +33,7 @@ class _Location(NamedTuple):
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    about = "Show where the vocabulary is looked for, or put it where it is found."
+    about = "Show where promptools looks for the vocabulary, or install it there."
     subcommands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     vocab = subcommands.add_parser("vocab", help=about, description=about, allow_abbrev=False)
     vocab.add_argument("--from", dest="file", metavar="FILE", help=f"keep a copy of this file, which is {FILE_URL}")

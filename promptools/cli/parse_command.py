@@ -26,12 +26,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", help="the reply (default: stdin)")
     add_tools(parser)
     parser.add_argument("--dialect", metavar="NAME", help="read this dialect only; `promptools dialects` lists them")
-    parser.add_argument("--expect", metavar="NAME", help="the dialect that the request asked for")
+    parser.add_argument("--expect", metavar="NAME", help="the dialect that the request asked the model to use")
     parser.add_argument(
         "--accept", action="append", metavar="NAME", help="a dialect to read, in addition to the expected one"
     )
     add_dialect_files(parser)
-    parser.add_argument("--strictness", choices=get_args(Strictness), default="balanced")
+    parser.add_argument(
+        "--strictness",
+        choices=get_args(Strictness),
+        default="balanced",
+        help="how much evidence a call needs (default: balanced)",
+    )
     parser.add_argument("--finish-reason", metavar="WHY", help="the server's finish reason: stop, length, ...")
     parser.add_argument("--in-reasoning", action="store_true", help="the reply starts inside a reasoning block")
     parser.add_argument(

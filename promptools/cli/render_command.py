@@ -160,20 +160,20 @@ REQUEST_ARGUMENTS = ("ids", "count", "mode", "tools_in", "thoughts", "effort", "
 
 def add_request(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for a whole request."""
-    group = parser.add_argument_group("what becomes of FILE")
+    group = parser.add_argument_group("how FILE is shown")
     shown = group.add_mutually_exclusive_group()
     shown.add_argument(
         "--ids", action="store_true", help="show token ids; harmony's need the vocabulary (promptools harmony)"
     )
     shown.add_argument(
-        "--count", action="store_true", help="count tokens: with the vocabulary exactly, without it by estimate"
+        "--count", action="store_true", help="count tokens: exactly with the vocabulary, otherwise an estimate"
     )
     group.add_argument(
         "--mode",
         choices=MODES,
         help="how tools are requested (default: the request's, with --dialect prompt, else harmony); raw: by a server",
     )
-    group.add_argument("--tools-in", choices=get_args(ToolPlacement), help="the message that declares them")
+    group.add_argument("--tools-in", choices=get_args(ToolPlacement), help="the message that declares the tools")
     group.add_argument("--thoughts", choices=get_args(ReasoningPolicy), help="which past reasoning to keep")
     group.add_argument(
         "--effort", choices=get_args(Effort), help="reasoning effort (default: the request's, else medium)"
@@ -317,11 +317,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dialect",
         metavar="NAME",
-        help="write in this dialect; `promptools dialects` lists them (default: json; of FILE, its model's)",
+        help="write in this dialect; `promptools dialects` lists them (default: json, or that of FILE's model)",
     )
     add_tools(parser)
     parser.add_argument("--single", action="store_true", help="ask for at most one call")
-    parser.add_argument("--required", action="store_true", help="ask for a call, not for an answer")
+    parser.add_argument("--required", action="store_true", help="require a call")
     parser.add_argument(
         "--calls", metavar="FILE", help='JSON list of {"name", "arguments"}, or of tool_calls: as the model writes them'
     )

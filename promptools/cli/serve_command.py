@@ -94,12 +94,12 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
         metavar="ORIGIN",
         action="append",
         default=[],
-        help="an origin whose web pages may use the proxy, as https://HOST ('*': any, with an API key)",
+        help="let web pages of this origin use the proxy, such as https://HOST ('*': any, with an API key)",
     )
     parser.add_argument(
         "--redis-url",
         metavar="URL",
-        help="Redis server through which workers and replicas share their state, as redis://HOST:6379/0",
+        help="share state between workers and replicas through this Redis, such as redis://HOST:6379/0",
     )
     parser.add_argument(
         "--workers",
@@ -152,12 +152,12 @@ def add_reports(parser: argparse.ArgumentParser) -> None:
         "--log-format",
         choices=_LOG_FORMATS,
         default="none",
-        help="write a line to stderr for each exchange, without any text of users or models (default: none)",
+        help="log each exchange to stderr, without text from users or models (default: none)",
     )
     parser.add_argument(
         "--metrics-key",
         metavar="KEY",
-        help="a key for /metrics alone; other users of this machine can see it: prefer PROMPTOOLS_METRICS_KEY",
+        help="a key for /metrics alone (prefer PROMPTOOLS_METRICS_KEY: other users of this machine can see arguments)",
     )
     parser.add_argument(
         "--otel",
@@ -223,7 +223,7 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         action="append",
         default=[],
-        help="regular expression for text to leave out of recordings; can be repeated",
+        help="replace text that matches this regular expression in recordings (repeatable)",
     )
 
 
@@ -250,7 +250,7 @@ def add_inspector(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--inspect",
         action="store_true",
-        help="keep the last exchanges in memory, prompts and replies included, and show them at /inspect",
+        help="keep the last exchanges in memory, including prompts and replies, and show them at /inspect",
     )
 
 
@@ -309,13 +309,11 @@ def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
         "--accept",
         action="append",
         metavar="NAME",
-        help="accept calls in this dialect, besides the one that prompt mode requests; can be repeated",
+        help="accept calls in this dialect, besides the one that prompt mode requests (repeatable)",
     )
     add_dialect_files(parser)
-    parser.add_argument("--strictness", choices=get_args(Strictness))
-    parser.add_argument(
-        "--hold", choices=get_args(Hold), help="all: stream nothing before the reply is known to be good"
-    )
+    parser.add_argument("--strictness", choices=get_args(Strictness), help="how much evidence a call in text needs")
+    parser.add_argument("--hold", choices=get_args(Hold), help="all: stream nothing before the whole reply is checked")
     parser.add_argument(
         "--on-repeat",
         choices=get_args(OnRepeat),
@@ -326,7 +324,7 @@ def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
         "--repeats",
         type=at_least(0, "calls"),
         metavar="N",
-        help="how often the history must hold a call with its result before --on-repeat applies (default: 2; 0: never)",
+        help="apply --on-repeat when the history has the same call and result so often (default: 2; 0: never)",
     )
     parser.add_argument(
         "--max-tools",
@@ -346,13 +344,13 @@ def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
         dest="heal_format",
         action="store_const",
         const=False,
-        help="pass on answers that do not match the request's response_format as they are",
+        help="do not repair answers that do not match response_format",
     )
     parser.add_argument(
         "--heartbeat",
         type=seconds_or_none,
         metavar="SECONDS",
-        help="silence after which the client of a stream gets a comment; 0: never (default: 5)",
+        help="send a keep-alive comment after so many silent seconds in a stream; 0: never (default: 5)",
     )
     parser.add_argument(
         "--deadline", type=seconds, metavar="SECONDS", help="longest time for all attempts at one request"
@@ -369,40 +367,40 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-key-file",
         metavar="FILE",
-        help="require one of the API keys in this file from clients: one per line, or NAME = KEY",
+        help="require an API key from this file: one key per line, or NAME = KEY",
     )
     parser.add_argument(
         "--api-key",
         metavar="KEY",
         action="append",
         default=[],
-        help="require this API key from clients; can be repeated; other users of this machine can see it in the"
-        " list of processes: use --api-key-env, PROMPTOOLS_API_KEY or a file",
+        help="require this API key (prefer PROMPTOOLS_API_KEY or --api-key-file: other users of this machine can see"
+        " arguments; repeatable)",
     )
     parser.add_argument(
         "--api-key-env",
         metavar="NAME",
         action="append",
         default=[],
-        help="require one of the API keys in this environment variable from clients; can be repeated",
+        help="require an API key from this environment variable (repeatable)",
     )
     parser.add_argument(
         "--no-api-key",
         action="store_true",
-        help="listen beyond this machine without an API key: anyone who can connect can use the proxy",
+        help="listen on the network without an API key: anyone who can reach the proxy can use it",
     )
     parser.add_argument(
         "--allowed-host",
         metavar="NAME",
         action="append",
         default=[],
-        help="another host name to accept over loopback if no API key is required ('*': any); can be repeated",
+        help="without an API key, also accept this host name over loopback ('*': any; repeatable)",
     )
     parser.add_argument(
         "--allow-provider",
         action="store_true",
         default=None,
-        help="let requests choose another provider of the config, with its key",
+        help="let requests choose another provider of the config, and use its key",
     )
     parser.add_argument(
         "--max-body",

@@ -30,7 +30,9 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_tools(parser: argparse.ArgumentParser) -> None:
     """Add `--tools`."""
-    parser.add_argument("--tools", metavar="FILE", help="JSON: a list of tools, or a request body that holds one")
+    parser.add_argument(
+        "--tools", metavar="FILE", help="a JSON file with a list of tools, or with a request that has one"
+    )
 
 
 def add_ray(parser: argparse.ArgumentParser) -> None:
@@ -40,13 +42,15 @@ def add_ray(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="ADDRESS",
-        help="run on a Ray cluster (default: RAY_ADDRESS, one that runs on this machine, or a new one)",
+        help="run on a Ray cluster (default: RAY_ADDRESS, the one on this machine, or a new one)",
     )
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """Add `--config`."""
-    parser.add_argument("--config", metavar="FILE", help="promptools.toml or ppxai-config.json (default: searched for)")
+    parser.add_argument(
+        "--config", metavar="FILE", help="promptools.toml or ppxai-config.json (default: the first one found)"
+    )
 
 
 def add_dialect_files(parser: argparse.ArgumentParser) -> None:
@@ -57,15 +61,13 @@ def add_dialect_files(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="the table of a dialect of your own (TOML), to be read and asked for like the others",
+        help="a dialect of your own, as a TOML table (repeatable)",
     )
 
 
 def add_detect(parser: argparse.ArgumentParser) -> None:
     """Add `--no-detect`."""
-    parser.add_argument(
-        "--no-detect", dest="detect", action="store_false", help="do not detect the kind of server before its first use"
-    )
+    parser.add_argument("--no-detect", dest="detect", action="store_false", help="do not ask the server what it is")
 
 
 def add_provider(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +77,7 @@ def add_provider(parser: argparse.ArgumentParser) -> None:
 
 def add_base_url(parser: argparse.ArgumentParser) -> None:
     """Add `--base-url`; `CommandParser` reads a URL that comes first as its value."""
-    about = "root of the server's API, as http://HOST:PORT/v1 (/v1 is added where there is no path); may come first"
+    about = "the server's base URL, such as http://HOST:PORT/v1 (default path: /v1); can also come first"
     parser.add_argument("--base-url", type=base_url, metavar="URL", help=f"{about}, without --base-url")
 
 
@@ -85,7 +87,7 @@ def add_api_key(parser: argparse.ArgumentParser) -> None:
     keys.add_argument(
         "--api-key",
         metavar="KEY",
-        help="key for the server; other users of this machine can see it in the list of processes: use --api-key-env",
+        help="the server's key (prefer --api-key-env: other users of this machine can see arguments)",
     )
     keys.add_argument(
         "--api-key-env",
@@ -235,7 +237,7 @@ def add_sandbox(parser: argparse.ArgumentParser, *, image: str | None = None) ->
         "--sandbox",
         choices=("bubblewrap", "docker", "local"),
         default="bubblewrap",
-        help="local: with your own permissions, without isolation (default: bubblewrap)",
+        help="local: not isolated, with your permissions (default: bubblewrap)",
     )
     default = f" (default: {image})" if image else ""
     where.add_argument("--image", metavar="IMAGE", help=f"image of --sandbox docker{default}")

@@ -91,7 +91,7 @@ def test_each_has_the_same_options(command, capsys):
         parse(command, "--help")
     told = " ".join(capsys.readouterr().out.split())
     assert f"usage: promptools {command} [-h] [URL] " in told
-    assert "other users of this machine can see it in the list of processes: use --api-key-env" in told
+    assert "other users of this machine can see arguments" in told
 
 
 @pytest.mark.parametrize(
