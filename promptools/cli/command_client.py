@@ -109,6 +109,11 @@ def default_model(client: Any) -> str:
     configured: str = session.resolve_target(None, base_url=str(client.base_url), provider=session.provider).model
     if configured:
         return configured
+    return only_model(client)
+
+
+def only_model(client: Any) -> str:
+    """Return the only model that the server lists; raise `UsageError` if there are several, or none."""
     listed = _listed_models(client)
     if len(listed) == 1:
         return listed[0]

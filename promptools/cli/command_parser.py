@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 from promptools.errors import clip, did_you_mean, suggest
 
 USAGE_ERROR = 2
-_MAX_LISTED = 20
+_MAX_LISTED = 30
 """Maximum number of values that an error lists: there are some sixty dialects."""
 SUBCOMMANDS = frozenset({"action", "benchmark", "command", "what"})
 """The attributes of the namespace that hold the names of subcommands."""
@@ -38,6 +38,8 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, *args: Any, command: Command | None = None, **options: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **options})
         self._command = command
+        self.passed_on = ""
+        """The attribute that gets the words after `--` as they are, for a command that runs another program."""
         # without a default, so that the parser of a subcommand does not overwrite a value given before its name
         output = self.add_argument_group("output").add_mutually_exclusive_group()
         output.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="only results and errors")
@@ -66,12 +68,18 @@ class CommandParser(argparse.ArgumentParser):
         """
         self.load()
         given = list(args or ())
+        passed_on: list[str] = []
+        if self.passed_on and "--" in given:
+            at = given.index("--")
+            given, passed_on = given[:at], given[at + 1 :]
         positional = [*self._positional(given)]
         if positional and self._takes_url(given, positional):
             given.insert(positional[0], _SERVER)
         found, others = super().parse_known_args(given, namespace)
         if others:
             self.error(f"unexpected argument {clip(others[0])!r}")
+        if self.passed_on:
+            setattr(found, self.passed_on, passed_on)
         return found, others
 
     def format_help(self) -> str:

@@ -421,7 +421,7 @@ def run(arguments: argparse.Namespace) -> int:
     from promptools.cli.server_summary import print_servers
 
     proxy = build_proxy(arguments)
-    listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
+    listener = listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
     host, port = listener.getsockname()[:2]
     print_servers(proxy, print_progress if arguments.json or arguments.quiet else print)
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -466,9 +466,7 @@ def build_proxy(arguments: argparse.Namespace) -> Proxy:
     from promptools.cli import http_server
     from promptools.proxy import Proxy
 
-    config = read_config(arguments.config)
-    if not (arguments.base_url or arguments.provider or config.providers):
-        raise UsageError("no server is configured: add --base-url URL, or --config FILE with a provider")
+    config = proxy_config(arguments)
     settings: dict[str, Any] = {
         name: getattr(arguments, name) for name in _OPTIONS if getattr(arguments, name) is not None
     }
@@ -490,6 +488,14 @@ def build_proxy(arguments: argparse.Namespace) -> Proxy:
     )
 
 
+def proxy_config(arguments: argparse.Namespace) -> Config:
+    """Read the config of a proxy; raise `UsageError` if neither it nor the arguments name a server."""
+    config = read_config(arguments.config)
+    if not (arguments.base_url or arguments.provider or config.providers):
+        raise UsageError("no server is configured: add --base-url URL, or --config FILE with a provider")
+    return config
+
+
 def _keys(arguments: argparse.Namespace) -> list[str | ApiKey]:
     from promptools.proxy.access import read_key_file, read_keys
 
@@ -509,7 +515,7 @@ def _serve(proxy: Proxy, listener: socket.socket, arguments: argparse.Namespace)
     ProxyServer(proxy, drain_seconds=arguments.drain_seconds, head_seconds=head_seconds).run(sockets=[listener])
 
 
-def _listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
+def listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
     """Listen on a host's first address; raise `UsageError` if it is not a loopback address, unless `allow_remote`."""
     from promptools.proxy.access import is_loopback
 

@@ -151,7 +151,7 @@ def test_render_takes_calls_and_results_of_the_chat_format(capsys, files):
     )
     assert 'functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}<|tool_call_end|>' in out
     assert "functions.ping:1<|tool_call_argument_begin|>{}<|tool_call_end|>" in out
-    assert out.endswith("## Return of functions.get_weather:0\n4 C\n")
+    assert out.endswith("## Return of functions.get_weather:0\n4 C\n\nAnswer the user now, in plain text.\n")
 
 
 def test_render_writes_json(capsys, files):

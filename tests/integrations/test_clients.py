@@ -106,6 +106,14 @@ def test_an_agent(client: Client, servers: dict[str, str], tmp_path: Path) -> No
     check(Row(package, client.kind, api, "streamed", "an error" if alone else "", "", WORKS))
 
 
+@pytest.mark.parametrize("client", chosen("agent"))
+def test_a_launched_agent(client: Client, servers: dict[str, str], tmp_path: Path) -> None:
+    """`promptools launch` names the proxy to the agent, without a word in its settings."""
+    (tmp_path / "fruit.txt").write_text("quince\n", encoding="utf-8")
+    printed = coding_agents.launch(client.environment, f"{servers[f'{BREAKING} alone']}/v1", tmp_path)
+    assert models.NAMED in printed, printed
+
+
 def check(row: Row) -> None:
     """Compare a row with the page's, or write it down for the page."""
     assert row.through == WORKS

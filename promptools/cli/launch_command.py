@@ -1,0 +1,263 @@
+"""The command `promptools launch`: a coding agent with the proxy before its server, for as long as the agent runs.
+
+The agent gets the proxy's address by its environment and its arguments. Nothing is written into its own settings, so
+that it is as it was when it is started without this command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from promptools.cli.serve_command import listen, proxy_config
+from promptools.cli.shared_arguments import (
+    add_api_key,
+    add_base_url,
+    add_config,
+    add_detect,
+    add_dialect_files,
+    add_provider,
+    given_key,
+    server_key,
+)
+from promptools.cli.terminal_output import print_progress
+from promptools.errors import UsageError, did_you_mean
+from promptools.masking import mask_url
+from promptools.transport.session import PLACEHOLDER_KEY
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from promptools.cli.command_parser import CommandParser
+    from promptools.proxy import Proxy
+
+HOST: Final = "127.0.0.1"
+PROVIDER: Final = "promptools"
+"""What the proxy is called in the settings of an agent."""
+KEY_VARIABLE: Final = "PROMPTOOLS_LAUNCH_KEY"
+"""The variable from which Codex reads its key."""
+ENDING: Final = (signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
+"""Signals that are passed on to the agent. The keyboard's interrupt reaches it by itself."""
+
+
+class Place(NamedTuple):
+    """What an agent is told: where the proxy is, which model to ask for, and with which key."""
+
+    address: str
+    """The proxy's, without a path."""
+    model: str
+    key: str
+
+
+class Settings(NamedTuple):
+    """What an agent is started with."""
+
+    variables: Mapping[str, str]
+    arguments: Sequence[str] = ()
+    """Arguments before those of the user."""
+    unset: Sequence[str] = ()
+    """Variables that would name another server, or hold a key of it."""
+
+
+def _claude(place: Place) -> Settings:
+    # https://docs.claude.com/en/docs/claude-code/settings (2026-11): the small model names conversations
+    names = ("ANTHROPIC_MODEL", "ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL")
+    variables = {
+        "ANTHROPIC_BASE_URL": place.address,
+        "ANTHROPIC_AUTH_TOKEN": place.key,
+        **dict.fromkeys(names, place.model),
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    }
+    return Settings(variables, unset=("ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"))
+
+
+def _codex(place: Place) -> Settings:
+    # https://developers.openai.com/codex/config-reference (2026-11): -c takes a key and a value in TOML
+    provider = f"model_providers.{PROVIDER}"
+    settings = {
+        "model": place.model,
+        "model_provider": PROVIDER,
+        f"{provider}.name": PROVIDER,
+        f"{provider}.base_url": f"{place.address}/v1",
+        f"{provider}.wire_api": "responses",
+        f"{provider}.env_key": KEY_VARIABLE,
+    }
+    words = [word for key, value in settings.items() for word in ("-c", f"{key}={json.dumps(value)}")]
+    return Settings({KEY_VARIABLE: place.key}, words)
+
+
+def _opencode(place: Place) -> Settings:
+    # https://opencode.ai/docs/config (2026-11): the variable takes precedence over the config files
+    config = {
+        "provider": {
+            PROVIDER: {
+                "npm": "@ai-sdk/openai-compatible",
+                "options": {"baseURL": f"{place.address}/v1", "apiKey": place.key},
+                "models": {place.model: {"tool_call": True}},
+            }
+        },
+        "model": f"{PROVIDER}/{place.model}",
+        "small_model": f"{PROVIDER}/{place.model}",
+    }
+    return Settings({"OPENCODE_CONFIG_CONTENT": json.dumps(config)})
+
+
+def _qwen(place: Place) -> Settings:
+    # https://qwenlm.github.io/qwen-code-docs (2026-11)
+    return Settings(
+        {"OPENAI_BASE_URL": f"{place.address}/v1", "OPENAI_API_KEY": place.key, "OPENAI_MODEL": place.model},
+        ("--auth-type", "openai"),
+    )
+
+
+def _other(place: Place) -> Settings:
+    """Return the variables by which SDKs and many programs find their server, in all APIs of the proxy."""
+    return Settings(
+        {
+            "OPENAI_BASE_URL": f"{place.address}/v1",
+            "OPENAI_API_BASE": f"{place.address}/v1",
+            "OPENAI_API_KEY": place.key,
+            "OPENAI_MODEL": place.model,
+            "ANTHROPIC_BASE_URL": place.address,
+            "ANTHROPIC_AUTH_TOKEN": place.key,
+            "ANTHROPIC_MODEL": place.model,
+            "OLLAMA_HOST": place.address,
+        },
+        unset=("ANTHROPIC_API_KEY",),
+    )
+
+
+AGENTS: Final[Mapping[str, Callable[[Place], Settings]]] = {
+    "claude": _claude,
+    "codex": _codex,
+    "opencode": _opencode,
+    "qwen": _qwen,
+}
+
+
+def add(parser: CommandParser) -> None:
+    """Add the command's arguments; those of the agent follow `--`."""
+    parser.add_argument(
+        "agent",
+        metavar="AGENT",
+        help=f"{', '.join(AGENTS)}; or another program, which gets the variables of the SDKs (OPENAI_BASE_URL, "
+        "ANTHROPIC_BASE_URL, OLLAMA_HOST)",
+    )
+    parser.usage = "%(prog)s [-h] [OPTIONS] AGENT [-- ARGUMENT ...]"
+    parser.passed_on = "words"
+    add_base_url(parser)
+    add_provider(parser)
+    add_config(parser)
+    parser.add_argument("--model", metavar="M", help="the model (default: the config's, or the only one of the server)")
+    add_api_key(parser)
+    add_dialect_files(parser)
+    add_detect(parser)
+    parser.add_argument("--inspect", action="store_true", help="show the agent's requests at /inspect while it runs")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the agent, with the proxy beside it; return the agent's exit status."""
+    program = _find_program(arguments.agent)
+    key = (server_key(arguments) if arguments.base_url else given_key(arguments)) or PLACEHOLDER_KEY
+    proxy = _build_proxy(arguments)
+    if proxy.access.requires_key:  # by the config or PROMPTOOLS_API_KEY, for clients of `serve`
+        key = secrets.token_urlsafe()
+        proxy = _build_proxy(arguments, key)
+    with _served(proxy) as address:
+        model = arguments.model or proxy.target.model or _only_model(proxy, address, key)
+        print_progress(f"{arguments.agent} asks {model} of {mask_url(proxy.base_url)} through {address}")
+        if arguments.inspect:
+            print_progress(f"inspector {address}/inspect")
+        settings = AGENTS.get(arguments.agent, _other)(Place(address, model, key))
+        kept = {name: value for name, value in os.environ.items() if name not in settings.unset}
+        return _wait_for([program, *settings.arguments, *arguments.words], {**kept, **settings.variables})
+
+
+def _find_program(name: str) -> str:
+    program = shutil.which(name)
+    if program is None:
+        meant = did_you_mean(name, AGENTS) if name not in AGENTS else ""
+        raise UsageError(f"there is no program {name!r} on the PATH; {meant}install it, or name another agent")
+    return program
+
+
+def _only_model(proxy: Proxy, address: str, key: str) -> str:
+    import openai
+
+    from promptools.cli.command_client import only_model
+    from promptools.cli.server_errors import require_server
+
+    require_server(proxy.base_url)
+    with openai.OpenAI(base_url=f"{address}/v1", api_key=key) as client:
+        return only_model(client)
+
+
+def _build_proxy(arguments: argparse.Namespace, *keys: str) -> Proxy:
+    from promptools.proxy import Proxy
+
+    settings: dict[str, Any] = {"provider": arguments.provider} if arguments.provider else {}
+    inspectors = []
+    if arguments.inspect:
+        from promptools.proxy.inspector import Inspector
+
+        inspectors.append(Inspector())
+    return Proxy(
+        base_url=arguments.base_url,
+        config=proxy_config(arguments),
+        dialects=arguments.dialect_files,
+        detect=arguments.detect,
+        api_keys=keys,
+        extensions=inspectors,
+        **settings,
+    )
+
+
+@contextmanager
+def _served(proxy: Proxy) -> Generator[str]:
+    """Serve the proxy in a thread, on a free port; yield its address."""
+    from promptools.cli.http_server import ProxyServer
+
+    listener = listen(HOST, 0, allow_remote=False)
+    server = ProxyServer(proxy, drain_seconds=0)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="promptools-proxy")
+    thread.start()
+    try:
+        yield f"http://{HOST}:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def _wait_for(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a command with this terminal; return its exit status, 128 and more if a signal ended it.
+
+    Functions handle the signals from before it starts: what is ignored, and not handled, it would ignore too.
+    """
+    agent: subprocess.Popen[bytes] | None = None
+
+    def forward(number: int, _: FrameType | None) -> None:
+        if agent is not None:
+            agent.send_signal(number)
+
+    def leave_to_agent(_number: int, _frame: FrameType | None) -> None:
+        pass  # the terminal sends the keyboard's interrupt to the agent too, which decides what it means
+
+    handlers: dict[int, Callable[[int, FrameType | None], None]] = {signal.SIGINT: leave_to_agent}
+    handlers |= dict.fromkeys(ENDING, forward)
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        agent = subprocess.Popen(command, env=environment)
+        status = agent.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return status if status >= 0 else 128 - status
