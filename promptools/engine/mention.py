@@ -109,6 +109,8 @@ def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -
     A call of the `expected` dialect is meant in a fence and at the beginning of a line. A `sentinel` (an opener that is
     a special token) outside a fence is the model's own, regardless of what the sentence before it announces.
     """
+    if not before.strip():  # most replies begin with their call
+        return False
     if in_line(before):
         return True
     return not expected and (in_block(before) or ((fenced or not sentinel) and is_announced(before)))

@@ -118,7 +118,10 @@ class Emitter:
         """Return up to `size` of the last characters of text of the zone; empty next to a call or a tag, or outside."""
         if self._group or self._preceded_by or self._zone != zone:
             return ""
-        return _tail((*self._space[::-1], *self.record.pieces[zone][: -size - 1 : -1]), size)
+        pieces = self.record.pieces[zone]
+        if not (pieces or self._space):
+            return ""
+        return _tail((*self._space[::-1], *pieces[: -size - 1 : -1]), size)
 
     def last_text_and_tokens(self, size: int) -> str:
         """Return the same with the tokens that are held after it, which may prove to be text."""
@@ -130,9 +133,9 @@ class Emitter:
 
         A call or a tag begins a line here. O(n) for all calls together: text is searched once.
         """
-        if self._group or self._preceded_by:
-            return begins_block_quote(line_start("", following))
         pieces = self.record.pieces[self._zone]
+        if self._group or self._preceded_by or not (pieces or self._space or self._tokens):
+            return begins_block_quote(line_start("", following))
         known = self._lines.get(self._zone)
         if known is None or known.pieces is not pieces:
             known = self._lines[self._zone] = _LastLine(pieces)
