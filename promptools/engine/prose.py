@@ -371,6 +371,8 @@ def _first_match(scanner: MarkerScanner, later: MarkerScanner, text: str, at: in
     while bare < len(text) and text[bare] in SPACE:
         bare += 1
     here = scanner.match(text, bare)
+    if here is not None and bare == at:
+        return here
     other = later.search(text, at)
     return here if here is not None and (other is None or bare <= other.start()) else other
 
