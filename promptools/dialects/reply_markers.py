@@ -145,6 +145,16 @@ class ReplyMarkers:
         return frozenset((*names, *(token.strip("<>[]/|~") for token in self.end_tokens)))
 
     @cached_property
+    def result_prefixes(self) -> frozenset[str]:
+        """What may become one of `result_openers`."""
+        return frozenset(opener[:size] for opener in self.result_openers for size in range(1, len(opener)))
+
+    @cached_property
+    def longest_result_opener(self) -> int:
+        """The length of the longest of `result_openers`."""
+        return max(map(len, self.result_openers))
+
+    @cached_property
     def readable_answer_tags(self) -> frozenset[str]:
         """Tags that are text where they do not enclose an answer."""
         return frozenset(opener for opener in self.answer_tags if "<" not in opener)

@@ -552,12 +552,12 @@ def after_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
     bare = state.write_space(text, at)
     if bare > at:
         return bare
-    for opener in state.plan.markers.result_openers:
-        if text.startswith(opener, at):
-            state.next = "made_up_result"
-            return at
-        if not final and len(text) - at < len(opener) and opener.startswith(text[at:]):
-            return state.hold(at)
+    markers = state.plan.markers
+    if text.startswith(markers.result_openers, at):
+        state.next = "made_up_result"
+        return at
+    if not final and text[at : at + markers.longest_result_opener] in markers.result_prefixes:
+        return state.hold(at)
     separator = _SEPARATOR.match(text, at)
     if separator is not None:
         if separator.end() == len(text) and not final:
