@@ -222,22 +222,20 @@ class LineHeads:
         self._first_in_code = _first_pattern(
             {group: head for group, head in self._heads.items() if head.fence_labels != (None,)}
         )
-        self._patterns = {group: lazy_pattern(head.pattern) for group, head in self._heads.items()}
+        self._patterns = [(group, lazy_pattern(head.pattern)) for group, head in self._heads.items()]
+        self._places = {group: place for place, group in enumerate(self._heads)}
 
     def match(self, text: str, at: int, *, in_code: bool = False) -> Iterator[tuple[str, int]]:
         """Yield the group and the end of each head that may begin at `text[at]`, the first word of a line."""
         match = (self._first_in_code if in_code else self._first).match(text, at)
         if match is None:
             return
-        later = False
-        for group, pattern in self._patterns.items():
-            if group == match.lastgroup:
-                later = True
-                yield group, match.end()
-            elif later:
-                later_match = pattern.match(text, at)
-                if later_match is not None:
-                    yield group, later_match.end()
+        first = match.lastgroup or ""
+        yield first, match.end()
+        for group, pattern in self._patterns[self._places[first] + 1 :]:
+            later_match = pattern.match(text, at)
+            if later_match is not None:
+                yield group, later_match.end()
 
     def markers(self, first_words: FirstWords) -> LineStartMarkers | None:
         """Return the markers of the heads that may occur outside of fences; None: there are none."""
