@@ -42,7 +42,7 @@ _FENCE = lazy_pattern(r"\A(?:`{3,}|~{3,})[ \t]*+[\w.+#-]{0,32}+[ \t]*+\r?\n?")
 _STEM = lazy_pattern(rf"[^])}}<>\n]{{0,{MAX_STEM}}}+")
 """Text after a call's opener, up to anything that may end the call."""
 _EMPTY_LIST = lazy_pattern(r"\S\s*\[\s*\]")
-"""An empty list after a marker."""
+"""An empty list after a marker: with it a model says that it makes no call."""
 _BARE_KEY = lazy_pattern(r"\{\s*[^\W\d]")
 _IN_WORD = lazy_pattern(r"[A-Za-z0-9_][A-Za-z]\Z")
 """A marker that begins with a letter, inside a longer word."""
@@ -251,19 +251,25 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
     _emit_early(state, candidate)
     lead, state.code.fence_markup = state.code.fence_markup, []
     parts = reader.parts
-    is_call = all(part.kind != "text" for part in parts)  # markup alone counts too: a tool turn without a call
+    kinds = {part.kind for part in parts}
+    is_call = "text" not in kinds  # markup alone counts too: a tool turn without a call
+    is_empty = kinds == {"markup"} and _EMPTY_LIST.search("".join(part.raw for part in parts)) is not None
     if is_call and (
         candidate.mentioned or (not reader.definite and not lead and _is_part_of_larger(state, candidate, parts))
     ):
         is_call = False
-    if is_call and state.alone and not _is_empty_block(parts):
+    if is_call and state.alone and not is_empty:
         is_call = not (candidate.amid_words or any(map(_is_not_offered, parts)))
     if _is_named(state, candidate):
         state.last_named_end = end - len(reader.unread)
-    if is_call and _is_empty_block(parts):
+    if is_call and is_empty:
         _write_empty_block(state, candidate, lead, parts)
     elif is_call:
-        definite = reader.definite and not candidate.shown_in_fence and not any(map(_is_unknown, parts))
+        definite = (
+            reader.definite
+            and not candidate.shown_in_fence
+            and not ("malformed" in kinds and any(map(_is_unknown, parts)))
+        )
         state.out.add_parts([*lead, *parts], definite=definite)
         state.next = candidate.on_call
         # not after text, where a line of code with a comment is an example
@@ -271,12 +277,6 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
     else:
         _write_as_text(state, candidate, lead, parts)
     _record_tries(state, candidate, end, is_call=is_call)
-
-
-def _is_empty_block(parts: list[Part]) -> bool:
-    """Return whether the parts are markers around an empty list: with it a model says that it makes no call."""
-    raw = "".join(part.raw for part in parts if part.kind == "markup")
-    return all(part.kind == "markup" for part in parts) and _EMPTY_LIST.search(raw) is not None
 
 
 def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
