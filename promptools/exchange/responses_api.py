@@ -152,12 +152,12 @@ class ResponsesApi:
         self._previous: StoredResponse | None = None
         self._stream: ResponsesStreamWriter | None = None
 
-    def decode_request(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:  # noqa: ARG002 one signature for all APIs
+    def decode_request(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Convert the request, and the conversation that it continues, to Chat Completions."""
         self._previous = self._find_previous(as_text(body.get("previous_response_id")))
         history = self._previous.conversation if self._previous else ()
         self._request = decode_responses_request(
-            body, history, lambda item_id: self._store.find_item(self._owner, item_id)
+            body, history, lambda item_id: self._store.find_item(self._owner, item_id), profile.family
         )
         return self._request.body, self._request.notes
 

@@ -7,6 +7,7 @@ Replies of every API decode to the same `Delta`s, so that modes and exchanges ne
     responses_in
     messages_out, ollama_out,           the responses to them, encoded
     responses_out
+    typed_tools                         tools of clients that an API defines by their type: a shell, an editor
     ollama_upstream, raw_endpoints,     other APIs of servers: Ollama's own, raw endpoints, and those that render a
     chat_template                       chat template; `parameters` has a rule for each parameter on each of them
     json_body, sse                      JSON off the wire, and the streams that it comes in

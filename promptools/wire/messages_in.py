@@ -12,12 +12,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
-from promptools.json_values import is_array, is_object
+from promptools.json_values import copy_json, is_array, is_object
 from promptools.patterns import lazy_pattern
 from promptools.wire import messages_out
 from promptools.wire.json_body import as_int, as_list, as_object, as_text
 from promptools.wire.messages_out import DISCARDED_SIGNATURE
 from promptools.wire.parameters import PARAMETERS, thinking_budget
+from promptools.wire.typed_tools import ANTHROPIC_TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -291,7 +292,7 @@ def _decode_system(system: Any, profile: Profile) -> list[dict[str, Any]]:
 
 
 def _decode_tools(offered: Any, notes: list[str]) -> Any:
-    """Decode tools; those that Anthropic runs or defines are left out beside others, and refused alone."""
+    """Decode tools; those that only Anthropic has are left out beside others, and refused alone."""
     if not is_array(offered):
         return offered
     tools: list[Any] = []
@@ -301,6 +302,8 @@ def _decode_tools(offered: Any, notes: list[str]) -> Any:
         kind = as_text(data.get("type")) or "custom"
         if kind == "custom" and data:
             tools.append({"type": "function", "function": _decode_function(data)})
+        elif kind in ANTHROPIC_TOOLS:
+            tools.append({"type": "function", "function": _typed_function(data, ANTHROPIC_TOOLS[kind])})
         elif kind == "function" or not data:
             tools.append(tool)  # of Chat Completions, from the config's defaults
         else:
@@ -314,6 +317,12 @@ def _decode_tools(offered: Any, notes: list[str]) -> Any:
     if left_out:
         notes.append(f"not sent: tools of type {names}; only Anthropic's own servers and models know them")
     return tools
+
+
+def _typed_function(tool: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the function for a tool that its type defines and the client runs."""
+    own = {key: tool[key] for key in ("name", "strict") if tool.get(key) is not None}
+    return copy_json({**function}) | own
 
 
 def _decode_function(tool: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,29 +13,36 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
-from promptools.json_values import is_array, is_object
+from promptools.json_values import copy_json, is_array, is_object
 from promptools.wire.json_body import as_list, as_object, as_text
+from promptools.wire.typed_tools import openai_tools, shell_output_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from promptools.types import Call
+    from promptools.wire.typed_tools import TypedTool
 
 
 # The tools of a Responses request as functions of Chat Completions, and the way back from a function's name.
 #
-# A `custom` tool, whose input is free text, becomes a function with one string parameter. The tools of a `namespace`
-# are offered one by one, with the namespace in their names. Hosted tools run on OpenAI's servers and cannot be
-# served: those that a client declares on its own account are left out with a note, all others are refused by name.
+# A `custom` tool, whose input is free text, becomes a function with one string parameter, and a tool that its type
+# defines and the client runs, such as `shell`, the function of `typed_tools`. The tools of a `namespace` are offered
+# one by one, with the namespace in their names. What only OpenAI has is left out with a note, and refused where no
+# other tool is offered.
 
 
 CUSTOM_PARAMETER = "input"
 """The parameter of a function that is a custom tool."""
-_OPTIONAL_HOSTED_TOOLS = frozenset({
-    "web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11", "image_generation",
-    "tool_search",
-})  # fmt: skip
-"""Hosted tools that agents such as Codex CLI offer beside their own; the model can do without them."""
+_HOSTED = "it runs on OpenAI's servers"
+_NOT_SERVED = {
+    **dict.fromkeys((
+        "web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11", "tool_search",
+        "image_generation", "file_search", "code_interpreter", "mcp", "programmatic_tool_calling",
+    ), _HOSTED),
+    **dict.fromkeys(("computer", "computer_use", "computer_use_preview"), "it needs OpenAI's own models"),
+}  # fmt: skip
+"""The types of tools that no other server has, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,8 @@ class ClientTool:
     name: str
     namespace: str | None = None
     custom: bool = False
+    typed: TypedTool | None = None
+    """How the calls of a tool are encoded that its type defines."""
 
     def custom_input(self, call: Call) -> str:
         """Return the input of a call of this custom tool."""
@@ -53,23 +62,25 @@ class ClientTool:
 
 
 class ClientTools:
-    """The offered tools: as functions, and by the name of their function."""
+    """The offered tools: as functions for a model of this family, and by the name of their function."""
 
-    def __init__(self) -> None:
+    def __init__(self, family: str | None = None) -> None:
         self.functions: list[Any] = []
-        self.left_out: list[str] = []
-        """The types of hosted tools that were left out."""
+        self.left_out: dict[str, str] = {}
+        """The types of the tools that were left out, with the reasons."""
+        self._typed = openai_tools(family)
         self._by_function: dict[str, ClientTool] = {}
         self._function_names: dict[tuple[str | None, str], str] = {}
+        self._typed_names: dict[str, str] = {}
 
     def add(self, tools: Any) -> None:
-        """Add the tools of a request. Raises UsageError for hosted tools that cannot be left out."""
+        """Add the tools of a request. Raises UsageError for types that nobody knows, and if nothing can be offered."""
         if tools is not None and not is_array(tools):
             raise UsageError(f"'tools' must be a list of objects, not {clip(repr(tools))}")
         for tool in as_list(tools):
             self._add_tool(as_object(tool), None, "")
-        if self.left_out and not self.functions and self.left_out != ["tool_search"]:
-            raise UsageError(_hosted(self.left_out, ", and no other tool is offered"))
+        if self.left_out and not self.functions and [*self.left_out] != ["tool_search"]:
+            raise UsageError(_refusal_for(self.left_out, ", and no other tool is offered"))
 
     def client_tool(self, function_name: str) -> ClientTool:
         """Return the tool of a function, which the client may not have offered."""
@@ -83,24 +94,33 @@ class ClientTools:
         """Return the arguments of the function for the input of a custom tool."""
         return json.dumps({CUSTOM_PARAMETER: input_text}, ensure_ascii=False)
 
+    def decode_typed_call(self, kind: str, item: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        """Return the function and the arguments for a past call of the tool of this type, if it is one."""
+        tool = self._typed.get(kind)
+        return None if tool is None else (self._typed_name(kind), tool.to_arguments(item))
+
     def decode_choice(self, choice: Any) -> Any:
-        """Return `tool_choice` in the form of Chat Completions. Raises UsageError if it names a hosted tool."""
+        """Return `tool_choice` in the form of Chat Completions. Raises UsageError if it names a tool not served."""
         data = as_object(choice)
         kind = as_text(data.get("type"))
-        if kind in {"function", "custom"} and "function" not in data:
+        if (kind in {"function", "custom"} and "function" not in data) or kind in self._typed:
             return self._choice_of(data)
         if kind == "allowed_tools":
             allowed = [as_object(tool) for tool in as_list(data.get("tools"))]
-            named = [self._choice_of(tool) for tool in allowed if as_text(tool.get("name"))]
+            named = [self._choice_of(tool) for tool in allowed if tool.get("name") or tool.get("type") in self._typed]
             if allowed and not named:
-                raise UsageError(_hosted([as_text(tool.get("type")) for tool in allowed]))
+                raise UsageError(_refusal([as_text(tool.get("type")) for tool in allowed]))
             return {"type": kind, "allowed_tools": {"mode": data.get("mode") or "auto", "tools": named}}
         if kind and kind != "function":
-            raise UsageError(f"tool_choice: {_hosted([kind])}")
+            raise UsageError(f"tool_choice: {_refusal([kind])}")
         return choice
 
     def _choice_of(self, tool: Mapping[str, Any]) -> dict[str, Any]:
-        name = self.function_name(as_text(tool.get("name")), as_text(tool.get("namespace")))
+        kind = as_text(tool.get("type"))
+        if kind in self._typed:
+            name = self._typed_name(kind)
+        else:
+            name = self.function_name(as_text(tool.get("name")), as_text(tool.get("namespace")))
         return {"type": "function", "function": {"name": name}}
 
     def _add_tool(self, tool: Mapping[str, Any], namespace: str | None, preface: str) -> None:
@@ -117,23 +137,46 @@ class ClientTools:
                 for member in as_list(tool.get("tools")):
                     self._add_tool(as_object(member), as_text(tool.get("name")), text)
                     text = ""  # once is enough: it is the same for all
-            case str(kind) if kind in _OPTIONAL_HOSTED_TOOLS:
-                self.left_out.append(kind)
+            case "shell" if as_text(as_object(tool.get("environment")).get("type")).startswith("container"):
+                self.left_out["shell"] = "it runs in a container on OpenAI's servers"
+            case str(kind) if kind in self._typed:
+                self._add_typed(self._typed[kind], tool)
+            case str(kind) if kind in _NOT_SERVED:
+                self.left_out[kind] = _NOT_SERVED[kind]
             case kind:
-                raise UsageError(_hosted([str(kind)]))
+                raise UsageError(_refusal([str(kind)]))
 
-    def _add_function(self, function: dict[str, Any], tool: ClientTool, preface: str) -> None:
+    def _add_typed(self, typed: TypedTool, tool: Mapping[str, Any]) -> None:
+        function = copy_json({**typed.function})
+        name = function.pop("name")
+        skills = as_list(as_object(tool.get("environment")).get("skills"))
+        function["description"] += "".join(map(_skill_line, skills))
+        self._typed_names[typed.kind] = self._add_function(function, ClientTool(name, typed=typed), "")
+
+    def _typed_name(self, kind: str) -> str:
+        return self._typed_names.get(kind) or as_text(self._typed[kind].function["name"])
+
+    def _add_function(self, function: dict[str, Any], tool: ClientTool, preface: str) -> str:
+        """Add a function, and return its name."""
         name = flat = _flat_name(tool.name, tool.namespace)
         number = 1
         while name in self._by_function and self._by_function[name] != tool:
             number += 1
             name = f"{flat}_{number}"
         self._by_function[name] = tool
-        self._function_names[tool.namespace, tool.name] = name
+        if tool.typed is None:
+            self._function_names[tool.namespace, tool.name] = name
         described = {"name": name, **function}
         if preface:
             described["description"] = "\n\n".join(filter(None, (preface, as_text(function.get("description")))))
         self.functions.append({"type": "function", "function": described})
+        return name
+
+
+def _skill_line(skill: Any) -> str:
+    """Return the line of a shell's description for a skill: a folder with instructions on the user's computer."""
+    name, path, text = (as_text(as_object(skill).get(key)) for key in ("name", "path", "description"))
+    return f"\nSkill {name}, described in {path}/SKILL.md: {text}"
 
 
 def _flat_name(name: str, namespace: str | None) -> str:
@@ -165,10 +208,15 @@ def _custom_function(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"description": "\n\n".join(filter(None, texts)), "parameters": schema}
 
 
-def _hosted(kinds: list[str], more: str = "") -> str:
-    """Return the error for hosted tools; `more` is what else is wrong."""
-    names = ", ".join(repr(clip(kind)) for kind in dict.fromkeys(kinds))
-    return f"a tool of type {names} runs on OpenAI's servers, not here{more}; offer 'function' or 'custom' tools"
+def _refusal(kinds: Iterable[str], more: str = "") -> str:
+    """Return the error for tools of types that cannot be served; `more` is what else is wrong."""
+    return _refusal_for({kind: _NOT_SERVED.get(kind, "it is not known here") for kind in kinds}, more)
+
+
+def _refusal_for(reasons: Mapping[str, str], more: str = "") -> str:
+    names = ", ".join(repr(clip(kind)) for kind in reasons)
+    why = ", or ".join(dict.fromkeys(reasons.values()))
+    return f"a tool of type {names} cannot be served: {why}{more}; offer 'function' or 'custom' tools"
 
 
 # Decode the input of a Responses request to messages of Chat Completions.
@@ -220,6 +268,8 @@ class _Conversation:
         self.messages: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self._tools = tools
+        self._call_ids: dict[str, str] = {}
+        """The ids of the calls of tools that OpenAI defines, by the ids of their items."""
 
     def add_item(self, item: Mapping[str, Any]) -> None:
         kind = as_text(item.get("type")) or "message"
@@ -233,7 +283,7 @@ class _Conversation:
             case "custom_tool_call":
                 self._add_call(item, self._tools.arguments_of(as_text(item.get("input"))))
             case _ if kind.endswith("_call_output"):
-                self._add_result(item)
+                self._add_result(item, kind.removesuffix("_call_output"))
             case _ if kind.endswith("_call") and as_text(item.get("call_id")):
                 self._add_other_call(item, kind.removesuffix("_call"))
             case _ if kind in _NOT_CARRIED:
@@ -274,21 +324,38 @@ class _Conversation:
 
     def _add_call(self, item: Mapping[str, Any], arguments: str) -> None:
         name = self._tools.function_name(as_text(item.get("name")), as_text(item.get("namespace")))
+        self._append_call(item, name, arguments)
+
+    def _append_call(self, item: Mapping[str, Any], name: str, arguments: str) -> None:
         call_id = as_text(item.get("call_id")) or as_text(item.get("id"))
         function = {"name": name, "arguments": arguments}
         calls = self._assistant().setdefault("tool_calls", [])
         calls.append({"id": call_id, "type": "function", "function": function})
 
-    def _add_other_call(self, item: Mapping[str, Any], name: str) -> None:
+    def _add_other_call(self, item: Mapping[str, Any], kind: str) -> None:
         """Add a call of a tool that OpenAI defines and the client runs, such as its shell."""
-        arguments = {key: value for key, value in item.items() if key not in {"type", "id", "call_id", "status"}}
-        self._add_call({**item, "name": name}, json.dumps(arguments, ensure_ascii=False))
+        if item_id := as_text(item.get("id")):
+            self._call_ids[item_id] = as_text(item.get("call_id"))
+        fields = {key: value for key, value in item.items() if key not in {"type", "id", "call_id", "status"}}
+        name, arguments = self._tools.decode_typed_call(kind, item) or (kind, fields)
+        self._append_call(item, name, json.dumps(arguments, ensure_ascii=False))
 
-    def _add_result(self, item: Mapping[str, Any]) -> None:
-        output = item.get("output")
-        is_content = not is_object(output) and all(_is_part(part) for part in as_list(output))
-        content = decode_content(output) if is_content else json.dumps(output, ensure_ascii=False)
-        self.messages.append({"role": "tool", "tool_call_id": as_text(item.get("call_id")), "content": content})
+    def _add_result(self, item: Mapping[str, Any], kind: str) -> None:
+        item_id = as_text(item.get("id"))  # alone, of a local shell: that of the call, or of the call's item
+        call_id = as_text(item.get("call_id")) or self._call_ids.get(item_id, item_id)
+        message = {"role": "tool", "tool_call_id": call_id, "content": _result_content(item, kind)}
+        self.messages.append(message | {"is_error": True} if item.get("status") == "failed" else message)
+
+
+def _result_content(item: Mapping[str, Any], kind: str) -> Any:
+    output = item.get("output")
+    text = shell_output_text(output) if kind == "shell" else None
+    if text is not None:
+        return text
+    if output is None and kind == "apply_patch":
+        return as_text(item.get("status"))
+    is_content = not is_object(output) and all(_is_part(part) for part in as_list(output))
+    return decode_content(output) if is_content else json.dumps(output, ensure_ascii=False)
 
 
 def _is_part(value: Any) -> bool:
@@ -418,17 +485,18 @@ def decode_responses_request(
     data: Mapping[str, Any],
     history: Sequence[Mapping[str, Any]] = (),
     find_item: Callable[[str], dict[str, Any] | None] = lambda _: None,
+    family: str | None = None,
 ) -> ResponsesRequest:
-    """Decode a request that continues `history`; `find_item` returns the item that an `item_reference` names.
+    """Decode a request to a model of `family` that continues `history`.
 
-    Raises UsageError for anything that cannot be served.
+    `find_item` returns the item that an `item_reference` names. Raises UsageError for anything that cannot be served.
     """
     for key, reason in _REFUSED.items():
         if data.get(key):
             raise UsageError(f"{key!r} cannot be served here: {reason}")
     items = [_resolve(item, find_item) for item in normalize_input(data.get("input"))]
     conversation = [*history, *items]
-    tools = _offered_tools(data.get("tools"), conversation)
+    tools = _offered_tools(data.get("tools"), conversation, family)
     messages, dropped = decode_items(conversation, _instructions(data.get("instructions")), tools)
     reasoning = as_object(data.get("reasoning"))
     include = [as_text(value) for value in as_list(data.get("include"))]
@@ -438,7 +506,7 @@ def decode_responses_request(
         body["logprobs"] = True
     if reasoning.get("effort"):
         body["reasoning_effort"] = reasoning["effort"]
-    notes = [f"not sent: the hosted tool {clip(kind)!r}; it runs on OpenAI's servers" for kind in tools.left_out]
+    notes = [f"not sent: the tool {kind!r}; {reason}" for kind, reason in tools.left_out.items()]
     if data.get("truncation") == "auto":
         notes.append("truncation 'auto' was not applied: nothing of the conversation is dropped")
     return ResponsesRequest(
@@ -458,11 +526,11 @@ def _kept_parameters(data: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key not in _DECODED | _OWN_KEYS and value is not None}
 
 
-def _offered_tools(tools: Any, conversation: Sequence[Mapping[str, Any]]) -> ClientTools:
+def _offered_tools(tools: Any, conversation: Sequence[Mapping[str, Any]], family: str | None) -> ClientTools:
     """Return the request's tools, with those that items of the conversation add."""
     items = (item for item in conversation if item.get("type") == "additional_tools")
     added = [tool for item in items for tool in as_list(item.get("tools"))]
-    offered = ClientTools()
+    offered = ClientTools(family)
     offered.add([*as_list(tools), *added] if added else tools)
     return offered
 
@@ -522,7 +590,7 @@ def _decode_text(text: Mapping[str, Any]) -> dict[str, Any]:
             )
 
 
-def _settings(data: Mapping[str, Any], left_out: Sequence[str]) -> dict[str, Any]:
+def _settings(data: Mapping[str, Any], left_out: Collection[str]) -> dict[str, Any]:
     """Return the settings that the response repeats; tools of the types that were left out are not among its tools."""
     settings = {key: default if data.get(key) is None else data[key] for key, default in _ECHOED.items()}
     settings["tools"] = [tool for tool in as_list(settings["tools"]) if as_object(tool).get("type") not in left_out]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text
 from promptools.wire.chat_encoder import finish_reason
 from promptools.wire.json_body import as_count, as_list, as_object
-from promptools.wire.responses_in import seal_reasoning
+from promptools.wire.responses_in import ClientTool, seal_reasoning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from promptools.types import Call, Reply
-    from promptools.wire.responses_in import ClientTool, ResponsesRequest
+    from promptools.wire.responses_in import ResponsesRequest
 
 
 ID_PREFIX = "resp_"
@@ -140,9 +140,15 @@ class CallItem:
     item_id: str
     call_id: str
     fragments: list[str] = field(default_factory=list[str])
+    typed: Mapping[str, Any] | None = None
+    """The fields of a call of a tool that its type defines; it is always complete."""
 
     def encode(self, status: str) -> dict[str, Any]:
         """Encode the call with what has come so far."""
+        if self.typed is not None:
+            assert self.tool.typed is not None
+            kind = f"{self.tool.typed.kind}_call"
+            return {"id": self.item_id, "type": kind, "status": status, "call_id": self.call_id, **self.typed}
         text = "".join(self.fragments)
         item: dict[str, Any] = {"id": self.item_id, "type": "function_call", "status": status}
         item |= {"call_id": self.call_id, "name": self.tool.name}
@@ -154,13 +160,13 @@ class CallItem:
 def complete_call(frame: ResponseFrame, index: int, call: Call) -> CallItem:
     """Return the item of a complete call, at `index` of the output."""
     tool = frame.tool(call.name)
+    if tool.typed is not None:
+        fields = tool.typed.encode(call.arguments)
+        if fields is not None:
+            return CallItem(tool, frame.item_id(tool.typed.prefix, index), call.id, typed=fields)
+        tool = ClientTool(call.name)  # arguments that do not fit have no place in the tool's own item
     text = tool.custom_input(call) if tool.custom else call.arguments_json
-    return CallItem(tool, frame.item_id(call_prefix(tool), index), call.id, [text])
-
-
-def call_prefix(tool: ClientTool) -> str:
-    """Return the prefix of the ids of a tool's calls."""
-    return "ctc" if tool.custom else "fc"
+    return CallItem(tool, frame.item_id("ctc" if tool.custom else "fc", index), call.id, [text])
 
 
 def encode_output(frame: ResponseFrame, reply: Reply, logprobs: Any = None) -> list[dict[str, Any]]:
@@ -186,13 +192,15 @@ def encode_output(frame: ResponseFrame, reply: Reply, logprobs: Any = None) -> l
 #     reasoning   reasoning_text.delta* .done, or, as a summary: reasoning_summary_part.added,
 #                 reasoning_summary_text.delta* .done, reasoning_summary_part.done
 #     message     content_part.added, output_text.delta* .done, content_part.done
-#     call        function_call_arguments.delta* .done, or custom_tool_call_input.delta .done
+#     call        function_call_arguments.delta* .done, or custom_tool_call_input.delta .done;
+#                 of a shell, shell_call_command.added .delta .done for each command
 #
 # Reasoning and text end where something else begins. Calls end on their own, since a server may write several at
 # once. White space alone beside calls or reasoning is not a message: it waits for text, and is dropped without.
 # Reasoning of an attempt that failed ends, as a separate item, where that of the next attempt begins. A custom
-# tool's input is sent when it is complete: cut off, it could be taken for the whole. A function's arguments that were
-# cut off never get a `done`; their item is in the final response, with the status `incomplete`.
+# tool's input is sent when it is complete: cut off, it could be taken for the whole. So are the calls of tools that
+# their type defines. A function's arguments that were cut off never get a `done`; their item is in the final response,
+# with the status `incomplete`.
 
 
 StreamEvent = dict[str, Any]
@@ -299,11 +307,11 @@ class ResponseEvents:
 
     def _start_call(self, index: int, call_id: str, name: str) -> list[StreamEvent]:
         tool = self._frame.tool(name)
-        if tool.custom:
+        if tool.custom or tool.typed is not None:
             return []  # it is sent whole, at its end
         ended = self.close()
         position = len(self._items)
-        call = CallItem(tool, self._frame.item_id(call_prefix(tool), position), call_id)
+        call = CallItem(tool, self._frame.item_id("fc", position), call_id)
         self._items.append(call)
         self._calls[index] = position
         return [*ended, _item_event("added", position, call.encode("in_progress"))]
@@ -327,6 +335,10 @@ class ResponseEvents:
         ended = self.close()
         position = len(self._items)
         complete = complete_call(self._frame, position, call)
+        if complete.typed is not None:
+            item = complete.encode("completed")
+            self._items.append(item)
+            return [*ended, *_typed_events(item, position)]
         text, complete.fragments = complete.fragments[0], []
         added = _item_event("added", position, complete.encode("in_progress"))
         self._items.append(complete)
@@ -398,3 +410,28 @@ def _call_event(call: CallItem, position: int, what: str, text: str) -> StreamEv
     if what == "delta":
         return event | {"delta": text}
     return event | {key: text}
+
+
+def _typed_events(item: dict[str, Any], position: int) -> list[StreamEvent]:
+    """Encode a complete call of a tool that its type defines; the commands of a shell come one by one."""
+    begun: dict[str, Any] = {**item, "status": "in_progress"}
+    commands: list[str] = []
+    match item["type"]:
+        case "shell_call":
+            commands = item["action"]["commands"]
+            begun["action"] = {**item["action"], "commands": []}
+        case "apply_patch_call" if "diff" in item["operation"]:
+            begun["operation"] = {**item["operation"], "diff": ""}
+        case _:
+            pass
+    told = [event for index, text in enumerate(commands) for event in _command_events(text, position, index)]
+    return [_item_event("added", position, begun), *told, _item_event("done", position, item)]
+
+
+def _command_events(command: str, position: int, index: int) -> list[StreamEvent]:
+    place = {"output_index": position, "command_index": index}
+    return [
+        {"type": "response.shell_call_command.added", **place, "command": ""},
+        {"type": "response.shell_call_command.delta", **place, "delta": command},
+        {"type": "response.shell_call_command.done", **place, "command": command},
+    ]

@@ -301,10 +301,11 @@ def test_allowed_tools():
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "'msg_1'"),
         ({"previous_response_id": "resp_1"}, "'resp_1'"),
         ({"tools": [{"type": "file_search", "vector_store_ids": []}]}, "'file_search'"),
-        ({"tools": [WEATHER, {"type": "code_interpreter"}]}, "'code_interpreter'"),
-        ({"tools": [WEATHER, {"type": "computer_use_preview"}]}, "'computer_use_preview'"),
-        ({"tools": [WEATHER, {"type": "mcp", "server_label": "a"}]}, "'mcp'"),
-        ({"tools": [WEATHER, {"type": "local_shell"}]}, "'local_shell'"),
+        ({"tools": [{"type": "code_interpreter"}]}, "'code_interpreter'"),
+        ({"tools": [{"type": "computer_use_preview"}]}, "'computer_use_preview'"),
+        ({"tools": [{"type": "mcp", "server_label": "a"}]}, "'mcp'"),
+        ({"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]}, "'shell'"),
+        ({"tools": [WEATHER, {"type": "hologram"}]}, "'hologram'"),
         ({"tools": [{"type": "web_search"}]}, "'web_search'"),
         ({"tools": {"a": 1}}, "'tools'"),
         ({"tools": [WEATHER], "tool_choice": {"type": "web_search_preview"}}, "'web_search_preview'"),
@@ -320,13 +321,15 @@ def test_a_body_that_is_no_object_is_refused():
 
 
 def test_hosted_tools_beside_others_are_left_out_with_a_note():
-    seen = play(ask(WEATHER, {"type": "web_search"}, {"type": "image_generation"}), [reply("ok")])
+    kinds = ("web_search", "code_interpreter", "computer")
+    seen = play(ask(WEATHER, *({"type": kind} for kind in kinds)), [reply("ok")])
     assert len(seen.bodies[0]["tools"]) == 1
     assert seen.reply.trace.notes == (
-        "not sent: the hosted tool 'web_search'; it runs on OpenAI's servers",
-        "not sent: the hosted tool 'image_generation'; it runs on OpenAI's servers",
+        "not sent: the tool 'web_search'; it runs on OpenAI's servers",
+        "not sent: the tool 'code_interpreter'; it runs on OpenAI's servers",
+        "not sent: the tool 'computer'; it needs OpenAI's own models",
     )
-    assert seen.headers["x-promptools-notes"] == "2"
+    assert seen.headers["x-promptools-notes"] == "3"
     assert [tool["type"] for tool in seen.json["tools"]] == ["function"], "the model cannot call the others"
 
 
@@ -336,8 +339,8 @@ def test_an_answer_to_which_there_is_no_note_has_no_header_for_them():
 
 def test_hosted_tools_alone_are_refused_in_one_sentence():
     assert refused(ask({"type": "web_search"})) == (
-        "a tool of type 'web_search' runs on OpenAI's servers, not here, and no other tool is offered; offer 'function'"
-        " or 'custom' tools"
+        "a tool of type 'web_search' cannot be served: it runs on OpenAI's servers, and no other tool is offered; offer"
+        " 'function' or 'custom' tools"
     )
 
 
@@ -416,18 +419,6 @@ def test_an_image_in_a_result_reaches_the_model():
     assert told[2]["content"] == [
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA", "detail": "auto"}}
     ]
-
-
-def test_calls_of_tools_that_a_client_runs_are_calls():
-    told = messages(
-        {"type": "local_shell_call", "id": "l", "call_id": "c1", "action": {"command": ["ls"]}, "status": "completed"},
-        {"type": "local_shell_call_output", "id": "c1", "call_id": "c1", "output": "a.txt"},
-        {"type": "shell_call_output", "call_id": "c2", "output": [{"stdout": "b"}]},
-    )
-    assert told[0]["tool_calls"][0]["function"] == {
-        "name": "local_shell", "arguments": '{"action": {"command": ["ls"]}}',
-    }  # fmt: skip
-    assert [message["content"] for message in told[1:]] == ["a.txt", '[{"stdout": "b"}]']
 
 
 def test_items_of_hosted_tools_are_left_out_with_a_note():
