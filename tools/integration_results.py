@@ -38,7 +38,10 @@ In one piece and streamed the result is the same unless a row tells them apart. 
 agents always stream, and run before the first server only; opencode alone would try again for minutes. instructor and
 smolagents demand a call: llama.cpp's grammar then enforces the form of its own, so that nothing leaks.
 
-OpenAI's SDK for Go and the examples of [the page on frameworks](../tasks/frameworks.md) run in the same suite.
+OpenAI's SDK for Go and the examples of [the page on frameworks](../tasks/frameworks.md) run in the same suite. So do
+tools that an API defines and the client runs: ShellTool, ApplyPatchTool, LocalShellTool and a CustomTool with a grammar
+of openai-agents, bash, the text editor and the memory in the tool runner of anthropic, and the same tools of ai, with
+both models, in one piece and streamed; the files that they write are compared.
 """
 FORMS_HEAD = """
 ## Structured output

@@ -13,7 +13,7 @@ import environments
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-FOLDERS = (HERE / "clients", HERE / "forms")
+FOLDERS = (HERE / "clients", HERE / "forms", HERE / "own_tools")
 SECONDS = 180
 NOT_PASSED_ON = ("PYTEST_", "COV_", "OPENAI_", "ANTHROPIC_", "CODEX_", "CLAUDE")
 
