@@ -1,7 +1,8 @@
 """The calls of one choice that the server has parsed itself: streamed while they arrive, checked when complete.
 
-`ToolCallAssembler` puts them together of deltas. `StructuredCalls` checks them by the same rules as calls in text. The
-arguments of a call may be streamed before it is complete; what was sent then fixes how the finished call is written.
+`ToolCallAssembler` puts them together of deltas, and `CollectedChoice` the choice around them, for whoever wants just
+what the server sent. `StructuredCalls` checks the calls by the same rules as calls in text. The arguments of a call may
+be streamed before it is complete; what was sent then fixes how the finished call is written.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from promptools.modes.tool_request import ToolRequest
     from promptools.schema import Tools
     from promptools.types import NewId
-    from promptools.wire.chat_decoder import ToolDelta
+    from promptools.wire.chat_decoder import Delta, ToolDelta
 
 
 # Assemble a server's structured calls from the deltas of a stream.
@@ -84,7 +85,7 @@ class PendingCall:
 class ToolCallAssembler:
     """Sort deltas into calls. `is_offered` returns whether a name is that of an offered tool."""
 
-    def __init__(self, is_offered: Callable[[str], bool]) -> None:
+    def __init__(self, is_offered: Callable[[str], bool] = lambda _: False) -> None:
         self._is_offered = is_offered
         self._taken = 0
         self.calls: list[PendingCall] = []
@@ -132,6 +133,29 @@ class ToolCallAssembler:
         """Return the remaining calls at the end of the reply."""
         start, self._taken = self._taken, len(self.calls)
         return self.calls[start:]
+
+
+@dataclass(slots=True)
+class CollectedChoice:
+    """One choice of a reply as the server sent it, put together of its deltas; nothing of it is judged."""
+
+    content: str = ""
+    """The text, with that of a refusal."""
+    reasoning: str = ""
+    calls: list[PendingCall] = field(default_factory=list[PendingCall])
+    finish_reason: str | None = None
+    _assembler: ToolCallAssembler = field(default_factory=ToolCallAssembler)
+
+    def __post_init__(self) -> None:
+        self._assembler.calls = self.calls
+
+    def add(self, delta: Delta) -> None:
+        """Add a delta of this choice."""
+        self.content += delta.content + delta.refusal
+        self.reasoning += delta.reasoning
+        self.finish_reason = delta.finish_reason or self.finish_reason
+        for call in delta.tool_calls:
+            self._assembler.add(call)
 
 
 # The calls as events.

@@ -10,9 +10,10 @@ from typing import Any, Literal, TypeAlias
 from promptools.errors import clip
 from promptools.fallback import FailureKind, classify
 from promptools.json_values import is_object, try_json
+from promptools.modes.structured_calls import CollectedChoice
 from promptools.profiles import Profile
 from promptools.types import Attempt, ModeName, Reply
-from promptools.wire.chat_decoder import REASONING_FIELDS, Delta, ToolDelta, decode_chunk, decode_reply, error_of
+from promptools.wire.chat_decoder import REASONING_FIELDS, Delta, decode_chunk, decode_reply, error_of
 from promptools.wire.json_body import as_count, as_list, as_object
 from promptools.wire.sse import DONE, SseDecoder
 
@@ -140,13 +141,10 @@ def _chunks(body: bytes) -> Iterator[Any]:
 class _Collected:
     """An answer being put together; only the first choice is read."""
 
-    content: str = ""
-    reasoning: str = ""
-    finish_reason: str | None = None
+    choice: CollectedChoice = field(default_factory=CollectedChoice)
     usage: dict[str, Any] | None = None
     error: str | None = None
     choices: set[int] = field(default_factory=set[int])
-    calls: dict[int, AnsweredCall] = field(default_factory=dict[int, AnsweredCall])
 
     def add(self, delta: Delta) -> None:
         self.usage = delta.usage or self.usage
@@ -154,22 +152,8 @@ class _Collected:
             self.error = delta.error.message
         if delta.index is not None:
             self.choices.add(delta.index)
-        if delta.index != 0:
-            return
-        self.content += delta.content
-        self.reasoning += delta.reasoning
-        self.finish_reason = delta.finish_reason or self.finish_reason
-        for call in delta.tool_calls:
-            self._add_call(call)
-
-    def _add_call(self, call: ToolDelta) -> None:
-        index = call.index
-        if index is None:  # a call without an index begins with its name
-            index = len(self.calls) if call.name or not self.calls else max(self.calls)
-        known = self.calls.setdefault(index, AnsweredCall())
-        known.name = known.name or call.name or ""
-        known.arguments += call.arguments
-        known.pieces += bool(call.arguments)
+        if delta.index == 0:
+            self.choice.add(delta)
 
 
 def _collect(status: int, bodies: list[Any], decode: Any) -> Answer:
@@ -177,15 +161,16 @@ def _collect(status: int, bodies: list[Any], decode: Any) -> Answer:
     for body in bodies:
         for delta in decode(body):
             collected.add(delta)
+    choice = collected.choice
     problem = error_of(bodies[0]) if bodies and status >= 400 else None
     return Answer(
         status,
-        collected.content,
-        collected.reasoning,
+        choice.content,
+        choice.reasoning,
         next((name for body in bodies for name in _reasoning_fields(body)), None),
-        tuple(call for _, call in sorted(collected.calls.items())),
+        tuple(AnsweredCall(call.name, call.arguments, len(call.pieces)) for call in choice.calls),
         len(collected.choices),
-        collected.finish_reason,
+        choice.finish_reason,
         collected.usage,
         collected.error or (problem.message if problem else None),
     )

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from promptools.dialects.calls.json_body import read_arguments
 from promptools.dialects.calls.parse_options import ParseOptions
-from promptools.modes.structured_calls import NATIVE_EVIDENCE, ToolCallAssembler
+from promptools.modes.structured_calls import NATIVE_EVIDENCE, CollectedChoice, ToolCallAssembler
 from promptools.schema import Tools
 from promptools.types import Call, Malformed
-from promptools.wire.chat_decoder import ToolDelta
+from promptools.wire.chat_decoder import Delta, ToolDelta
 
 
 def tool(name, required=(), **properties):
@@ -91,6 +91,23 @@ def test_a_call_is_given_once_it_is_whole_and_another_begins():
     assert assembler.take_complete() == []
     assert [slot.id for slot in assembler.take_rest()] == ["b", "c"]
     assert assembler.take_rest() == assembler.take_complete() == []
+
+
+def test_a_choice_is_put_together_as_it_came():
+    choice, other = CollectedChoice(), CollectedChoice()
+    for delta in (
+        Delta(reasoning="H"),
+        Delta(reasoning="m.", content="Look"),
+        Delta(content=": ", refusal="no"),
+        Delta(tool_calls=(D(0, "a", "f", '{"x":'), D(0, None, None, " 1}"), D(0, "b", "f", "{}"))),
+        Delta(finish_reason="tool_calls"),
+        Delta(),
+    ):
+        choice.add(delta)
+    assert (choice.reasoning, choice.content, choice.finish_reason) == ("Hm.", "Look: no", "tool_calls")
+    calls = [(call.id, call.name, call.arguments) for call in choice.calls]
+    assert calls == [("a", "f", '{"x": 1}'), ("b", "f", "{}")], "two calls at one index, as Ollama sends them"
+    assert other.calls == [], "nothing is shared"
 
 
 # --- reading

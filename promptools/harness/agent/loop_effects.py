@@ -6,16 +6,17 @@ A reply is collected from chunks or a whole completion: text is passed on at onc
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.harness.agent.run_events import ReasoningEvent, RunEvent, TextEvent, Transcript
-from promptools.wire.chat_decoder import Delta, ToolDelta
+from promptools.modes.structured_calls import CollectedChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from promptools.harness.agent.toolbox import PreparedCall
+    from promptools.wire.chat_decoder import Delta
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +51,10 @@ LoopGenerator: TypeAlias = Generator[LoopEffect, Any, Transcript]
 
 
 @dataclass(slots=True)
-class CollectedCall:
-    """A call as the server sent it; `arguments` is unparsed JSON."""
-
-    id: str = ""
-    name: str = ""
-    arguments: str = ""
-
-
-@dataclass(slots=True)
-class AccumulatedReply:
+class AccumulatedReply(CollectedChoice):
     """The reply so far; of several choices only the first is used."""
 
-    content: str = ""
-    reasoning: str = ""
-    calls: list[CollectedCall] = field(default_factory=list[CollectedCall])
-    finish_reason: str | None = None
     usage: dict[str, Any] | None = None
-    _by_index: dict[int, CollectedCall] = field(default_factory=dict[int, CollectedCall])
 
     def feed(self, deltas: Iterable[Delta]) -> Iterator[TextEvent | ReasoningEvent]:
         """Add deltas, and yield their text and reasoning as events."""
@@ -75,25 +62,11 @@ class AccumulatedReply:
             self.usage = delta.usage or self.usage
             if delta.index not in (0, None):
                 continue
-            self.finish_reason = delta.finish_reason or self.finish_reason
+            self.add(delta)
             if delta.reasoning:
-                self.reasoning += delta.reasoning
                 yield ReasoningEvent(delta.reasoning)
             if delta.content or delta.refusal:
-                self.content += delta.content + delta.refusal
                 yield TextEvent(delta.content + delta.refusal)
-            for piece in delta.tool_calls:
-                self._add(piece)
-
-    def _add(self, piece: ToolDelta) -> None:
-        index = len(self._by_index) if piece.index is None else piece.index
-        if index not in self._by_index:
-            self._by_index[index] = CollectedCall()
-            self.calls.append(self._by_index[index])
-        call = self._by_index[index]
-        call.id = call.id or piece.id or ""
-        call.name = call.name or piece.name or ""
-        call.arguments += piece.arguments
 
     def message(self, *, reasoning: bool) -> dict[str, Any]:
         """Return the assistant message for the history; `reasoning` keeps the reasoning of a message with calls."""

@@ -158,7 +158,7 @@ class RunLoop:
             return self._answer(reply)
         if conversation.iterations == self._settings.limits.steps:
             raise _limit_error(conversation)
-        prepared = [self._checked(self._prepare(raw.id, raw.name, raw.arguments, before)) for raw in reply.calls]
+        prepared = [self._checked(self._prepare(raw.id or "", raw.name, raw.arguments, before)) for raw in reply.calls]
         conversation.calls += (entry.call for entry in prepared)
         yield from self._run_calls(prepared)
         self._requester.relax_tool_choice()

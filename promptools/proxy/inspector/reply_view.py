@@ -6,14 +6,14 @@ prints the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from promptools.engine.parser import ExplainingParser, Explanation, describe_place, explain
 from promptools.exchange.upstream import ReplyDecoder, is_stream
 from promptools.json_values import try_json
 from promptools.modes.history import quotable_texts
-from promptools.modes.structured_calls import ToolCallAssembler
+from promptools.modes.structured_calls import CollectedChoice
 from promptools.modes.tool_names import rename_tools
 from promptools.schema import Tools
 from promptools.types import Call, Fix, Malformed, Reply
@@ -51,21 +51,11 @@ MALFORMED_WORDS = {
 }
 
 
-@dataclass(slots=True)
-class RawChoice:
-    """One choice as the server sent it."""
-
-    content: str = ""
-    reasoning: str = ""
-    calls: ToolCallAssembler = field(default_factory=lambda: ToolCallAssembler(lambda _: False))
-    finish_reason: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class RawReply:
     """A response of a server, decoded."""
 
-    choices: dict[int, RawChoice]
+    choices: dict[int, CollectedChoice]
     usage: dict[str, Any] | None
     problem: str
     """The error that the body reports, or why it is not a reply."""
@@ -77,14 +67,9 @@ def decode_reply(send: KeptSend, api: Api) -> RawReply:
     asked = as_object(try_json(send.body.data)).get("stream") is True
     streamed = opened is not None and is_stream(opened.headers, asked=asked)
     decoder = ReplyDecoder(streamed, api, choices=send.sent.choices)
-    choices: dict[int, RawChoice] = {}
+    choices: dict[int, CollectedChoice] = {}
     for delta in [*decoder.feed(send.response.data), *decoder.close()]:
-        choice = choices.setdefault(delta.index or 0, RawChoice())
-        choice.content += delta.content + delta.refusal
-        choice.reasoning += delta.reasoning
-        choice.finish_reason = delta.finish_reason or choice.finish_reason
-        for call in delta.tool_calls:
-            choice.calls.add(call)
+        choices.setdefault(delta.index or 0, CollectedChoice()).add(delta)
     error = decoder.server_error.message if decoder.server_error else decoder.decode_error
     return RawReply(choices, decoder.usage, error or "")
 
@@ -108,19 +93,19 @@ def new_parser(request: ToolRequest, prepared: PreparedRequest, *, reasoning: bo
     )
 
 
-def explain_choice(choice: RawChoice, request: ToolRequest, prepared: PreparedRequest) -> Explanation:
+def explain_choice(choice: CollectedChoice, request: ToolRequest, prepared: PreparedRequest) -> Explanation:
     """Parse the text of a choice as it was parsed for the client."""
     parser = new_parser(request, prepared, reasoning=bool(choice.reasoning))
     return explain(parser, prepared.prefill + choice.content, choice.finish_reason)
 
 
-def view_choice(index: int, choice: RawChoice, explanation: Explanation | None) -> dict[str, Any]:
+def view_choice(index: int, choice: CollectedChoice, explanation: Explanation | None) -> dict[str, Any]:
     """Return the JSON of one choice; without an explanation, its text counts as content."""
     view: dict[str, Any] = {
         "index": index,
         "finish_reason": choice.finish_reason,
         "reasoning": choice.reasoning,
-        "native_calls": [{"name": call.name, "arguments": call.arguments} for call in choice.calls.calls],
+        "native_calls": [{"name": call.name, "arguments": call.arguments} for call in choice.calls],
     }
     if explanation is None:
         return {**view, "parts": [{"kind": "content", "text": choice.content}] if choice.content else []}

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from promptools.harness.agent import harness_errors
-from promptools.harness.agent.loop_effects import AccumulatedReply, CollectedCall
+from promptools.harness.agent.loop_effects import AccumulatedReply
 from promptools.harness.agent.policies import KINDS, HarmonyReply, check_default, check_paper
 from promptools.harness.agent.tool_loop import announces_call
 from promptools.harness.agent.toolbox import Toolbox
 from promptools.harness.toolsets import AgentTool
+from promptools.modes.structured_calls import PendingCall
 from promptools.types import Tool
 
 
@@ -21,7 +22,7 @@ def read(path: str, line: int = 1) -> str:
 
 CODE = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
 TOOLBOX = Toolbox([read, AgentTool(Tool("python", "Run code.", CODE, free_text="code"), print)])
-CALL = AccumulatedReply(calls=[CollectedCall("1", "read", '{"path": "a"}')])
+CALL = AccumulatedReply(calls=[PendingCall(None, "1", "read", ['{"path": "a"}'])])
 THOUGHT = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
 FINAL = "<|channel|>final<|message|>Yes."
 
@@ -103,7 +104,7 @@ def test_a_call_that_the_exchange_did_not_find_is_none():
         (AccumulatedReply(reasoning="Hm."), "NoToolCallNoFinalMessage"),
         (AccumulatedReply(content="Yes.", calls=CALL.calls), "ToolCallAndFinalMessage"),
         (AccumulatedReply(calls=CALL.calls * 2), "MultipleToolCalls"),
-        (AccumulatedReply(calls=[CollectedCall("1", "read", "{")]), "ToolCallArgParsingError"),
+        (AccumulatedReply(calls=[PendingCall(None, "1", "read", ["{"])]), "ToolCallArgParsingError"),
     ],
 )
 def test_in_other_modes_the_messages_are_those_that_the_reply_amounts_to(reply, name):
