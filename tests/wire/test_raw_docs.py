@@ -10,7 +10,7 @@ from promptools.profiles.profile import Raw
 from promptools.wire.parameters import PARAMETERS, rule_for
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "harmony-mode.md").read_text(encoding="utf-8")
-TABLE = PAGE.partition("## What becomes of each parameter")[2].partition("## ")[0]
+TABLE = PAGE.partition("## What happens to each parameter")[2].partition("## ")[0]
 BEGINS = PAGE.partition("## How the reply begins")[2].partition("## ")[0]
 ROWS = {
     key: cells
