@@ -23,6 +23,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -40,6 +41,7 @@ from promptools.harness.sandbox.processes import (
     to_arguments,
     with_limits,
 )
+from promptools.harness.sandbox.programs import INSIDE, PACKAGE, PYTHON, SandboxPrograms, program_environment
 from promptools.harness.sandbox.protocol import Command, CommandLimits, CommandResult, SandboxError
 from promptools.harness.sandbox.system_calls import open_filter
 
@@ -107,6 +109,7 @@ class BubblewrapSandbox:
         self._writable_git = writable_git
         self._path = path
         self._bwrap = _find_bwrap(bwrap)
+        self._programs = SandboxPrograms(INSIDE, [PYTHON, "python3"])
         self._processes: list[StartedProcess] = []
         self._check()
         self._shell = "bash" if self._succeeds("command -v bash") else "sh"
@@ -153,6 +156,7 @@ class BubblewrapSandbox:
         for process in self._processes:
             process.kill()
         self._processes.clear()
+        self._programs.close()
 
     @contextlib.contextmanager
     def _settings(self, command: Command, cwd: str | None, env: Mapping[str, str] | None) -> Generator[ProcessSettings]:
@@ -160,7 +164,11 @@ class BubblewrapSandbox:
         with open_filter() as calls:
             yield ProcessSettings(
                 arguments=self._arguments(command, cwd, calls),
-                env=base_environment(env, path=self._path, home="/tmp"),  # noqa: S108  the private one
+                env=base_environment(
+                    {**program_environment(f"{INSIDE}/bin", self._path), **(env or {})},
+                    path=self._path,
+                    home="/tmp",  # noqa: S108  the private one
+                ),
                 watch=UsageWatch(self.limits, self.root),
                 kill=_end_namespace,
                 descriptors=(calls,),
@@ -185,6 +193,10 @@ class BubblewrapSandbox:
         for folder in ("/dev/shm", "/tmp"):  # noqa: S108  the private ones
             yield from ("--size", str(self.limits.temporary), "--tmpfs", folder)
         yield from ("--symlink", "../tmp", "/var/tmp")  # noqa: S108
+        yield from ("--ro-bind", str(self._programs.folder), f"{INSIDE}/bin")
+        yield from ("--ro-bind", str(PACKAGE), f"{INSIDE}/promptools")
+        if not any(Path(sys.base_prefix).is_relative_to(folder) for folder in (*SYSTEM_FOLDERS, self.root)):
+            yield from ("--ro-bind", sys.base_prefix, sys.base_prefix)
         yield from ("--bind", self.workspace, self.workspace)
         git = self.root / ".git"
         if git.exists() and not self._writable_git:

@@ -30,6 +30,7 @@ from promptools.harness.sandbox.processes import (
     run_process,
     to_arguments,
 )
+from promptools.harness.sandbox.programs import INSIDE, NAME, PACKAGE, SandboxPrograms
 from promptools.harness.sandbox.protocol import TIMED_OUT, Command, CommandLimits, CommandResult, SandboxError
 
 # Removing setuid and setgid bits from files, where no filter of system calls keeps commands from setting them.
@@ -186,6 +187,7 @@ class DockerSandbox:
         self._cpus = cpus
         self._docker = _find_docker(docker)
         self._processes: list[StartedProcess] = []
+        self._programs = SandboxPrograms(INSIDE, ["python3", "python"])
         keep_alive = ["sh", "-c", _KEEP_ALIVE.format(minutes=lifetime_minutes)]
         self._container = self._call("run", *self._run_options(), *options, image, *keep_alive).strip()
         try:
@@ -259,6 +261,7 @@ class DockerSandbox:
             try:
                 self._call("rm", "-f", container)
             finally:
+                self._programs.close()
                 clear_special_bits(self.root)
 
     def _find_shell(self) -> str:
@@ -272,6 +275,8 @@ class DockerSandbox:
         yield from ("--mount", f"type=bind,source={self.root},target={self.workspace}")
         if (self.root / ".git").exists() and not self._writable_git:
             yield from ("--mount", f"type=bind,source={self.root}/.git,target={self.workspace}/.git,readonly")
+        for source, target in ((self._programs.file, f"/usr/local/bin/{NAME}"), (PACKAGE, f"{INSIDE}/promptools")):
+            yield from ("--mount", f"type=bind,source={source},target={target},readonly")
         yield from ("--user", self._user, "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
         yield from ("--memory", str(limits.memory), "--memory-swap", str(limits.memory))
         yield from ("--pids-limit", str(limits.processes))

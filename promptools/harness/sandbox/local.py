@@ -22,6 +22,7 @@ from promptools.harness.sandbox.processes import (
     started_by,
     to_arguments,
 )
+from promptools.harness.sandbox.programs import PACKAGE, PYTHON, SandboxPrograms, program_environment
 from promptools.harness.sandbox.protocol import Command, CommandLimits, CommandResult
 
 
@@ -45,6 +46,7 @@ class LocalSandbox:
         self.root = existing_root(root)
         self.limits = limits or CommandLimits()
         self._processes: list[StartedProcess] = []
+        self._programs = SandboxPrograms(PACKAGE.parent, [PYTHON])
 
     def __enter__(self) -> LocalSandbox:
         return self
@@ -72,7 +74,7 @@ class LocalSandbox:
         if not folder.is_dir():
             return CommandResult(f"{cwd}: no such folder\n", 126)
         return run_process(
-            _settings(command, folder, env, self.limits),
+            self._settings(command, folder, env),
             stdin=stdin,
             timeout=self.limits.seconds(timeout),
             output=max_output or self.limits.output,
@@ -80,7 +82,7 @@ class LocalSandbox:
 
     def start(self, command: Command, *, env: Mapping[str, str] | None = None) -> StartedProcess:
         """Start a command; see `Sandbox.start`."""
-        process = StartedProcess(_settings(command, self.root, env, self.limits))
+        process = StartedProcess(self._settings(command, self.root, env))
         self._processes.append(process)
         return process
 
@@ -90,6 +92,20 @@ class LocalSandbox:
             with contextlib.suppress(OSError):
                 process.kill()
         self._processes.clear()
+        self._programs.close()
+
+    def _settings(self, command: Command, folder: Path, env: Mapping[str, str] | None) -> ProcessSettings:
+        shell = "bash" if shutil.which("bash") else "sh"
+        path, home = os.environ.get("PATH", SYSTEM_PATH), os.environ.get("HOME", str(Path.home()))
+        programs = program_environment(self._programs.folder, path)
+        environment = base_environment({**programs, **(env or {})}, path=path, home=home)
+        return ProcessSettings(
+            arguments=to_arguments(command, shell),
+            env=environment,
+            cwd=folder,
+            watch=ProcessWatch(self.limits),
+            kill=_end_all,
+        )
 
 
 def existing_root(root: Path | str) -> Path:
@@ -98,19 +114,6 @@ def existing_root(root: Path | str) -> Path:
     if not folder.is_dir():
         raise UsageError(f"the workspace {str(root)!r} is not a folder")
     return folder
-
-
-def _settings(command: Command, folder: Path, env: Mapping[str, str] | None, limits: CommandLimits) -> ProcessSettings:
-    shell = "bash" if shutil.which("bash") else "sh"
-    path, home = os.environ.get("PATH", SYSTEM_PATH), os.environ.get("HOME", str(Path.home()))
-    environment = base_environment(env, path=path, home=home)
-    return ProcessSettings(
-        arguments=to_arguments(command, shell),
-        env=environment,
-        cwd=folder,
-        watch=ProcessWatch(limits),
-        kill=_end_all,
-    )
 
 
 def _end_all(process: subprocess.Popen[bytes]) -> None:

@@ -7,6 +7,8 @@ A patch is read (`patch_format`), its hunks are matched with the files (`hunk_pl
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -54,6 +56,18 @@ def apply_patch(root: Path, text: str) -> str:
     if len(notes) > MAX_NOTES:
         notes[MAX_NOTES:] = [f"and {len(notes) - MAX_NOTES} more notes"]
     return "\n".join(["Done.", *application.summary, *(f"Note: {note}" for note in notes)])
+
+
+def main() -> None:
+    """Run the program `apply_patch` of sandboxes: apply the patch of the argument, or of the input, where it is run."""
+    data = os.fsencode(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin.buffer.read()
+    try:
+        told, code = apply_patch(Path.cwd(), data.decode("utf-8")), 0
+    except (PatchError, UnicodeDecodeError) as error:
+        told, code = str(error), 1
+    sys.stdout.buffer.write(f"{told}\n".encode("utf-8", "replace"))
+    sys.stdout.buffer.flush()
+    sys.exit(code)
 
 
 def patch_tool(root: Path, name: str = NAMES[0]) -> AgentTool:

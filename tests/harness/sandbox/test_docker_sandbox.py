@@ -62,8 +62,23 @@ def test_the_container_is_confined(told, tmp_path):
         "--network none",
         "--read-only --tmpfs /tmp:rw,exec,nosuid,nodev,size=11",
         "--cpus 4",
+        "target=/usr/local/bin/apply_patch,readonly --mount",
+        "target=/opt/promptools/promptools,readonly",
     ):
         assert part in line
+
+
+def test_apply_patch_says_that_an_image_has_no_python(told, tmp_path):
+    docker, read = told
+    sandbox = DockerSandbox("image", tmp_path, docker=docker)
+    (mount,) = [part for part in read()[0] if part.endswith("target=/usr/local/bin/apply_patch,readonly")]
+    program = mount.partition("source=")[2].partition(",")[0]
+    assert shutil.which("sh")
+    done = subprocess.run([program], env={"PATH": "/nowhere"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 127
+    assert "needs Python 3.11 or later, and there is none here; call the tool repo_browser.apply_patch" in done.stderr
+    sandbox.close()
+    assert not Path(program).exists()
 
 
 def test_bounds_are_lifted_if_that_is_wanted(told, tmp_path):
@@ -74,7 +89,7 @@ def test_bounds_are_lifted_if_that_is_wanted(told, tmp_path):
     run = read()[0]
     assert not {"--network", "--read-only", "--tmpfs", "--cpus"} & set(run)
     assert run[run.index("--user") + 1] == "0"
-    assert run.count("--mount") == 1
+    assert sum("readonly" not in part for part in run if part.startswith("type=bind")) == 1
 
 
 def test_a_command_is_run_by_exec_with_a_time_out_inside(told, tmp_path):

@@ -1,0 +1,66 @@
+"""The program `apply_patch`, which every sandbox has on its path: gpt-oss runs it in the shell, as if it were there.
+
+It is a shell script that looks for a Python, and has that apply the patch with promptools' own code. The code needs
+nothing but the standard library, so any Python 3.11 will do: that of this process where commands can see it, or one of
+theirs. Where there is none, the program says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+import promptools
+
+NAME = "apply_patch"
+PACKAGE = Path(promptools.__file__).parent
+"""The code, on this machine."""
+INSIDE = "/opt/promptools"
+"""Where commands see it in a sandbox that has its own file system."""
+PYTHON = os.path.realpath(sys.executable)
+_IMPORT = "import sys; sys.path.insert(0, {folder!r}); from promptools.harness.toolsets.patch import main; main()"
+_OPTIONS = "-I -S -B"
+"""Neither the folder that the command is in nor the environment decides what is imported."""
+_SCRIPT = """\
+#!/bin/sh
+for python in {pythons}; do
+    if "$python" {options} -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        exec "$python" {options} -c {code} "$@"
+    fi
+done
+echo "apply_patch: it needs Python 3.11 or later, and there is none here; call the tool repo_browser.apply_patch" >&2
+exit 127
+"""
+
+
+class SandboxPrograms:
+    """A folder with the program, until the object is closed or collected.
+
+    `package_parent` is the folder that holds the package `promptools` as commands see it, and `pythons` are tried in
+    their order.
+    """
+
+    def __init__(self, package_parent: str | Path, pythons: Sequence[str]) -> None:
+        temporary = tempfile.mkdtemp(prefix="promptools-programs-")
+        self.close = weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+        self.folder = Path(temporary, "bin")
+        self.folder.mkdir(mode=0o755)
+        self.file = self.folder / NAME
+        code = shlex.quote(_IMPORT.format(folder=str(package_parent)))
+        self.file.write_text(_SCRIPT.format(pythons=shlex.join(pythons), options=_OPTIONS, code=code), encoding="utf-8")
+        self.file.chmod(0o755)
+
+
+def program_environment(folder: Path | str, path: str) -> dict[str, str]:
+    """Return the variables by which a shell finds the programs in a folder, before those on `path`.
+
+    A login shell, as in `bash -lc`, sets its path anew, so bash gets the program as a function of that name, too.
+    """
+    function = f'() {{ {shlex.quote(f"{folder}/{NAME}")} "$@"; }}'
+    return {"PATH": f"{folder}:{path}", f"BASH_FUNC_{NAME}%%": function}
