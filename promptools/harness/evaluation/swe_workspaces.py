@@ -33,6 +33,10 @@ _OWN = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMIN
 """No settings but those of the repository: what is ignored, and how lines end, is the same on all machines."""
 
 
+_GENERATED = "__pycache__/\n*.pyc\n*.pyo\n.pytest_cache/\n"
+"""New files that running a program leaves behind, in the form of `.gitignore`, which not every repository has."""
+
+
 class GitError(PromptoolsError):
     """A command of git failed."""
 
@@ -79,6 +83,8 @@ class WorkTreeChanges:
         if not parts[-1].is_file() or any(part.is_symlink() for part in parts):
             raise GitError(f"there is no git repository in {str(root)!r}, or it is made of links")
         self._run("init", "--quiet", "--template=")
+        (git_folder / "info").mkdir(exist_ok=True)
+        (git_folder / "info" / "exclude").write_text(_GENERATED, encoding="utf-8")
         shutil.copytree(
             source / "objects",
             git_folder / "objects",
@@ -94,6 +100,8 @@ class WorkTreeChanges:
 
     def patch(self) -> str:
         """Return all changes as a patch for `git apply`: new files too, but none that `.gitignore` names.
+
+        Nor are new files that running a program leaves behind, such as `__pycache__`.
 
         Submodules are left out. Changes to text that is not UTF-8 are in git's binary form.
         """

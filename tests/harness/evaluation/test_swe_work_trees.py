@@ -53,6 +53,18 @@ def test_a_work_tree_has_the_commit_and_none_after_it(clone, tree):
     assert changes.patch() == ""
 
 
+def test_what_running_a_program_leaves_behind_is_no_change_without_gitignore_too(clone, tmp_path):
+    root = tmp_path / "tree"
+    root.mkdir()
+    check_out(*clone, root)
+    (root / ".gitignore").unlink(missing_ok=True)
+    changes = WorkTreeChanges(root, tmp_path / "first.git")
+    write(root, {"__pycache__/sums.cpython-313.pyc": b"\0", "docs/old.pyc": b"\0", "new.py": "x = 1\n"})
+    assert [line for line in changes.patch().splitlines() if line.startswith("diff")] == [
+        "diff --git a/new.py b/new.py"
+    ]
+
+
 def test_a_patch_holds_all_changes_and_applies(tree, applied):
     root, changes = tree
     write(
