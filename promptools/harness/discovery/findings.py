@@ -40,7 +40,8 @@ from promptools.parsing.special_tokens import SPECIAL_TOKEN
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
 _LISTED = re.compile(rf"^[ \t]*(?:[-*•+]|[0-9]+[.)])[ \t]+[`*]*({_NAME})[`*]*(?=[ \t]*(?:$|[:(–—,-]))", re.MULTILINE)
 """The first word of an item, if it is followed by nothing or by an explanation."""
-_ALONE = re.compile(rf"^[ \t]*[`*]*({_NAME})[`*]*[ \t]*$", re.MULTILINE)
+_ALONE = re.compile(rf"(?:^[ \t]*[`*]*{_NAME}[`*]*[ \t]*(?:\n|\Z)){{2,}}", re.MULTILINE)
+"""Lines of one word each, two at least: a reply that is only `ok` names no tool."""
 _QUOTED = re.compile(rf"`({_NAME})(?:\([^`]*\))?`")
 _DOTTED = re.compile(rf"(?<![\w./])({_NAME})(?![\w/])")
 _KEY = re.compile(rf'"({_NAME})"\s*:')
@@ -60,7 +61,8 @@ def mentioned_tools(text: str, called: Collection[str] = ()) -> set[str]:
 
     Names of special tokens, such as `im_end`, are left out unless they are among the tools `called`.
     """
-    names = {*_LISTED.findall(text), *_ALONE.findall(text), *_QUOTED.findall(text)}
+    alone = (name for lines in _ALONE.findall(text) for name in re.findall(_NAME, lines))
+    names = {*_LISTED.findall(text), *alone, *_QUOTED.findall(text)}
     names |= {name for name in _DOTTED.findall(text) if "_" in name.strip("_") or "." in name}
     tokens = reply_markers().special_token_names.union(TOKEN_IDS, SPECIAL_TOKEN.findall(text)).difference(called)
     return {name for name in names if not _is_file(name) and name.lower() not in SCHEMA_WORDS and name not in tokens}

@@ -49,6 +49,13 @@ def test_special_tokens_are_no_tools(text):
     assert mentioned_tools(text) == set()
 
 
+def test_a_word_alone_is_no_tool_but_lines_of_words_are():
+    assert [mentioned_tools(text) for text in ("ok", "Ok\n", "Sure\n\nDone", "ok\n- search")] == [set()] * 3 + [
+        {"search"}
+    ]
+    assert mentioned_tools("search\nfind") == {"search", "find"}
+
+
 def test_what_is_called_is_a_tool_whatever_its_name():
     assert mentioned_tools("- call\n- im_end", {"call"}) == {"call"}
     called = Sample("0", "intent", "p", 0, calls=(CallMade("call"),))
