@@ -54,7 +54,7 @@ class LineProblem:
     line: int
     custom_id: str | None
     code: str
-    """`invalid_line`, `http_error`, `invalid_response` or `no_response`."""
+    """`invalid_line`, `no_model`, `http_error`, `invalid_response` or `no_response`."""
     message: str
     advice: str
     """What to do about it."""
@@ -194,6 +194,10 @@ class RequestAnswerer:
         body = dict(request.body)
         if model := self._model or body.get("model") or self._default_model:
             body["model"] = model
+        else:
+            message = "the request names no model, and the server has none that all requests are for"
+            advice = "write the name of a model into the body, or pass --model"
+            return failed_answer(LineProblem(request.line, request.custom_id, "no_model", message, advice))
         try:
             response: Any = await self._client.post(
                 request.url.removeprefix("/v1"), cast_to=self._response_class, body=body

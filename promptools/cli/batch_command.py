@@ -229,11 +229,15 @@ def _actor_settings(arguments: argparse.Namespace, job: BatchJob, engine: Engine
 
 
 def _default_model(arguments: argparse.Namespace, job: BatchJob) -> str | None:
-    """Return the server's model, if a request names none."""
+    """Return the server's model, if a request names none; None if it has several: such requests fail, and no others."""
     if arguments.model or not job.survey.without_model:
         return None
     with connect(arguments) as client:
-        return default_model(client)
+        try:
+            return default_model(client)
+        except UsageError as error:
+            print_progress(f"requests without a model are not sent: {error}")
+            return None
 
 
 # The command.

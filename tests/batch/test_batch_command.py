@@ -370,6 +370,17 @@ def test_no_server_is_named(tmp_path, monkeypatch, capsys, more):
     assert "name a server with --base-url or --provider" in capsys.readouterr().err
 
 
+def test_a_request_without_a_model_is_an_error_of_its_own(batch, server, tmp_path):
+    server.play({"data": [{"id": "one"}, {"id": "two"}]}, "hello")
+    status, printed = batch([line("a", model="one"), line("b", model=None)])
+    assert status == 1
+    assert "the server lists 'one', 'two'" in printed.err
+    results = by_id(tmp_path / "out.jsonl")
+    assert results["a"]["response"]["status_code"] == 200
+    assert results["b"]["error"]["code"] == "no_model"
+    assert [seen.json["model"] for seen in server.seen if seen.method == "POST"] == ["one"]
+
+
 def test_requests_without_a_model(batch, server):
     server.play({"data": [{"id": "only"}]}, "hello")
     assert batch([line("a", model=None), line("b", model="")])[0] == 0
