@@ -16,9 +16,10 @@ import mimetypes
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeGuard, cast
 
@@ -26,6 +27,7 @@ import anyio
 from anyio.from_thread import start_blocking_portal
 
 from promptools.errors import PromptoolsError, UsageError, clip, without_credentials
+from promptools.harness.sandbox.processes import shorten
 from promptools.harness.toolsets.agent_tool import AgentTool, ToolOutput, Toolset, ToolTimeoutError, image_part
 from promptools.types import Tool
 
@@ -185,7 +187,15 @@ def tool_name(server: str, tool: str, taken: Collection[str]) -> str:
 
 MAX_PAGES = 100
 """Pages of a server's list of tools."""
+MAX_TOOLS = 1000
+MAX_DESCRIPTION = 20_000
+"""Bytes of a tool's description, and of a server's instructions, that a model reads."""
+MAX_OUTPUT = 100_000
+"""Bytes of a result's text that a model reads."""
+MAX_BODY = 1 << 26
+"""Bytes of one response over HTTP: a server may send without end."""
 _SHOWN = 500
+_END_SECONDS = 5.0
 
 
 class McpToolError(PromptoolsError):
@@ -237,7 +247,8 @@ class McpServers:
         return toolset
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        with suppress(Exception):  # a connection that had broken before raises what broke it once more
+            self._stack.close()
 
     def _connect(self, portal: BlockingPortal, stack: ExitStack) -> Toolset:
         tools: dict[str, AgentTool] = {}
@@ -256,12 +267,12 @@ class McpServers:
                 full = tool_name(name, entry.name, tools)
                 tools[full] = self._tool(full, name, entry, client, portal)
             if client.instructions:
-                instructions.append(client.instructions)
+                instructions.append(shorten(client.instructions, MAX_DESCRIPTION))
         return Toolset(tuple(tools.values()), instructions="\n\n".join(instructions))
 
     def _tool(self, full: str, server: str, entry: mcp_types.Tool, client: Client, portal: BlockingPortal) -> AgentTool:
         reads_only = entry.annotations is not None and bool(entry.annotations.read_only_hint)
-        description = entry.description or entry.title or ""
+        description = shorten(entry.description or entry.title or "", MAX_DESCRIPTION)
         tool = Tool(full, description, dict(entry.input_schema), dangerous=not reads_only)
         return AgentTool(tool, self._function(server, entry.name, client, portal), parallel=reads_only)
 
@@ -275,6 +286,7 @@ class McpServers:
                     raise McpTimeoutError(message, seconds=self._timeout) from None
                 raise McpToolError(f"the MCP server {server!r} failed: {_reason(error)}") from error
             output = result_output(result, self._files, images=self._images)
+            output = ToolOutput(shorten(output.text, MAX_OUTPUT), output.images)
             if result.is_error:
                 raise McpToolError(output.text)
             return output if output.images else output.text
@@ -304,9 +316,39 @@ async def _connected(settings: McpServer, timeout: float, log: TextIO) -> AsyncG
 
 
 def _http_client(settings: HttpServer, timeout: float) -> Any:
+    """Return a client that waits for responses without end: `_call_tool` has the clock of a call.
+
+    What this client raises ends the connection with all its calls. It has a clock of its own only for the request by
+    which a session is ended, since nobody else waits for that one.
+    """
     import httpx2
 
-    return httpx2.AsyncClient(headers=dict(settings.headers), timeout=httpx2.Timeout(timeout))
+    async def limit_time(request: httpx2.Request) -> None:
+        if request.method == "DELETE":
+            request.extensions["timeout"] = httpx2.Timeout(min(timeout, _END_SECONDS)).as_dict()
+
+    async def limit_size(response: httpx2.Response) -> None:
+        response.stream = _Limited(response.stream)
+
+    class _Limited(httpx2.AsyncByteStream):
+        """The body of a response, which breaks off at `MAX_BODY`."""
+
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncGenerator[bytes]:
+            left = MAX_BODY
+            async for piece in self._stream:
+                left -= len(piece)
+                if left < 0:
+                    raise httpx2.ReadError(f"a response has more than {MAX_BODY} bytes")
+                yield piece
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    hooks: dict[str, list[Callable[..., Any]]] = {"request": [limit_time], "response": [limit_size]}
+    return httpx2.AsyncClient(headers=dict(settings.headers), timeout=None, event_hooks=hooks)
 
 
 async def _list_tools(client: Client, timeout: float) -> list[mcp_types.Tool]:
@@ -316,6 +358,8 @@ async def _list_tools(client: Client, timeout: float) -> list[mcp_types.Tool]:
         for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
             tools += page.tools
+            if len(tools) > MAX_TOOLS:
+                raise McpToolError(f"it lists more than {MAX_TOOLS} tools")
             cursor = page.next_cursor
             if not cursor:
                 break
@@ -323,8 +367,9 @@ async def _list_tools(client: Client, timeout: float) -> list[mcp_types.Tool]:
 
 
 async def _call_tool(client: Client, name: str, arguments: dict[str, Any], timeout: float) -> mcp_types.CallToolResult:
+    """Call a tool. This is the only clock of a call: of two, the second to go off would find a broken connection."""
     with anyio.fail_after(timeout):
-        return await client.call_tool(name, arguments)
+        return await client.call_tool(name, arguments, read_timeout_seconds=inf)
 
 
 def _is_timeout(error: Exception) -> bool:

@@ -5,6 +5,8 @@ import json
 import sys
 import threading
 import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import uvicorn
 
 from promptools.errors import UsageError
 from promptools.harness.agent.toolbox import Toolbox
+from promptools.harness.toolsets import mcp
 from promptools.harness.toolsets.agent_tool import image_part
 from promptools.harness.toolsets.mcp import (
     HttpServer,
@@ -153,6 +156,92 @@ def test_a_call_that_takes_too_long_is_ended_and_the_server_stays():
         assert isinstance(caught.value, McpToolError)
         assert caught.value.seconds == 0.5
         assert call(toolset, "s__add", a=1, b=1) == "2"
+
+
+@pytest.mark.exhaustive
+def test_over_http_a_slow_tool_is_an_error_and_the_server_stays_each_time(address):
+    servers = McpServers({"s": HttpServer(address, {"Authorization": "Bearer the-key"})}, timeout=300)
+    with servers as toolset:
+        (slow,) = [entry for entry in toolset.tools if entry.tool.name == "s__slow"]
+        for _ in range(3):
+            servers._timeout = 0.3
+            with pytest.raises(McpTimeoutError, match="did not answer within"):
+                slow.run()
+            servers._timeout = 300
+            assert call(toolset, "s__add", a=1, b=1) == "2"
+
+
+@pytest.fixture
+def hostile():
+    """A server over HTTP that lists a tool twice, with an odd schema, and whose tools send without end."""
+
+    def answer(number, result):
+        return json.dumps({"jsonrpc": "2.0", "id": number, "result": result}).encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            match asked.get("method"):
+                case "initialize":
+                    info = {"name": "h", "version": "1"}
+                    version = asked["params"]["protocolVersion"]
+                    body = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+                case "tools/list":
+                    odd = {"type": "object", "properties": 5, "required": "x"}
+                    tool = {"name": "t/1", "description": "d" * 1_000_000, "inputSchema": odd}
+                    body = {"tools": [tool, tool, {**tool, "name": "t.1"}, {**tool, "name": "flood"}]}
+                case "tools/call" if asked["params"]["name"] == "flood":
+                    self.send_response(200)
+                    self.send_header("content-type", "application/json")
+                    self.end_headers()
+                    with suppress(OSError):
+                        while True:
+                            self.wfile.write(b"[" * 65536)
+                    return None
+                case "tools/call":
+                    body = {"content": [{"type": "text", "text": "y" * 1_000_000}]}
+                case _ if "id" in asked:
+                    error = {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32601, "message": "no"}}
+                    return self.reply(json.dumps(error).encode())
+                case _:
+                    return self.reply(b"", 202)
+            return self.reply(answer(asked["id"], body))
+
+        def do_GET(self):
+            self.reply(b"", 405)
+
+        do_DELETE = do_GET
+
+        def reply(self, body, status=200):
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/mcp"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.exhaustive
+def test_a_hostile_server_harms_nothing(hostile, monkeypatch):
+    monkeypatch.setattr(mcp, "MAX_BODY", 4 << 20)
+    with McpServers({"h": HttpServer(hostile)}, timeout=60) as toolset:
+        names = [entry.tool.name for entry in toolset.tools]
+        assert len(names) == len(set(names))
+        assert "h__t_1" in names
+        assert all(len(entry.tool.description) < 21_000 for entry in toolset.tools)
+        assert len(call(toolset, "h__t_1")) < 101_000
+        with pytest.raises(McpToolError, match="the MCP server 'h' failed"):
+            call(toolset, "h__flood")
 
 
 @pytest.mark.exhaustive
