@@ -31,7 +31,8 @@ from promptools.types import Schema, Tool
 # The declarations of the tools: names, parameters and their order, as gpt-oss knows them.
 #
 # Parameters that models use without their being declared (`timeout` of `container.exec`, `line_numbers` of
-# `open_file`) are accepted, so no schema forbids others.
+# `open_file`) are accepted, so no schema forbids others. What the functions have a default for is not required: the
+# paper's harness takes the workspace for a path that is missing, and 3 for the depth of a tree.
 
 
 CONTAINER = "container"
@@ -72,7 +73,6 @@ def print_tree_definition(names: Sequence[str] = ()) -> Tool:
         "repo_browser.print_tree",
         "Prints the tree of files below a folder.",
         {"path": _STRING, "depth": _NUMBER},
-        required=("path", "depth"),
         aliases=_FOLDER_ALIASES,
         names=names,
     )
@@ -84,8 +84,8 @@ def search_definition() -> Tool:
         "repo_browser.search",
         "Searches the files below a path for a regular expression.",
         {"path": _STRING, "query": _STRING, "max_results": _NUMBER},
-        required=("path", "query"),
-        aliases=_QUERY_ALIASES,
+        required=("query",),
+        aliases={**_QUERY_ALIASES, **_FOLDER_ALIASES, **_PATH_ALIASES},
         names=("repo_browser.find", "repo_browser.grep"),
     )
 
@@ -113,7 +113,6 @@ def list_dir_definition() -> Tool:
         "repo_browser.list_dir",
         "Lists the files of a folder.",
         {"path": _STRING, "depth": _NUMBER},
-        required=("path",),
         aliases=_FOLDER_ALIASES,
         names=("repo_browser.list_files", "repo_browser.list_directory"),
     )

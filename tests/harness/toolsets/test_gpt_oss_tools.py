@@ -29,8 +29,8 @@ def declared(toolset):
 
 COMMON = {
     "container.exec": (["command"], ["command"]),
-    "repo_browser.print_tree": (["path", "depth"], ["path", "depth"]),
-    "repo_browser.search": (["path", "query", "max_results"], ["path", "query"]),
+    "repo_browser.print_tree": (["path", "depth"], []),
+    "repo_browser.search": (["path", "query", "max_results"], ["query"]),
 }
 
 
@@ -47,7 +47,7 @@ def test_the_set_of_its_code(sandbox, tmp_path):
     assert declared(toolset) == {
         **COMMON,
         "repo_browser.open_file": (["path", "line_start", "line_end", "line_numbers"], ["path"]),
-        "repo_browser.list_dir": (["path", "depth"], ["path"]),
+        "repo_browser.list_dir": (["path", "depth"], []),
         "repo_browser.apply_patch": (["patch"], []),
         "python": (["code"], ["code"]),
     }
@@ -87,6 +87,10 @@ def call(sandbox, tmp_path, request):
         ("container.exec", '{"command": ["echo", "x"], "workdir": ""}', "x\n"),
         ("repo_browser.print_tree", '{"path": "", "depth": 1}', ".\n└── a.py\n\n0 folders, 1 files"),
         ("repo_browser.print_tree", '{"path": "/", "depth": "2"}', None),
+        ("repo_browser.print_tree", '{"path": ""}', ".\n└── a.py\n\n0 folders, 1 files"),
+        ("repo_browser.print_tree", "{}", ".\n└── a.py\n\n0 folders, 1 files"),
+        ("repo_browser.search", '{"query": "^t"}', "a.py:2:two\na.py:3:three"),
+        ("repo_browser.search", '{"file": "a.py", "query": "^t"}', "a.py:2:two\na.py:3:three"),
         ("repo_browser.search", '{"path": "", "pattern": "^t"}', "a.py:2:two\na.py:3:three"),
         ("repo_browser.search", '{"path": "a.py", "query": "t", "max_results": 1}', None),
         ("repo_browser.open_file", '{"file_path": "a.py", "start_line": 2, "end_line": 2}', "     2\ttwo"),
@@ -117,6 +121,7 @@ def test_a_patch_changes_the_files(call, tmp_path):
     [
         ("repo_browser.list_dir", '{"path": "", "depth": 1}', ".\n└── a.py\n\n0 folders, 1 files"),
         ("repo_browser.list_files", '{"path": "", "depth": 1}', ".\n└── a.py\n\n0 folders, 1 files"),
+        ("repo_browser.list_files", "{}", ".\n└── a.py\n\n0 folders, 1 files"),
         ("repo_browser.read_file", '{"file_path": "a.py", "start_line": 3}', "     3\tthree"),
         ("repo_browser.find", '{"path": "", "pattern": "two"}', "a.py:2:two"),
     ],
