@@ -1,9 +1,13 @@
 """Make a conversation shorter that does not fit into the context: what it loses, and in which order.
 
     reasoning         of all but the latest turns
-    results           of all but the latest turns are shortened, from both ends
+    results           of all but the latest turns are shortened, from both ends, and then once more
     summary           all but the latest turns become a summary, written by the model
     latest results    those of the latest turns are shortened, too
+
+It begins when a prompt is about to take up too much of the context, and goes on until there is room for many more
+turns: each time costs the server's cache of the prompt, and a summary costs a request. Only the latest turns are left
+alone as soon as the conversation fits at all.
 
 The instructions, the task and the latest turns stay. A turn is a message of the assistant with the results of its
 calls, and is kept or summarised as a whole, so no result is without its call.
@@ -42,6 +46,8 @@ IMAGE_LEFT_OUT = "[an image was left out here]"
 IMAGE_CHARACTERS = 4000
 """What an image counts as, in characters: some thousand tokens, as vision models make of a large one."""
 SUMMARY_HEADING = "Summary of the work so far:"
+LEAST_RESULT = 100
+"""Characters of a result that are always left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +59,21 @@ class Compaction:
     promptools', and what the server reports when a prompt does not fit."""
     threshold: float = 0.8
     """The share of the context that a prompt may take up."""
+    target: float = 0.5
+    """The share of the context that a conversation is made to fit into when it is made shorter."""
     keep_turns: int = 4
     """Number of latest turns, which are kept unchanged until nothing else is left to shorten."""
     result_characters: int = 2000
-    """What is left of a long result."""
+    """What is left of a long result; a quarter of it where that does not lead to the target."""
     summarise: bool = True
     """Whether the model is asked for a summary, in a separate request."""
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
             raise UsageError(f"Compaction.threshold is {self.threshold!r}; expected a share between 0 and 1")
-        if self.keep_turns < 1 or self.result_characters < 100:
+        if self.target <= 0:
+            raise UsageError(f"Compaction.target is {self.target!r}; expected a share between 0 and the threshold")
+        if self.keep_turns < 1 or self.result_characters < LEAST_RESULT:
             raise UsageError("Compaction keeps one turn at least, and 100 characters of a result")
 
 
@@ -170,7 +180,14 @@ AskSummary: TypeAlias = Callable[[list[dict[str, Any]]], Generator[Any, Any, str
 """Requests a summary with these messages; returns it, or an empty text if there is none."""
 MOST_TOKENS = 1.0
 """Tokens of a character, at most: text in most scripts has fewer."""
-STAGES: tuple[CompactionStage, ...] = ("reasoning", "results", "summary", "latest results")
+STEPS: tuple[tuple[CompactionStage, int], ...] = (
+    ("reasoning", 1),
+    ("results", 1),
+    ("results", 4),
+    ("summary", 1),
+    ("latest results", 1),
+)
+"""The stages in their order; results are cut to `result_characters`, divided by the number."""
 
 
 class Compactor:
@@ -209,27 +226,30 @@ class Compactor:
     @property
     def is_due(self) -> bool:
         """Whether the conversation is expected to take up more of the context than it may."""
-        return self._fits() is False
+        return self._fits(self.settings.threshold) is False
 
     def compact(self) -> Generator[Any, Any, bool]:
         """Make the conversation shorter until it is expected to fit; return whether anything changed."""
         changed = False
-        for stage in STAGES:
+        for stage, short in STEPS:
+            if stage == "latest results" and changed and self._fits(self.settings.threshold):
+                return True
             before = size(self._conversation.messages)
-            messages, task = yield from self._apply(stage)
+            messages, task = yield from self._apply(stage, short)
             after = size(messages)
             if after >= before:
                 continue
             self._conversation.replace(messages, task)
             yield CompactionEvent(stage, before, after)
             changed = True
-            if self._fits() is not False:
+            if self._fits(min(self.settings.target, self.settings.threshold)) is not False:
                 return True
         return changed
 
-    def _apply(self, stage: CompactionStage) -> Generator[Any, Any, tuple[list[dict[str, Any]], int]]:
+    def _apply(self, stage: CompactionStage, short: int) -> Generator[Any, Any, tuple[list[dict[str, Any]], int]]:
         messages, task = self._conversation.messages, self._conversation.task
-        latest, characters = latest_turns(messages, self.settings.keep_turns), self.settings.result_characters
+        latest = latest_turns(messages, self.settings.keep_turns)
+        characters = max(self.settings.result_characters // short, LEAST_RESULT)
         match stage:
             case "reasoning":
                 return without_reasoning(messages, latest), task
@@ -251,13 +271,13 @@ class Compactor:
         summary = yield from self._ask_summary(summary_request(messages, task, old, room))
         return with_summary(messages, task, old, summary) if summary else (messages, task)
 
-    def _fits(self) -> bool | None:
-        """Whether the conversation is expected to fit; None if nothing is known."""
+    def _fits(self, share: float) -> bool | None:
+        """Whether the conversation is expected to fit into a share of the context; None if nothing is known."""
         if self.context is None or self._counted is None:
             return None
         tokens, characters = self._counted
         added = size(self._conversation.messages) - characters
-        return tokens + added * self._tokens_per_character <= self.context * self.settings.threshold
+        return tokens + added * self._tokens_per_character <= self.context * share
 
     @property
     def _tokens_per_character(self) -> float:
@@ -277,15 +297,23 @@ class ContextCapture:
         """Tokens of the context, of the config, or as detected; None: not known."""
         self.prompt_tokens: int | None = None
         """Tokens of the last prompt. The usage of a reply counts the prompts of all attempts. None: not known."""
+        self._bytes = 0
+
+    @property
+    def last_prompt(self) -> dict[str, int]:
+        """The tokens and bytes of the last prompt, if it was a text that promptools rendered, and was counted."""
+        return {"tokens": self.prompt_tokens, "bytes": self._bytes} if self.prompt_tokens and self._bytes else {}
 
     def began(self, exchange: ObservedExchange) -> None:  # noqa: ARG002 - the protocol's
         """Forget the prompt before."""
-        self.prompt_tokens = None
+        self.prompt_tokens, self._bytes = None, 0
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
         """Keep what the profile of the server and the model says."""
         if sent.tool_request is not None:
             self.size = available_context(sent.tool_request)
+        prompt = sent.prepared.prompt.content if sent.prepared is not None and sent.prepared.prompt else ()
+        self._bytes = len(prompt.encode("utf-8", "surrogatepass")) if isinstance(prompt, str) else 0
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
         """Do nothing."""

@@ -1,6 +1,7 @@
 """Compaction: what is dropped, in which order, and that no result is left without its call; over a scripted server."""
 
 import json
+from itertools import pairwise
 
 import openai
 import pytest
@@ -12,6 +13,7 @@ from promptools.client import OpenAI
 from promptools.errors import UsageError
 from promptools.harness.agent import Agent, Compaction, CompactionEvent
 from promptools.harness.agent import compaction as plan
+from promptools.harness.agent.conversation import Conversation
 from promptools.harness.agent.harness_errors import MaxContextWindowOverflow
 from promptools.testing import HttpAnswer, ModelReply
 
@@ -69,11 +71,11 @@ READS = [reading(f"file{n}") for n in range(6)]
 def test_old_results_are_shortened_when_the_server_says_that_the_prompt_is_too_long(server):
     done, events = run(server, *READS, overflow(9000, 8000), "Done.", compaction=Compaction(keep_turns=2))
     assert done.content == "Done."
-    assert [event.stage for event in events] == ["results"]
+    assert [event.stage for event in events] == ["results", "results"]
     assert events[0].after < events[0].before
     last = sent(server)[-1]
     lengths = [len(message["content"]) for message in last if message["role"] == "tool"]
-    assert all(length <= 2000 for length in lengths[:-2])
+    assert all(length <= 500 for length in lengths[:-2])
     assert all(length == 6000 for length in lengths[-2:])
     assert "characters were left out here" in last[3]["content"]
     assert is_whole(last)
@@ -83,7 +85,7 @@ def test_then_the_model_writes_a_summary(server):
     done, events = run(
         server, *READS, overflow(9000, 3000), "Six files were read.", "Done.", compaction=Compaction(keep_turns=2)
     )
-    assert [event.stage for event in events] == ["results", "summary", "latest results"]
+    assert [event.stage for event in events] == ["results", "results", "summary", "latest results"]
     *_, asking, last = sent(server)
     assert [message["role"] for message in asking] == ["system", "user"]
     assert "The task." in asking[1]["content"]
@@ -105,7 +107,7 @@ def test_a_call_in_a_summary_is_left_out(server):
     assert sent(server)[-1][2]["content"] == "Summary of the work so far:\nSix files were read."
     assert done.content == "Done."
     done, events = run(server, *script[:-2], call, "Done.", compaction=Compaction(keep_turns=2))
-    assert [event.stage for event in events] == ["results", "latest results"]
+    assert [event.stage for event in events] == ["results", "results", "latest results"]
     assert done.content == "Done."
 
 
@@ -114,13 +116,13 @@ def test_without_numbers_each_overflow_leads_to_the_next_stage(server):
     done, events = run(
         server,
         *thoughtful,
-        *([overflow()] * 2),
+        *([overflow()] * 3),
         "Summary.",
         overflow(),
         "Done.",
         compaction=Compaction(keep_turns=2),
     )
-    assert [event.stage for event in events] == ["results", "summary", "latest results"]
+    assert [event.stage for event in events] == ["results", "results", "summary", "latest results"]
     assert done.content == "Done."
 
 
@@ -169,7 +171,7 @@ def test_a_summary_that_does_not_fit_either_is_left_out(server):
         server, *READS, overflow(9000, 3000), overflow(4000, 3000), "Done.", compaction=Compaction(keep_turns=2)
     )
     assert done.content == "Done."
-    assert [event.stage for event in events] == ["results", "latest results"]
+    assert [event.stage for event in events] == ["results", "results", "latest results"]
 
 
 def test_a_run_that_overflows_is_tried_again_from_its_beginning(server):
@@ -269,3 +271,44 @@ def test_a_text_is_shortened_from_both_ends(text, characters):
 def test_settings_that_make_no_sense(wrong):
     with pytest.raises(UsageError, match="Compaction"):
         Compaction(**wrong)
+
+
+# --- how often
+
+
+def played(steps, result, context, settings=None):
+    """Run the stages over a conversation that grows by a call and its result at each step; return what happened."""
+    conversation = Conversation([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "The task."}])
+
+    def summary(messages):
+        yield from ()
+        return "What was found. " * 60
+
+    compactor = plan.Compactor(settings or Compaction(context=context), conversation, summary)
+    events, kept = [], []
+    for number in range(steps):
+        if compactor.is_due:
+            events += compactor.compact()
+        sizes = plan.size(conversation.messages)
+        compactor.learn(sizes // 4 + 300, sizes)
+        kept.append((sizes // 4 + 300) / context)
+        function = {"name": "read", "arguments": json.dumps({"path": f"file{number}"})}
+        calls = [{"id": str(number), "type": "function", "function": function}]
+        thought = {"reasoning_content": "Now I read the next one. " * 8}
+        conversation.messages.append({"role": "assistant", "content": None, "tool_calls": calls, **thought})
+        conversation.messages.append({"role": "tool", "tool_call_id": str(number), "content": "x" * result})
+    return [event.stage for event in events], kept
+
+
+def test_sixty_steps_in_32_000_tokens_need_at_most_three_summaries():
+    for result in (1_000, 4_000, 7_000, 10_000):
+        stages, kept = played(60, result, 32_000)
+        assert stages.count("summary") <= 3, result
+        assert max(kept) <= 0.8 + result / 4 / 32_000, result
+
+
+def test_there_is_room_for_some_turns_each_time():
+    _, kept = played(60, 10_000, 32_000)
+    shortened = [after for before, after in pairwise(kept) if after < before]
+    assert 0 < len(shortened) <= 16
+    assert max(shortened) <= 0.51
