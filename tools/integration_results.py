@@ -51,7 +51,7 @@ answers with the object in a code fence, with a sentence before and after it, or
 tool that is demanded, with the arguments alone, as they are, in a fence, or with slips. The table has which of these
 the client reads straight at the server; an answer that is the object alone, or a call, it always reads. Through
 promptools all are read, each from one request, in one piece and streamed. See
-[answers in a form](modes.md#answers-in-a-form).
+[structured output](modes.md#structured-output).
 
 """
 FORMS_NOTES = """
