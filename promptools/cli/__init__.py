@@ -23,7 +23,7 @@ COMMANDS = (
         "demo", "Run a weather conversation in several ways, and show what the server sent and what the app received."
     ),
     Command("serve", "Run the proxy. It serves Chat Completions, Responses, Messages and Ollama's API."),
-    Command("launch", "Start a coding agent, or another program, with the proxy before its server."),
+    Command("launch", "Start a coding agent, or another program, that uses the proxy."),
     Command("parse", "Read a model's reply from a file or stdin and show the calls in it."),
     Command(
         "render",
