@@ -552,7 +552,8 @@ def test_a_container_with_the_repository_of_its_image(stand_in, tmp_path):
     calls = told()
     assert calls[:3] == ["create swebench/x:1 true", f"cp made-container:/testbed/. {root}", "rm -f made-container"]
     (started,) = [call for call in calls if call.startswith("run ")]
-    assert f"--mount type=bind,source={root},target=/testbed --user" in started  # `.git` may be changed
+    assert f"--mount type=bind,source={root},target=/testbed --mount" in started
+    assert "target=/testbed/.git" not in started  # it may be changed
     assert "--network none" in started
     assert "--env PATH=/opt/miniconda3/envs/testbed/bin:/opt/x:/bin swebench/x:1 sh -c" in started
     assert calls[-1] == "rm -f run-container"
