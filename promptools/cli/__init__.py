@@ -36,6 +36,7 @@ COMMANDS = (
         "config",
         "Show which config file and variables decide where requests go, or trust a config file.",
     ),
+    Command("doctor", "Check what is installed, what is configured, and whether the server answers."),
     Command("detect", "Ask a server what it is, and show what it reports."),
     Command("probe", "Test what a server and its model do with tools, and recommend modes."),
     Command("chat", "Chat with a model through promptools, and see its calls."),
