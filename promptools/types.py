@@ -10,6 +10,7 @@ Json: TypeAlias = "dict[str, Any] | list[Any] | str | int | float | bool | None"
 Schema: TypeAlias = "dict[str, Any]"
 Strictness = Literal["strict", "balanced", "lenient"]
 ModeName = Literal["native", "prompt", "harmony", "raw"]
+ToolPlacement = Literal["developer", "system", "auto"]
 FinishReason: TypeAlias = str
 NewId: TypeAlias = Callable[[], str]
 RestoreArguments: TypeAlias = "Callable[[dict[str, Any]], tuple[dict[str, Any], tuple[Fix, ...]]]"

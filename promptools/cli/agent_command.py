@@ -33,6 +33,7 @@ from promptools.harness.agent import (
     trajectory,
 )
 from promptools.harness.agent.harness_errors import TerminatingError
+from promptools.harness.agent.policies import find_policy
 from promptools.harness.sandbox.folder_walk import walk
 from promptools.harness.toolsets import AgentTool, Toolset
 from promptools.harness.toolsets.in_distribution import gpt_oss_tools
@@ -301,6 +302,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="run commands without asking")
     how = parser.add_argument_group("how the run goes")
     how.add_argument("--policy", choices=("default", "paper"), default="default", help="see docs/tasks/run-an-agent.md")
+    how.add_argument(
+        "--any-family", action="store_true", help="use --policy paper with a model that is known not to be gpt-oss, too"
+    )
     how.add_argument("--steps", type=at_least(1, "steps"), metavar="N", help="end after N replies (default: 50)")
     how.add_argument("--tokens", type=at_least(1, "tokens"), metavar="N", help="end after N tokens")
     how.add_argument("--seconds", type=seconds, metavar="S", help="end after S seconds")
@@ -429,4 +433,5 @@ def _asking(tool: AgentTool, ask: Callable[[str], bool]) -> AgentTool:
 def _policy(arguments: argparse.Namespace) -> dict[str, Any]:
     given = {"steps": arguments.steps, "tokens": arguments.tokens, "seconds": arguments.seconds}
     limits = RunLimits(**{name: value for name, value in given.items() if value is not None})
-    return {"policy": arguments.policy, "limits": limits}
+    policy = find_policy(arguments.policy)
+    return {"policy": replace(policy, family=None) if arguments.any_family else policy, "limits": limits}

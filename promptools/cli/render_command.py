@@ -27,7 +27,7 @@ from promptools.cli.terminal_output import print_json, print_progress, print_sty
 from promptools.dialects import using_own
 from promptools.errors import UsageError, clip
 from promptools.harmony import bpe_vocabulary
-from promptools.harmony.conversation import ReasoningPolicy, ToolPlacement
+from promptools.harmony.conversation import ReasoningPolicy
 from promptools.harmony.renderer import Effort, TokenCounter, count_messages, estimate_tokens, exact_counter
 from promptools.json_values import is_array, is_object
 from promptools.modes.options import Options
@@ -36,7 +36,7 @@ from promptools.modes.registry import PREPARE, OneStepMode
 from promptools.modes.tool_request import ToolChoice, ToolRequest, parse_request
 from promptools.profiles import resolve
 from promptools.schema import Tools
-from promptools.types import ModeName
+from promptools.types import ModeName, ToolPlacement
 from promptools.wire.json_body import as_object, as_text
 
 if TYPE_CHECKING:

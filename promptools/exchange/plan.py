@@ -182,6 +182,8 @@ class AttemptPlan:
 
     def plan_next(self, failure: Failure, at: float) -> str | None:
         """Choose what to send after a failure, and return a description of it; None if nothing is left to try."""
+        if self._is_left_to_agent(failure):
+            return None
         steps = REMEDIES[failure.kind]
         self._unproven = [pair for pair in self._unproven if pair[0] != failure.kind or set(steps) & _REPEATABLE]
         if failure.kind == "harmony" and self._harmony_left:
@@ -194,6 +196,14 @@ class AttemptPlan:
         if "next" in steps:
             self.record_failure(failure, at)
         return self._return_to_mode_before(failure)
+
+    def _is_left_to_agent(self, failure: Failure) -> bool:
+        """Whether an agent asks again itself: it counts each reply, and shows the model what is wrong with the last.
+
+        What is missing from a reply of a raw endpoint was not lost by the server: the model has not written it.
+        """
+        own = self.request.options.agent and not self.request.options.harmony_react
+        return own and failure.kind == "swallowed" and failure.verdict is not None and self.mode in {"harmony", "raw"}
 
     def skip_mode(self, why: str, at: float) -> bool:
         """Skip a mode that cannot render this request; return whether there is another mode to try."""

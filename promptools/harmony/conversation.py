@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
-from promptools.errors import UsageError, clip
+from promptools.errors import BadHeader, MissingSentinel, UsageError, clip
 from promptools.harmony.recipients import FUNCTIONS, RecipientNames, clean_name
 from promptools.harmony.renderer import (
     CUTOFF,
@@ -26,8 +26,9 @@ from promptools.harmony.renderer import (
     is_header_field,
 )
 from promptools.harmony.tool_declarations import FunctionDeclaration
+from promptools.harmony.transcript import parse
 from promptools.json_values import is_array, is_object, try_json, write_json
-from promptools.types import Schema, Tool
+from promptools.types import Schema, Tool, ToolPlacement
 
 # Which past reasoning stays in a conversation: four policies, each a function from messages to messages.
 #
@@ -78,16 +79,17 @@ def _without_reasoning_before(messages: Sequence[Message], start: int) -> list[M
 # The conversion.
 
 
-ToolPlacement: TypeAlias = Literal["developer", "system", "auto"]
 CallOrder: TypeAlias = Literal["analysis-first", "commentary-first"]
 
 IN_DISTRIBUTION = frozenset(("browser", "container", "python", "repo_browser"))
-"""The namespaces of tools that gpt-oss was trained with, all declared in the system message."""
+"""Namespaces of tools that gpt-oss was trained with, all declared in the system message."""
 REASONING_INPUT_KEYS = ("reasoning", "reasoning_content", "thinking")
 """Servers' keys for reasoning, in the order in which they are looked up."""
 FREE_TEXT: Schema = {"type": "string"}
 """The parameters of a function that takes free text (openai/gpt-oss, apply_patch)."""
 PARAGRAPH_BREAK = "\n\n"
+WRITTEN = "written_in_harmony"
+"""The key of an assistant's message under which `convert` finds the text of the reply that it was read from."""
 EFFORTS: Mapping[Any, Effort] = MappingProxyType({
     None: "medium",
     "none": "low",
@@ -114,6 +116,8 @@ class Options:
     effort: Effort | None = "medium"
     tools_in: ToolPlacement = "developer"
     """`system`: where gpt-oss' training declared its own tools; `auto`: those there, and all others as `developer`."""
+    trained: frozenset[str] = IN_DISTRIBUTION
+    """The namespaces that `auto` puts into the system message."""
     namespaces: Mapping[str, str] = field(default_factory=dict[str, str])
     """Descriptions of namespaces, by name."""
     thoughts: ReasoningPolicy = "last-final"
@@ -147,7 +151,7 @@ def convert(
     reader = _MessageConverter(given, names, chosen.order, free_text)
     converted = [item for at, message in enumerate(given) for item in reader.convert(at, message)]
     namespaces = _namespaces(offered, names, chosen.namespaces)
-    own = tuple(space for space in namespaces if _is_in_system(space, chosen.tools_in))
+    own = tuple(space for space in namespaces if _is_in_system(space, chosen))
     head = [_system(chosen, own)]
     others = tuple(space for space in namespaces if space not in own)
     developer = _developer(PARAGRAPH_BREAK.join(reader.instructions), others, answer_formats(response_format))
@@ -179,9 +183,9 @@ def answer_formats(response_format: Mapping[str, Any] | None) -> tuple[AnswerFor
             return ()
 
 
-def _is_in_system(space: Namespace, placement: ToolPlacement) -> bool:
+def _is_in_system(space: Namespace, options: Options) -> bool:
     """Whether the system message declares a namespace."""
-    return placement == "system" or (placement == "auto" and space.name in IN_DISTRIBUTION)
+    return options.tools_in == "system" or (options.tools_in == "auto" and space.name in options.trained)
 
 
 def _system(options: Options, own: tuple[Namespace, ...]) -> Message:
@@ -236,6 +240,8 @@ class _MessageConverter:
     """Names of calls by id, from all messages; those already read take precedence over later ones."""
     open_calls: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     last_tool: str = ""
+    written_calls: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    """Recipients and channels of calls by id, as the model wrote them."""
 
     def __post_init__(self) -> None:
         for message in reversed(self.messages):
@@ -280,6 +286,11 @@ class _MessageConverter:
         text = self._text(at, message) or _string(message.get("refusal"))
         reasoning = next((value for key in REASONING_INPUT_KEYS if (value := _string(message.get(key)))), "")
         calls = list(_iter_calls(message))
+        own = written_messages(_string(message.get(WRITTEN)))
+        if own and sum(bool(item.recipient) for item in own) == len(calls):
+            self._note_written(calls, [item for item in own if item.recipient])
+            yield from own
+            return
         analysis = [Message("assistant", reasoning, channel="analysis")] if reasoning else []
         content = [Message("assistant", text, channel="commentary" if calls else "final")] if text else []
         yield from [*content, *analysis] if calls and self.order == "commentary-first" else [*analysis, *content]
@@ -294,8 +305,18 @@ class _MessageConverter:
                 arguments = _free_text_body(arguments, parameter)  # noqa: PLW2901  as the model wrote it
             yield Message("assistant", arguments, channel=channel, recipient=recipient, content_type=kind)
 
+    def _note_written(self, calls: Sequence[tuple[str, str, str]], written: Sequence[Message]) -> None:
+        """Note the calls of a message that is written again as the model wrote it: their results answer them."""
+        self.open_calls = [(call_id, name) for call_id, name, _ in calls]
+        for (call_id, name, _), item in zip(calls, written, strict=True):
+            self.last_tool = self.names_by_id[call_id] = name
+            self.written_calls[call_id] = item.recipient, item.channel
+
     def _result(self, at: int, message: Mapping[str, Any]) -> Message:
         name = self._result_tool(at, message)
+        written = self.written_calls.get(_string(message.get("tool_call_id")))
+        if written is not None:
+            return Message("tool", self._text(at, message), written[0], written[1], "assistant")
         address = self.names.address_of(name)
         channel = _channel_and_type(address.recipient)[0]
         return Message("tool", self._text(at, message), address.recipient, channel, "assistant")
@@ -316,6 +337,26 @@ class _MessageConverter:
                 f"message has no name. Put the call before it, or give it the tool's `name`."
             )
         return name
+
+
+def written_messages(text: str) -> list[Message]:
+    """Return the messages of a reply with the headers that the model wrote; none unless it is strictly Harmony.
+
+    A header that was repaired is written anew: in the history it would teach the model to write more of its kind.
+    """
+    try:
+        parsed = parse(text, "assistant", strict=True).messages if text else ()
+    except (MissingSentinel, BadHeader):
+        return []
+    messages: list[Message] = []
+    for item in parsed:
+        header = text[item.span.start : item.span.end].partition("<|message|>")[0]
+        begun = header.removeprefix("<|start|>")
+        header = begun if begun != header else f"assistant{header}"
+        if item.message.role != "assistant" or not item.message.channel or item.repairs:
+            return []
+        messages.append(replace(item.message, header=header))
+    return messages
 
 
 def _names_in_history(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:

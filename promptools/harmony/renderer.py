@@ -7,7 +7,7 @@ in content (of users, tools, files): in text they are escaped, in ids they are o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from promptools.errors import UsageError
@@ -24,6 +24,7 @@ IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
 CUTOFF = "2024-06"
 
 _WORD = lazy_pattern(r"[^\s<>|]+")
+_HEADER_TOKENS = lazy_pattern(r"<\|(channel|constrain)\|>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,9 @@ class Message:
     recipient: str = ""
     content_type: str = ""
     """`json`, `code`, or `<|constrain|>json`."""
+    header: str = field(default="", repr=False, compare=False)
+    """The header of the assistant's message as the model wrote it, from the role to `<|message|>`, which is written
+    again in place of one made of the fields."""
 
 
 class ControlToken(NamedTuple):
@@ -134,6 +138,19 @@ def _has_functions(content: DeveloperContent) -> bool:
 
 def _message(message: Message, *, functions: bool) -> Iterator[RenderedPiece]:
     yield ControlToken("start")
+    yield from _written_header(message.header) if message.header else _header(message)
+    yield ControlToken("message")
+    yield content_text(message, functions=functions)
+    yield ControlToken("call" if message.role == "assistant" and message.recipient else "end")
+
+
+def _written_header(header: str) -> Iterator[RenderedPiece]:
+    for at, piece in enumerate(_HEADER_TOKENS.split(header)):
+        if piece:
+            yield ControlToken(piece) if at % 2 else piece
+
+
+def _header(message: Message) -> Iterator[RenderedPiece]:
     recipient = _header_field(message.recipient, "recipient")
     kind = message.content_type.removeprefix("<|constrain|>")
     yield _author(message) + (f" to={recipient}" if recipient not in {"", "all"} else "")
@@ -146,9 +163,6 @@ def _message(message: Message, *, functions: bool) -> Iterator[RenderedPiece]:
         yield _header_field(kind, "content type")
     else:
         yield before + (f" {_header_field(kind, 'content type')}" if kind else "")
-    yield ControlToken("message")
-    yield content_text(message, functions=functions)
-    yield ControlToken("call" if message.role == "assistant" and message.recipient else "end")
 
 
 def _author(message: Message) -> str:

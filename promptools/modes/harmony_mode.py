@@ -10,7 +10,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from promptools.harmony.conversation import ConvertedRequest, Options, convert, parse_effort
+from promptools.harmony.conversation import (
+    IN_DISTRIBUTION,
+    WRITTEN,
+    ConvertedRequest,
+    Options,
+    convert,
+    parse_effort,
+)
 from promptools.harmony.recipients import FUNCTIONS, RecipientNames, ToolAddress
 from promptools.harmony.renderer import IDENTITY, encode_messages, render_messages
 from promptools.harmony.tokens import CONTROL_MARKUP, TOKEN_IDS
@@ -21,10 +28,11 @@ from promptools.modes.prepared_request import (
     answer_tokens,
     forwarded_body,
     other_tool_notes,
-    text_tokens,
+    prompt_tokens,
 )
 from promptools.modes.reply_reader import HARMONY
 from promptools.modes.tool_names import short_recipient
+from promptools.modes.verdict import NO_CALL_OR_ANSWER
 from promptools.patterns import lazy_pattern
 from promptools.wire.json_body import as_object, as_text
 from promptools.wire.raw_endpoints import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
@@ -96,14 +104,17 @@ def _tool_places(request: ToolRequest) -> dict[str, ToolAddress]:
 
 
 def _convert(request: ToolRequest, template: Mapping[str, Any], messages: Sequence[dict[str, Any]]) -> ConvertedRequest:
+    own = request.options
+    trained = frozenset(name.partition(".")[0] for name in request.profile.trained_tools) or IN_DISTRIBUTION
     options = Options(
         identity=as_text(template.get("model_identity")) or IDENTITY,
         date=request.today,
         effort=parse_effort(_effort(request.body, template)),
-        tools_in=request.options.tools_in,
-        namespaces=request.options.namespaces,
-        thoughts=request.options.thoughts,
-        order=request.options.order,
+        tools_in=own.tools_in or (request.profile.agent_tools_in if own.agent else "developer"),
+        trained=trained,
+        namespaces=own.namespaces,
+        thoughts=own.thoughts,
+        order=own.order,
     )
     form = as_object(request.body.get("response_format"))
     return convert(messages, request.offered, response_format=form, options=options)
@@ -123,6 +134,9 @@ def _effort(body: Mapping[str, Any], template: Mapping[str, Any]) -> Any:
 def _messages(request: ToolRequest, instruction: str) -> list[dict[str, Any]]:
     """Return the messages; system messages become instructions in their order, wherever they are."""
     messages, configured = request.messages, request.system_prompt
+    if written := request.options.written:
+        texts = [written.get(str(at)) for at in range(len(messages))]
+        messages = [{**each, WRITTEN: text} if text else each for each, text in zip(messages, texts, strict=True)]
     if configured:
         own = {"role": "system", "content": configured}
         if request.profile.system_prompt_placement == "replace":
@@ -195,16 +209,29 @@ def _render_prompt(
     vocabulary = request.vocabulary() if request.vocabulary is not None and request.profile.raw_ids else None
     if vocabulary is None:
         messages = map(_escape_arguments, converted.messages)
-        text = render_messages(messages, escape=foreign.escape_text) + prefill
+        told = _corrections(request)
+
+        def escape(text: str) -> str:
+            correction = text.removesuffix(NO_CALL_OR_ANSWER) if text in told else text
+            return foreign.escape_text(correction) + text[len(correction) :]
+
+        text = render_messages(messages, escape=escape) + prefill
         ids = tuple(END_OF_TURN_IDS) if request.profile.raw_ids else ()
         stops = () if request.profile.raw_ids else END_OF_TURN_TOKENS
-        room = answer_tokens(request, text_tokens(text))
+        room = answer_tokens(request, prompt_tokens(request, text))
         return RawPrompt(text, room, stops=stops, stop_ids=ids, preserved=PRESERVED_TOKENS)
     encode, decode = vocabulary
     ids = (*encode_messages(converted.messages, encode), *_prefill_ids(prefill, encode))
     # the text ends before a stop string, the ids after it (vLLM 0.32.0)
     decode_reply = decode if request.body.get("stop") is None else None
     return RawPrompt(ids, answer_tokens(request, len(ids)), decode_reply, stop_ids=tuple(END_OF_TURN_IDS))
+
+
+def _corrections(request: ToolRequest) -> frozenset[str]:
+    """Return the reasoning that ends with HarmonyReAct's own sentence, whose tokens its harness sends as tokens."""
+    if not request.options.harmony_react:
+        return frozenset()
+    return frozenset(text for message in request.feedback if (text := as_text(message.get("reasoning"))))
 
 
 def _escape_arguments(message: Message) -> Message:

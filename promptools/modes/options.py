@@ -9,10 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from promptools import dialects
 from promptools.errors import UsageError, clip, did_you_mean, suggest
-from promptools.harmony.conversation import CallOrder, ReasoningPolicy, ToolPlacement
+from promptools.harmony.conversation import CallOrder, ReasoningPolicy
 from promptools.json_values import is_object
 from promptools.profiles.profile import OnRepeat
-from promptools.types import ModeName, Strictness
+from promptools.types import ModeName, Strictness, ToolPlacement
 
 Hold = Literal["auto", "all"]
 ArgumentStreaming = Literal["auto", "whole", "live"]
@@ -31,6 +31,10 @@ class Options(BaseModel):
 
     mode: ModeName | None = None
     """Use this mode only (None: the profile's, in order)."""
+    agent: bool = False
+    """Ask as an agent does: with the modes, effort and temperature that the profile has for agents."""
+    family: str | None = None
+    """The family of models that the request is written for: one that is known to be another is an error."""
     provider: str | None = None
     """Use this provider of the config (None: the client's)."""
     dialect: str | None = None
@@ -64,8 +68,8 @@ class Options(BaseModel):
     """`call` passes calls of tools that the request does not declare on, also where it declares none."""
     on_malformed: OnMalformed = "content"
     """A malformed call after the last attempt becomes its raw text, a call that does not fit, or an error."""
-    tools_in: ToolPlacement = "developer"
-    """Harmony mode: the message that declares the tools."""
+    tools_in: ToolPlacement | None = None
+    """Harmony mode: the message that declares the tools (None: the profile's for agents, else `developer`)."""
     namespaces: dict[str, str] = Field(default_factory=dict)
     """Harmony mode: descriptions of the namespaces of tools, by name."""
     thoughts: ReasoningPolicy = "last-final"
@@ -77,6 +81,10 @@ class Options(BaseModel):
     analysis message, as in its code; `call`: with the required call; `auto`: with that call once it was missing."""
     harmony_react: bool = False
     """Harmony mode: report errors to the model as reasoning of its own, worded as in HarmonyReAct."""
+    written: dict[str, str] = Field(default_factory=dict)
+    """Harmony mode: the text of past replies as the model wrote them, by the position of the assistant's message."""
+    last_prompt: dict[str, int] = Field(default_factory=dict)
+    """Raw endpoints: the `tokens` and the `bytes` of the prompt before, of which this one is a continuation."""
     date: str | None = None
     """Harmony mode: today's date, as `2025-06-28` (None: from the clock; empty: none)."""
 
@@ -147,7 +155,7 @@ def _describe_option(name: str) -> str:
     if get_origin(first) is Literal:
         wanted = f"one of {', '.join(map(repr, get_args(first)))}"
     elif get_origin(first) is dict:
-        wanted = "an object of strings"
+        wanted = f"an object of {'strings' if name != 'last_prompt' else 'numbers'}"
     elif get_origin(first) is tuple:
         wanted = f"a list of dialects ({', '.join(sorted(dialects.names()))})"
     else:

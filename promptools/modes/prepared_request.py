@@ -128,10 +128,28 @@ BYTES_PER_TOKEN = 2
 """Bytes per token, where there is no vocabulary to count with: fewer than in any text except runs of symbols. Prose has
 four, so the prompt is overestimated, and the answer gets less than there is room for."""
 
+DENSER = 1.25
+"""How many times as many tokens, for its size, a conversation may have after it was made shorter."""
+
 
 def text_tokens(text: str) -> int:
     """Return an upper bound of the tokens of a text."""
     return len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN
+
+
+def prompt_tokens(request: ToolRequest, text: str) -> int:
+    """Return about how many tokens a prompt has, and rarely fewer: by what the server counted of the one before it.
+
+    In a conversation that grows, what was added counts by its bytes. One that was made shorter may hold denser text
+    than what it lost, so it gets some more than its share.
+    """
+    known = request.options.last_prompt
+    counted, before, size = known.get("tokens"), known.get("bytes"), len(text.encode("utf-8", "surrogatepass"))
+    if not counted or not before:
+        return text_tokens(text)
+    if size >= before:
+        return counted + (size - before) // BYTES_PER_TOKEN
+    return min(text_tokens(text), int(counted * size / before * DENSER))
 
 
 def answer_tokens(request: ToolRequest, prompt_tokens: int, context: int | None = None) -> int:
@@ -142,4 +160,5 @@ def answer_tokens(request: ToolRequest, prompt_tokens: int, context: int | None 
     if request.tokens_left is not None:
         return request.tokens_left
     context = context or request.profile.context
-    return MIN_ANSWER_TOKENS if context is None else max(MIN_ANSWER_TOKENS, context - prompt_tokens)
+    least = (request.options.agent and request.profile.agent_room) or MIN_ANSWER_TOKENS
+    return least if context is None else max(least, context - prompt_tokens)

@@ -26,7 +26,7 @@ from promptools.modes.prepared_request import (
     answer_tokens,
     forwarded_body,
     other_tool_notes,
-    text_tokens,
+    prompt_tokens,
 )
 from promptools.modes.reply_reader import HARMONY
 from promptools.modes.tool_request import ToolChoice
@@ -108,7 +108,7 @@ def _raw_prompt(
 ) -> RawPrompt:
     is_text = isinstance(rendered.content, str)
     harmony = _own_dialect(request) == HARMONY
-    size = text_tokens(rendered.content) if isinstance(rendered.content, str) else len(rendered.content)
+    size = prompt_tokens(request, rendered.content) if isinstance(rendered.content, str) else len(rendered.content)
     return RawPrompt(
         rendered.content,
         answer_tokens(request, size, rendered.context),

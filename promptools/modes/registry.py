@@ -36,11 +36,16 @@ def renders_template(profile: Profile) -> bool:
 def modes_for(request: ToolRequest, *, tools: bool) -> tuple[ModeName, ...]:
     """Return the modes to try, in order: the one that the request forces, else those that the profile lists.
 
+    For an agent's request the profile may list others.
+
     A request that does not concern `tools` is the same in native and in prompt mode, so one of them is enough.
-    Raises `UsageError` if the profile lists no mode, or if harmony or raw mode is wanted and not possible.
+    Raises `UsageError` if the profile lists no mode, if harmony or raw mode is wanted and not possible, or if the model
+    is known to be of another family than the one that the request is written for.
     """
     profile, forced = request.profile, request.options.mode
-    wanted: tuple[ModeName, ...] = (forced,) if forced else profile.modes
+    _check_family(request)
+    listed = (request.options.agent and profile.agent_modes) or profile.modes
+    wanted: tuple[ModeName, ...] = (forced,) if forced else listed
     if not wanted:
         raise UsageError("the profile lists no mode; set `modes` to some of 'native', 'harmony', 'raw', 'prompt'")
     if "raw" in wanted and not renders_template(profile):
@@ -73,3 +78,15 @@ def modes_for(request: ToolRequest, *, tools: bool) -> tuple[ModeName, ...]:
     if not tools and request.options.takes_undeclared:
         return ("harmony", *others[:1])  # with no tools in its prompt, other modes depend on what the server reads
     return wanted if tools else (*others[:1], "harmony")
+
+
+def _check_family(request: ToolRequest) -> None:
+    """Refuse a request for a model that is known to be of another family: Harmony means nothing to it."""
+    meant, known = request.options.family, request.profile.family
+    if meant is not None and known is not None and known != meant:
+        raise UsageError(
+            f"the request is written for the family {meant!r}, and the model {request.model!r} is of the family"
+            f" {known!r}, by what its server says of it, or by its name. Use policy='default' (--policy default), which"
+            f" asks any model as its profile says. If it is a {meant} all the same, set family = {meant!r} on the model"
+            " in the config; to send the request anyway, leave the option `family` out (AgentPolicy.family = None)"
+        )

@@ -208,6 +208,7 @@ def parse_request(
     _validate_messages(own.get("messages"))
     legacy = bool(own.get("functions") and not own.get("tools"))
     options = (options or Options()).override(body.get("promptools"))
+    own = {**_agent_defaults(own, profile), **own} if options.agent else own
     on_repeat = options.on_repeat or profile.on_repeat
     repeated = None
     if on_repeat != "off" and choice.kind != "none" and (tools or given.others):
@@ -236,6 +237,16 @@ def parse_request(
         vocabulary=vocabulary,
         clock=clock,
     )
+
+
+def _agent_defaults(body: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
+    """Return the parameters that an agent's request gets unless it sets them."""
+    made: dict[str, Any] = {}
+    if profile.agent_temperature is not None and "temperature" not in as_object(body.get("options")):
+        made["temperature"] = profile.agent_temperature
+    if profile.agent_effort is not None and not body.keys() & {"reasoning", "think", "chat_template_kwargs"}:
+        made["reasoning_effort"] = profile.agent_effort
+    return made
 
 
 def _parse_n(body: Mapping[str, Any]) -> int:

@@ -53,10 +53,10 @@ VerdictKind = Literal[
 HARMONY_CALL = TOKEN_IDS["call"]
 """`<|call|>`, the token that ends a gpt-oss call; vLLM reports it as `stop_reason`, whether or not it parsed it."""
 NO_CALL_OR_ANSWER = (
-    "Cannot find <|channel|>commentary or <|channel|>final in the response above."
-    " In your next step, be careful with the channel format."
+    "Cannot find <|channel|>commentary or <|channel|>final. In your next step, be careful with the channel format."
 )
-"""The feedback to a Harmony reply that is only reasoning (HarmonyReAct's wording, from its code)."""
+"""The feedback to a Harmony reply that is only reasoning, as the article on HarmonyReAct has it; its code adds "in the
+response above"."""
 ERROR_PREFIX = "Failed to process response: "
 """The prefix of an error in HarmonyReAct."""
 _FENCE = lazy_pattern(r"^[ \t]*(?:`{3,}|~{3,})", re.MULTILINE)

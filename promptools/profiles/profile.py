@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from promptools.types import ModeName
+from promptools.types import ModeName, ToolPlacement
 
 Wire = Literal["chat", "ollama"]
 Raw = Literal["completions", "llamacpp", "generate"]
@@ -101,6 +101,20 @@ class Profile:
     """Sampling parameters that the server takes beside OpenAI's own; others of Ollama's `options` are left out."""
     template_kwargs: bool = False
     """Whether the server passes `chat_template_kwargs` to the model's template. They switch thinking on and off."""
+
+    # How an agent asks (the option `agent`)
+    agent_modes: tuple[ModeName, ...] = ()
+    """Modes for the requests of an agent, in the order in which they are tried; none: those of `modes`."""
+    agent_tools_in: ToolPlacement = "developer"
+    """Harmony mode: the message that declares an agent's tools, unless an option names it."""
+    agent_effort: str | None = None
+    """The `reasoning_effort` of an agent's request that sets none; None: none is sent."""
+    agent_temperature: float | None = None
+    """The temperature of an agent's request that sets none; None: none is sent."""
+    agent_room: int | None = None
+    """The least tokens that a reply to an agent gets where a raw endpoint has to be told; None: as any reply."""
+    trained_tools: tuple[str, ...] = ()
+    """Tools that the model was trained on. Their namespaces are those that `auto` puts into the system message."""
 
     # How to write the conversation
     tool_ids: ToolIds = "any"

@@ -85,6 +85,9 @@ class _ProfileBuilder:
     ) -> None:
         """Add facts of a config or a request; modes listed there are the only ones that may be tried."""
         self._modes_are_configured |= "modes" in facts or (calling is not None and not calling.fallback)
+        if calling or "modes" in facts:  # what the user lists is for agents too
+            self.facts.pop("agent_modes", None)
+            self.reason_by_key.pop("agent_modes", None)
         if calling:
             self.add({"modes": calling.modes(order), "harmony_last": calling.fallback}, why)
         self.add({"harmony_last": False, **facts} if "modes" in facts else facts, why)

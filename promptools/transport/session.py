@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from promptools.exchange.state import Steps
     from promptools.fallback import Stop, WaitFor
     from promptools.harmony.bpe_vocabulary import TokenCodec
-    from promptools.harmony.conversation import CallOrder, ReasoningPolicy, ToolPlacement
+    from promptools.harmony.conversation import CallOrder, ReasoningPolicy
     from promptools.modes.options import ArgumentStreaming, Hold, OnMalformed, Prefill, Undeclared
     from promptools.profiles.profile import OnRepeat
-    from promptools.types import ModeName, Reply, ServerInfo, Strictness
+    from promptools.types import ModeName, Reply, ServerInfo, Strictness, ToolPlacement
 
 
 # Observers of the settings: checked once, and guarded, so that an error in one of them changes no response.
@@ -177,6 +177,8 @@ class Settings(TypedDict, total=False):
     observer: Observer | Sequence[Observer] | None
     """Follows every exchange, with all bodies; several are called in order."""
     mode: ModeName | None
+    agent: bool
+    family: str | None
     dialect: str | None
     strictness: Strictness
     accept: Sequence[str] | None
@@ -192,12 +194,14 @@ class Settings(TypedDict, total=False):
     on_repeat: OnRepeat | None
     repeats: int
     undeclared: Undeclared
-    tools_in: ToolPlacement
+    tools_in: ToolPlacement | None
     namespaces: dict[str, str]
     thoughts: ReasoningPolicy
     order: CallOrder
     prefill: Prefill
     harmony_react: bool
+    written: dict[str, str]
+    last_prompt: dict[str, int]
     date: str | None
 
 

@@ -144,7 +144,8 @@ def test_every_option_may_be_set_for_one_request():
         "tools_in": "system", "thoughts": "turn", "order": "commentary-first", "prefill": "none", "harmony_react": True,
         "date": "2026-11-21", "accept": ("hermes", "json"), "heartbeat": 0.5,
         "namespaces": {"container": "Runs commands."}, "undeclared": "call", "on_repeat": "answer", "repeats": 3,
-        "heal_format": False,
+        "heal_format": False, "agent": True, "family": "gpt-oss", "written": {"1": "<|channel|>final<|message|>Yes."},
+        "last_prompt": {"tokens": 10, "bytes": 40},
     }  # fmt: skip
     assert set(values) == set(OPTIONS)
     assert ask(promptools=values).options == Options(**values)

@@ -100,8 +100,8 @@ class AgentRun:
         tape, session = self.tape, getattr(client, "promptools", None)
         if tape is not None and session is None:
             raise UsageError("a tape records what promptools' clients send: pass one, or promptools.wrap(client)")
-        capture = ReplyCapture() if self.policy.checks == "paper" and session is not None else None
-        context = ContextCapture() if self.compaction is not None and session is not None else None
+        capture = None if session is None else ReplyCapture()
+        context = None if session is None else ContextCapture()
         observers: list[Observer] = [observer for observer in (capture, context, tape) if observer is not None]
         loop = self._loop(session, capture, context)
         try:
@@ -130,9 +130,9 @@ class AgentRun:
 
     @property
     def _tool_options(self) -> dict[str, Any]:
-        """The options that declare namespaces where a model knows them: those of gpt-oss in the system message."""
+        """The options that describe the namespaces of the tools."""
         namespaces = dict(self.toolbox.namespaces)
-        return {"tools_in": "auto", "namespaces": namespaces} if namespaces else {}
+        return {"namespaces": namespaces} if namespaces else {}
 
     def _record(self, loop: RunLoop, event: RunEvent) -> None:
         if self.tape:

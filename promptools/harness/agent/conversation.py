@@ -100,6 +100,8 @@ class Conversation:
         self.last: AccumulatedReply | None = None
         self.shows_images = True
         """Whether the model is shown the images of results."""
+        self._written: list[tuple[Message, str]] = []
+        """Messages of the assistant, with the texts that they were read from."""
         self._own_ids = own_ids
         self._first_id = _next_own_id(messages)
 
@@ -113,7 +115,10 @@ class Conversation:
             own = f"call{self._first_id + self.iterations:03}{number:02}"
             call.id = own if self._own_ids else call.id or own
         self.iterations += 1
-        self.messages.append(reply.message(reasoning=reasoning))
+        message = reply.message(reasoning=reasoning)
+        self.messages.append(message)
+        if reply.written:
+            self._written.append((message, reply.written))
         self.last = reply
 
     def add_result(self, result: Result) -> None:
@@ -121,6 +126,12 @@ class Conversation:
         self.results.append(result)
         content = result_content(result, shown=self.shows_images)
         self.messages.append({"role": "tool", "tool_call_id": result.call_id, "content": content})
+
+    @property
+    def written(self) -> dict[str, str]:
+        """The texts that messages were read from, by their positions; of messages that were replaced there are none."""
+        texts = {id(message): text for message, text in self._written}
+        return {str(at): texts[id(message)] for at, message in enumerate(self.messages) if id(message) in texts}
 
     def replace(self, messages: list[dict[str, Any]], task: int) -> None:
         """Replace the messages by fewer or shorter ones; `task` is the task's position among them."""
@@ -181,6 +192,16 @@ def with_options(create: dict[str, Any], options: Mapping[str, Any], session: An
         return create
     merged = {**malformed, **unset, **ours}
     return {**create, "extra_body": {**body, "promptools": merged}} if merged else create
+
+
+def for_request(body: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of one request with options that only this one has, for one of our clients."""
+    extra: dict[str, Any] = body.get("extra_body") or {}
+    ours: Any = extra.get("promptools") or {}
+    given = {name: value for name, value in options.items() if value}
+    if not given or not is_object(ours):
+        return body
+    return {**body, "extra_body": {**extra, "promptools": {**ours, **given}}}
 
 
 def mode_of(create: Mapping[str, Any], session: Any) -> object:

@@ -55,6 +55,8 @@ class AccumulatedReply(CollectedChoice):
     """The reply so far; of several choices only the first is used."""
 
     usage: dict[str, Any] | None = None
+    written: str = ""
+    """In harmony mode, the text of the reply as the model wrote it."""
 
     def feed(self, deltas: Iterable[Delta]) -> Iterator[TextEvent | ReasoningEvent]:
         """Add deltas, and yield their text and reasoning as events."""

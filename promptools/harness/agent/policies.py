@@ -78,26 +78,42 @@ class AgentPolicy:
     paper does. Either way nothing of a failed attempt stays in the conversation."""
     temperatures: tuple[float, ...] = ()
     """The temperature of each attempt; the last one is for all further ones. Empty: that of the request."""
+    cooling: float = 0.0
+    """The share of the temperature that is lost while the context fills up, in proportion to what of it is used; 0.5
+    is what the paper's code has for it. Where the size of the context is not known, nothing is lost."""
     harmony_react: bool = False
     """Harmony mode: begin each reply on `analysis`, and have the exchange correct replies, as HarmonyReAct does."""
+    family: str | None = None
+    """The family of models that the policy is for: with a model that is known to be another, a run is a `UsageError`.
+    None: any."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Options of each request, if the client is one of promptools'."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
             raise UsageError(f"AgentPolicy.attempts is {self.attempts!r}; at least one reply has to be requested")
+        if not 0 <= self.cooling <= 1:
+            raise UsageError(f"AgentPolicy.cooling is {self.cooling!r}; expected a share between 0 and 1")
 
     @property
     def request_options(self) -> dict[str, Any]:
-        """The options of each request."""
+        """The options of each request. An agent's are those that the profile of the model has for agents."""
+        own: dict[str, Any] = {} if self.checks == "none" else {"agent": True}
+        own |= {} if self.family is None else {"family": self.family}
         if not self.harmony_react:
-            return dict(self.options)
+            return {**own, **self.options}
         kept = {key: value for key, value in self.options.items() if key != "corrections"}
-        return {"harmony_react": True, "prefill": "channel", **kept}
+        return {**own, "harmony_react": True, "prefill": "channel", **kept}
 
-    def temperature(self, attempt: int) -> dict[str, float]:
-        """Return the parameters of an attempt, counted from 0."""
-        return {"temperature": self.temperatures[min(attempt, len(self.temperatures) - 1)]} if self.temperatures else {}
+    def temperature(self, attempt: int, given: float | None = None, used: float = 0.0) -> dict[str, float]:
+        """Return the parameters of an attempt, counted from 0.
+
+        `given` is the temperature of the request, and `used` the share of the context that the last prompt had.
+        """
+        lost = self.cooling * min(used, 1.0)
+        if self.temperatures:
+            return {"temperature": self.temperatures[min(attempt, len(self.temperatures) - 1)] * (1 - lost)}
+        return {"temperature": (1.0 if given is None else given) * (1 - lost)} if lost else {}
 
 
 def _two_seconds(_: object) -> float:
@@ -108,6 +124,7 @@ DEFAULT_POLICY = AgentPolicy()
 PAPER_POLICY = AgentPolicy(
     checks="paper",
     wait=_two_seconds,
+    family="gpt-oss",
     options={"mode": "harmony", "tools_in": "auto", "thoughts": "keep", "corrections": 0, "on_repeat": "off"},
 )
 """HarmonyAgent's, except that the model sees its errors: `replace(PAPER_POLICY, show_errors=False)` is the paper's."""
@@ -243,9 +260,11 @@ def _check_call(call: Message, toolbox: Toolbox) -> None:
         raise ToolCallArgNotObject(f"the args for {tool.name} are no object: {clip(text)!r}")
     checked = toolbox.tools.check(tool, arguments)
     required: Any = tool.parameters.get("required") or []
-    if set(required) - checked.arguments.keys():
+    unknown = checked.arguments.keys() - toolbox.parameters(tool.name)
+    if unknown or set(required) - checked.arguments.keys():
         raise UnknownToolCallArg(
             f"unknown tool args for {tool.name}, got tool_args: {list(arguments)}, expected: {list(required)}"
+            + (f"; there is no {', '.join(sorted(map(clip, unknown)))}" if unknown else "")
         )
     if checked.errors:
         raise ToolCallArgTypeError(f"the args for {tool.name} do not fit: {' '.join(checked.errors)}")
@@ -269,11 +288,13 @@ class ReplyCapture:
     def __init__(self) -> None:
         self.last: HarmonyReply | None = None
         """The last reply; None if it was requested in another mode."""
+        self.usage: dict[str, Any] | None = None
+        """The tokens of all attempts of the last exchange."""
         self._prefill = ""
 
     def began(self, exchange: ObservedExchange) -> None:  # noqa: ARG002 - the protocol's
         """Forget the reply before."""
-        self.last = None
+        self.last = self.usage = None
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
         """Keep the beginning of the reply that the prompt contains."""
@@ -284,6 +305,8 @@ class ReplyCapture:
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:  # noqa: ARG002
         """Keep the reply to the last attempt."""
+        for one in end.attempts:
+            self.usage = add_usage(self.usage, one.attempt.usage)
         last = end.attempts[-1] if end.attempts else None
         if last is not None and last.attempt.mode == "harmony" and last.written:
             written = last.written[0]

@@ -18,7 +18,12 @@ from promptools.engine import parse
 from promptools.errors import Exhausted, ModelError, PromptoolsError, clip
 from promptools.fallback import RetryPolicy, classify, read_overflow
 from promptools.harness.agent.compaction import Compactor, size
-from promptools.harness.agent.conversation import has_images, images_after_results, may_refuse_images
+from promptools.harness.agent.conversation import (
+    for_request,
+    has_images,
+    images_after_results,
+    may_refuse_images,
+)
 from promptools.harness.agent.harness_errors import (
     HarnessError,
     LimitsExceeded,
@@ -75,6 +80,8 @@ class ReplyRequester:
         self._toolbox = toolbox
         self._tracker = tracker
         self._images_accepted = False
+        self._last_prompt: dict[str, int] = {}
+        self._last_tokens: int | None = None
         self._tools = toolbox.payloads(marks=settings.marks)
         compaction = settings.compaction
         self._compactor = (
@@ -88,7 +95,8 @@ class ReplyRequester:
         retries: list[RetryEvent] = []
         feedback: list[dict[str, Any]] = []
         while True:
-            reply, failure = yield from self._attempt(feedback, policy.temperature(len(retries)))
+            temperature = policy.temperature(len(retries), self._create.get("temperature"), self._context_used)
+            reply, failure = yield from self._attempt(feedback, temperature)
             attempts.count_attempt()
             self._conversation.add_usage(reply.usage)
             failure = failure or self._failure(reply)
@@ -106,6 +114,13 @@ class ReplyRequester:
                 yield Pause(pause)
             feedback = _error_messages(reply, failure) if policy.show_errors else []
 
+    @property
+    def _context_used(self) -> float:
+        """The share of the context that the last prompt took up; 0 if that is not known."""
+        captured, compaction = self._settings.context_capture, self._settings.compaction
+        size = (compaction and compaction.context) or (captured and captured.size)
+        return self._last_tokens / size if self._last_tokens and size else 0.0
+
     def relax_tool_choice(self) -> None:
         """Let the model choose from now on: a forced choice is for the first reply, or it could never answer."""
         if self._create.get("tool_choice") not in (None, "auto", "none"):
@@ -121,7 +136,8 @@ class ReplyRequester:
             failure = None if self._settings.policy.checks == "none" else as_harness_error(error)
             if failure is None:
                 raise
-            return AccumulatedReply(usage=failed_usage(error)), failure
+            captured = self._settings.capture
+            return AccumulatedReply(usage=failed_usage(error) or (captured.usage if captured else None)), failure
 
     def _failure(self, reply: AccumulatedReply) -> NonTerminatingError | None:
         """Return why a reply cannot be used; None for one that can."""
@@ -155,6 +171,8 @@ class ReplyRequester:
             messages = [*self._conversation.messages, *feedback]
             sent = messages if self._settings.marks else images_after_results(messages)
             body = {**self._create, **parameters, **offered, "messages": sent}
+            if self._settings.marks:
+                body = for_request(body, {"written": self._conversation.written, "last_prompt": self._last_prompt})
             try:
                 reply: AccumulatedReply = yield from self._send(body)
             except Exception as error:  # whatever a client raises
@@ -166,8 +184,12 @@ class ReplyRequester:
                     raise
                 continue
             self._images_accepted = self._images_accepted or has_images(messages)
+            captured = self._settings.capture.last if self._settings.capture else None
+            reply.written = captured.text if captured else ""
+            self._last_prompt = self._settings.context_capture.last_prompt if self._settings.context_capture else {}
+            self._last_tokens = self._prompt_tokens(reply)
             if self._compactor:
-                self._compactor.learn(self._prompt_tokens(reply), size(messages))
+                self._compactor.learn(self._last_tokens, size(messages))
             return reply
 
     def _images_refused(self, error: Exception) -> bool:

@@ -158,6 +158,18 @@ class Toolbox:
             for tool, payload in zip(self.tools, payloads, strict=True)
         ]
 
+    def parameters(self, name: str) -> frozenset[str]:
+        """Return the arguments that a tool takes: those of its schema, and others that its function has a use for.
+
+        gpt-oss passes some that it was not told of (`timeout`, `line_numbers`), which are such.
+        """
+        declared: Any = next(tool for tool in self.tools if tool.name == name).parameters.get("properties") or {}
+        try:
+            taken = [*inspect.signature(self._runners[name]).parameters.values()]
+        except (TypeError, ValueError):
+            taken = []
+        return frozenset(declared) | {entry.name for entry in taken if entry.kind is not entry.VAR_KEYWORD}
+
     def prepare_call(self, call_id: str, name: str, arguments_json: str) -> PreparedCall:
         """Parse a call; return it with a function that runs it, or with the error result where it cannot be run."""
         match = self.tools.find(name)

@@ -17,6 +17,7 @@ from promptools.harness.agent import (
     Agent,
     AgentPolicy,
     CallEvent,
+    Compaction,
     ResultEvent,
     RetryEvent,
     RunContext,
@@ -420,11 +421,29 @@ def test_calls_of_a_reply_that_is_cut_off_are_used(server, way):
     assert way(server, [look])[0].results[0].content == "content of a"
 
 
+def test_the_temperature_falls_with_the_context_that_is_used():
+    cooling = AgentPolicy(cooling=0.5)
+    assert [cooling.temperature(0, 0.8, used)["temperature"] for used in (0.5, 1, 7)] == pytest.approx([0.6, 0.4, 0.4])
+    assert cooling.temperature(0, 0.8, 0.0) == AgentPolicy().temperature(0, 0.8, 1.0) == {}
+    assert cooling.temperature(0, None, 1.0) == {"temperature": 0.5}
+    assert replace(cooling, temperatures=(1.0, 0.6)).temperature(1, 0.8, 1.0) == {"temperature": 0.3}
+
+
+def test_a_request_is_cooler_the_more_of_the_context_was_used(server, way):
+    usage = {"prompt_tokens": 600, "completion_tokens": 1, "total_tokens": 601}
+    server.play(ModelReply(None, calls=[call(path="a")], usage=usage), "Done.")
+    policy, compaction = AgentPolicy(cooling=0.5), Compaction(context=1000)
+    way(server, [look], policy=policy, compaction=compaction, temperature=1.0)
+    assert [seen.json.get("temperature") for seen in server.requests] == [1.0, 0.7]
+
+
 def test_policies_that_do_not_exist(server):
     with pytest.raises(UsageError, match="there is no policy 'strict'"):
         Agent("x", policy="strict")
     with pytest.raises(UsageError, match="attempts"):
         AgentPolicy(attempts=0)
+    with pytest.raises(UsageError, match="cooling"):
+        AgentPolicy(cooling=1.5)
 
 
 # --- clients ---------------------------------------------------------------------------------------------------------
@@ -474,8 +493,10 @@ def test_calls_in_the_text_of_any_dialect(server, dialect):
 
 def test_the_options_of_a_policy_are_those_of_the_requests():
     policy = replace(NOW, harmony_react=True, options={"corrections": 0, "mode": "harmony"})
-    assert policy.request_options == {"harmony_react": True, "prefill": "channel", "mode": "harmony"}
-    assert replace(policy, harmony_react=False).request_options == {"corrections": 0, "mode": "harmony"}
+    asked = {"agent": True, "mode": "harmony"}
+    assert policy.request_options == {**asked, "harmony_react": True, "prefill": "channel"}
+    assert replace(policy, harmony_react=False).request_options == {**asked, "corrections": 0}
+    assert replace(policy, checks="none", harmony_react=False).request_options == {"corrections": 0, "mode": "harmony"}
 
 
 # --- tapes -----------------------------------------------------------------------------------------------------------

@@ -20,8 +20,20 @@ def read(path: str, line: int = 1) -> str:
     return path
 
 
+def run(command: str, timeout: float = 1, **_: object) -> str:
+    """Run a command; models pass a time-out that is not declared."""
+    return command
+
+
+COMMAND = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 CODE = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
-TOOLBOX = Toolbox([read, AgentTool(Tool("python", "Run code.", CODE, free_text="code"), print)])
+TOOLBOX = Toolbox(
+    [
+        read,
+        AgentTool(Tool("run", "Run.", COMMAND), run),
+        AgentTool(Tool("python", "Run code.", CODE, free_text="code"), print),
+    ]
+)
 CALL = AccumulatedReply(calls=[PendingCall(None, "1", "read", ['{"path": "a"}'])])
 THOUGHT = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
 FINAL = "<|channel|>final<|message|>Yes."
@@ -71,6 +83,9 @@ TWO_CALLS = to() + "<|end|><|start|>assistant" + to()
         (to(arguments="[1]"), "ToolCallArgNotObject"),
         (to(arguments='{"line": "x"}'), "UnknownToolCallArg"),
         (to(arguments='{"path": "a", "line": "x"}'), "ToolCallArgTypeError"),
+        (to(arguments='{"path": "a", "colour": "red"}'), "UnknownToolCallArg"),
+        (to("functions.run", '{"command": "ls", "timeout": 10}'), ""),
+        (to("functions.run", '{"command": "ls", "colour": "red"}'), "UnknownToolCallArg"),
         (to(arguments='{"file_path": "a"}'), ""),
     ],
 )

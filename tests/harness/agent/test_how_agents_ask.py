@@ -1,0 +1,162 @@
+"""How an agent asks each family: by the profile, in the words of the history, with the room that is left."""
+
+from dataclasses import replace
+
+import pytest
+from upstream import running, unary
+
+from promptools.client import OpenAI
+from promptools.errors import UsageError
+from promptools.harness.agent import PAPER_POLICY, Agent, AgentPolicy, RetryEvent, RunLimits
+from promptools.harness.toolsets import AgentTool, Toolset
+from promptools.harness.toolsets.in_distribution import container_exec_definition, gpt_oss_tools
+from promptools.modes.options import Options
+from promptools.modes.registry import modes_for
+from promptools.modes.tool_request import parse_request
+from promptools.profiles import Config, Provider, resolve
+from promptools.profiles.facts import load_builtin
+
+THOUGHT = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+FINAL = "<|channel|>final<|message|>Done."
+ENDS = {"stop_type": "word", "stopping_word": "<|call|>", "stop": True}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running() as upstream:
+        yield upstream
+
+
+def said(text, prompt=100, **more):
+    """A reply of llama.cpp's raw endpoint."""
+    counts = {"tokens_evaluated": prompt, "tokens_predicted": 9, "timings": {"prompt_n": prompt}}
+    return unary({"index": 0, "content": text, "model": "m", **ENDS, **counts, **more})
+
+
+def look(path: str) -> str:
+    """Look at a file."""
+    return f"content of {path}"
+
+
+def client(server, **options):
+    here = Provider("here", kind="llamacpp", base_url=server.url)
+    return OpenAI(config=Config(default_provider="here", providers={"here": here}), max_retries=0, **options)
+
+
+SHELL = Toolset((AgentTool(container_exec_definition(), lambda command: "a.py"),), {"container": "Commands."})
+
+
+def test_gpt_oss_is_asked_in_harmony_with_its_tools_in_the_system_message_and_no_flag(server):
+    server.play(
+        said(f'{THOUGHT}<|channel|>analysis to=container.exec code<|message|>{{"command": ["ls"]}}'), said(FINAL)
+    )
+    with client(server) as own:
+        done = Agent(own, [SHELL, look], model="gpt-oss-20b").run("List.")
+    assert (done.content, done.iterations, len(server.requests)) == ("Done.", 2, 2)
+    assert [call.name for call in done.calls] == ["container.exec"]
+    first = server.requests[0]
+    assert first.path == "/completion"
+    system, _, developer = first.json["prompt"].partition("<|end|><|start|>developer")
+    assert "namespace container {" in system
+    assert "Reasoning: medium" in system
+    assert "type look" in developer
+    assert first.json["temperature"] == 1.0
+
+
+def test_what_the_request_sets_is_kept(server):
+    server.play(said(FINAL))
+    with client(server) as own:
+        Agent(own, [look], model="gpt-oss-20b", temperature=0.2, reasoning_effort="high").run("List.")
+    sent = server.requests[0].json
+    assert sent["temperature"] == 0.2
+    assert "Reasoning: high" in sent["prompt"]
+
+
+def asked(kind, model="gpt-oss-20b", agent=True, **options):
+    target = resolve(model, provider=kind, **options)
+    return modes_for(parse_request({"messages": [], "model": model}, target.profile, Options(agent=agent)), tools=True)
+
+
+MODES = [
+    ("vllm", True, "gpt-oss-20b", "harmony"),
+    ("llamacpp", True, "gpt-oss-20b", "harmony"),
+    ("sglang", True, "gpt-oss-20b", "harmony"),
+    ("ollama", True, "gpt-oss:20b", "harmony"),
+    ("lmstudio", True, "gpt-oss-20b", "native"),
+    ("vllm", False, "gpt-oss-20b", "native"),
+    ("vllm", True, "qwen3-8b", "native"),
+]
+
+
+def test_the_modes_of_an_agent():
+    assert [(*row, asked(row[0], row[2], row[1])[0]) for *row, _ in MODES] == MODES
+
+
+def test_modes_that_the_user_lists_are_for_agents_too():
+    assert asked("vllm", overrides={"modes": ["prompt"]}) == ("prompt",)
+    assert asked("vllm", overrides={"modes": ["prompt"], "agent_modes": ["native"]}) == ("native",)
+
+
+def test_the_tools_that_are_declared_are_those_of_the_training(tmp_path):
+    from promptools.harness.sandbox import LocalSandbox
+
+    (fact,) = [fact for fact in load_builtin("gpt-oss").facts if fact.key == "trained_tools"]
+    sandbox = LocalSandbox(tmp_path, allow_unsandboxed=True)
+    own = {entry.tool.name for entry in gpt_oss_tools(tmp_path, sandbox, python="stateless").tools}
+    sandbox.close()
+    assert own <= set(fact.value)
+
+
+def test_the_papers_policy_is_refused_for_a_model_that_is_another(server):
+    server.play(said(FINAL))
+    with client(server) as own:
+        with pytest.raises(UsageError, match=r"family 'gpt-oss'.*family 'qwen'.*policy='default'"):
+            Agent(own, [look], model="qwen3-8b", policy="paper").run("List.")
+        assert server.requests == []
+        insisting = replace(PAPER_POLICY, family=None)
+        assert Agent(own, [look], model="qwen3-8b", policy=insisting).run("List.").content == "Done."
+
+
+def test_a_reply_without_call_and_answer_is_the_agents_to_retry(server):
+    policies = {"default": AgentPolicy(), "paper": replace(PAPER_POLICY, wait=None)}
+    for policy in policies.values():
+        server.play(said("<|channel|>analysis<|message|>Only thoughts."), said(FINAL))
+        with client(server) as own:
+            events = list(Agent(own, [look], model="gpt-oss-20b", policy=policy).stream("List."))
+        (retry,) = [event for event in events if isinstance(event, RetryEvent)]
+        assert (retry.error, retry.usage["prompt_tokens"]) == ("NoToolCallNoFinalMessage", 100)
+        assert len(server.requests) == 2
+        assert "NoToolCallNoFinalMessage" in server.requests[1].json["prompt"]
+
+
+# --- the history, word for word
+
+
+HEADERS = [
+    "<|channel|>analysis to=container.exec code",
+    " to=container.exec<|channel|>analysis code",
+    "<|channel|>commentary to=container.exec <|constrain|>json",
+    "<|channel|>analysis to=container.exec <|constrain|>json",
+]
+
+
+def replies(steps):
+    """Replies in the forms that the model has: with thoughts or without, a line break at the end, or white space."""
+    for number in range(steps):
+        thought = f"<|channel|>analysis<|message|>Step {number}.\n<|end|><|start|>assistant" if number % 3 else ""
+        form = ['{"command": ["%s"]}\n', '{"command":["%s"]}', '{\n  "command": ["%s"]\n}'][number % 3]
+        arguments = form % number
+        yield f"{thought}{HEADERS[number % len(HEADERS)]}<|message|>{arguments}"
+    yield FINAL
+
+
+def test_what_the_model_wrote_goes_back_as_it_wrote_it(server):
+    written = list(replies(60))
+    server.play(*map(said, written))
+    with client(server) as own:
+        agent = Agent(own, [SHELL], model="gpt-oss-20b", limits=RunLimits(steps=100))
+        done = agent.run("List.")
+    assert done.iterations == 61
+    prompts = [seen.json["prompt"] for seen in server.requests]
+    for before, reply, after in zip(prompts, written, prompts[1:], strict=False):
+        assert after.startswith(f"{before}{reply}<|call|><|start|>container.exec to=assistant<|channel|>")
