@@ -240,11 +240,12 @@ class McpServers:
             import_module("mcp.client.client")  # of the second major
         except ImportError as error:
             raise UsageError("MCP servers need the extra: pip install 'promptools-compat[mcp]'") from error
-        with ExitStack() as stack:
-            portal = stack.enter_context(start_blocking_portal())
-            toolset = self._connect(portal, stack)
-            self._stack = stack.pop_all()
-        return toolset
+        try:
+            portal = self._stack.enter_context(start_blocking_portal())
+            return self._connect(portal, self._stack)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __exit__(self, *_: object) -> None:
         with suppress(Exception):  # a connection that had broken before raises what broke it once more

@@ -4,6 +4,7 @@ import base64
 import os
 import time
 
+import anyio
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import (
@@ -74,6 +75,11 @@ def make_server():
     @server.tool()
     def slow() -> str:
         time.sleep(3600)
+        return "late"
+
+    @server.tool()
+    async def wait() -> str:
+        await anyio.sleep(3600)
         return "late"
 
     @server.tool()

@@ -162,7 +162,7 @@ def test_a_call_that_takes_too_long_is_ended_and_the_server_stays():
 def test_over_http_a_slow_tool_is_an_error_and_the_server_stays_each_time(address):
     servers = McpServers({"s": HttpServer(address, {"Authorization": "Bearer the-key"})}, timeout=300)
     with servers as toolset:
-        (slow,) = [entry for entry in toolset.tools if entry.tool.name == "s__slow"]
+        (slow,) = [entry for entry in toolset.tools if entry.tool.name == "s__wait"]
         for _ in range(3):
             servers._timeout = 0.3
             with pytest.raises(McpTimeoutError, match="did not answer within"):
@@ -187,7 +187,8 @@ def hostile():
                     version = asked["params"]["protocolVersion"]
                     body = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
                 case "tools/list":
-                    odd = {"type": "object", "properties": 5, "required": "x"}
+                    odd = {"type": "object", "properties": {"a": {"type": "none", "$ref": "#/a"}}, "required": ["b"]}
+                    odd = {"type": "object", "properties": 5} if self.path == "/broken" else odd
                     tool = {"name": "t/1", "description": "d" * 1_000_000, "inputSchema": odd}
                     body = {"tools": [tool, tool, {**tool, "name": "t.1"}, {**tool, "name": "flood"}]}
                 case "tools/call" if asked["params"]["name"] == "flood":
@@ -239,9 +240,12 @@ def test_a_hostile_server_harms_nothing(hostile, monkeypatch):
         assert len(names) == len(set(names))
         assert "h__t_1" in names
         assert all(len(entry.tool.description) < 21_000 for entry in toolset.tools)
-        assert len(call(toolset, "h__t_1")) < 101_000
+        assert len(call(toolset, "h__t_1", b=1)) < 101_000
         with pytest.raises(McpToolError, match="the MCP server 'h' failed"):
-            call(toolset, "h__flood")
+            call(toolset, "h__flood", b=1)
+    broken = HttpServer(hostile.replace("/mcp", "/broken"))
+    with pytest.raises(McpToolError, match="the MCP server 'h' cannot be used"):
+        McpServers({"h": broken}, timeout=60).__enter__()
 
 
 @pytest.mark.exhaustive
