@@ -106,7 +106,7 @@ def test_thoughts_alone_are_told_as_harmony_react_tells_them():
     (said,) = run.verdict.feedback
     assert said == {"role": "assistant", "content": "", "reasoning": f"Need it.\n\n{NO_CALL_OR_ANSWER}"}
     again = prepare_harmony(run.ask.with_feedback(run.verdict.feedback)).prompt.content
-    assert "analysis<|message|>Need it.\n\nCannot find <\\|channel|>commentary or <\\|channel|>final in the" in again
+    assert "analysis<|message|>Need it.\n\nCannot find <\\|channel|>commentary or <\\|channel|>final. In" in again
 
 
 def test_thoughts_alone_under_tool_choice_none_are_no_forbidden_call():
@@ -196,7 +196,9 @@ def test_harmony_react_tells_what_is_wrong_as_a_thought(text, kind, said, wrong)
     assert thought["reasoning"].endswith(f"\n\n{NO_CALL_OR_ANSWER}")
     again = prepare_harmony(run.ask.with_feedback(run.verdict.feedback)).prompt.content
     turn = again[again.rindex("<|start|>assistant<|channel|>") :]
-    assert re.findall(r"<\|\w+\|>", turn) == ["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|start|>"]
+    assert f"\n\n{NO_CALL_OR_ANSWER}<|end|>" in turn, "as its harness sends it: its tokens are tokens"
+    rest = turn.replace(NO_CALL_OR_ANSWER, "")
+    assert re.findall(r"<\|\w+\|>", rest) == ["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|start|>"]
 
 
 @pytest.mark.parametrize("text", [THOUGHT + FINAL, "Sunny."])

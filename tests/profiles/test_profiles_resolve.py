@@ -99,7 +99,7 @@ def test_an_override_goes_over_everything():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"mode": "native"}, r"overrides: mode: unknown key; did you mean 'modes'\? known: accept, alternate_roles, "),
+        ({"mode": "native"}, r"overrides: mode: unknown key; did you mean 'modes'\? known: accept, agent_effort, "),
         ({"modes": "native"}, r"overrides: modes: expected an array, not 'native'"),
         ({"modes": ["nativ"]}, r"overrides: modes\.\"0\": 'nativ' is not valid here; did you mean 'native'\?"),
         ({"modes": []}, r"overrides: modes: name at least one mode"),
