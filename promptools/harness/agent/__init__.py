@@ -18,7 +18,7 @@ from promptools.harness.agent.run_events import (
 from promptools.harness.agent.run_limits import RunLimits
 from promptools.harness.agent.tape import TapeMismatch, read_tape
 from promptools.harness.agent.tool_runs import run_tools, run_tools_async
-from promptools.harness.agent.toolbox import RunContext
+from promptools.harness.agent.toolbox import Approve, Change, Deny, RunContext
 from promptools.harness.agent.trajectory import trajectory
 
 __all__ = [
@@ -26,9 +26,12 @@ __all__ = [
     "PAPER_POLICY",
     "Agent",
     "AgentPolicy",
+    "Approve",
     "CallEvent",
+    "Change",
     "Compaction",
     "CompactionEvent",
+    "Deny",
     "IterationLimitError",
     "ReasoningEvent",
     "ResultEvent",

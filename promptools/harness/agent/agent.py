@@ -23,7 +23,7 @@ from promptools.harness.agent.run_events import Transcript
 from promptools.harness.agent.run_limits import RunLimits
 from promptools.harness.agent.tape import ReplayedToolbox, Tape, TapePlayer, TapeWriter, read_tape
 from promptools.harness.agent.tool_loop import LoopSettings, RunLoop
-from promptools.harness.agent.toolbox import AgentToolLike, Dispatch, Toolbox
+from promptools.harness.agent.toolbox import AgentToolLike, Approve, Dispatch, Toolbox
 from promptools.harness.toolsets.discovered_tools import read_discovered_tools
 
 if TYPE_CHECKING:
@@ -154,7 +154,8 @@ class Agent:
     `AgentPolicy`. `compaction` is a `Compaction`, True for its defaults, or False for none; the default is True, but
     False with the paper's checks. `discovered` is the folder of `promptools discover`, or its `tools.json`: tools are
     declared under the names that the model knows, and `toolbox.not_offered` are the discovered ones that nothing runs.
-    Other keywords are parameters of each request.
+    `approve` is a function that is asked before each call: it returns None to allow it, `Change(arguments)`, or
+    `Deny(words)`. Other keywords are parameters of each request.
     """
 
     def __init__(
@@ -169,6 +170,7 @@ class Agent:
         instructions: str = "",
         dispatch: Dispatch | None = None,
         discovered: str | os.PathLike[str] | None = None,
+        approve: Approve | None = None,
         **create: Any,
     ) -> None:
         self.client = client
@@ -177,7 +179,7 @@ class Agent:
         if compaction is None:
             compaction = self.policy.checks != "paper"
         self.compaction = (Compaction() if compaction else None) if isinstance(compaction, bool) else compaction
-        self.toolbox = Toolbox(tools, dispatch, read_discovered_tools(discovered) if discovered else ())
+        self.toolbox = Toolbox(tools, dispatch, read_discovered_tools(discovered) if discovered else (), approve)
         self.instructions = "\n\n".join(filter(None, (instructions, self.toolbox.instructions)))
         self.create = {"model": model, **create}
 

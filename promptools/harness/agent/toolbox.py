@@ -9,7 +9,7 @@ import functools
 import inspect
 import json
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -110,6 +110,24 @@ AgentToolLike: TypeAlias = "ToolLike | AgentTool | Toolset"
 
 
 @dataclass(frozen=True, slots=True)
+class Deny:
+    """A call is not run; the model reads the words, as the error of its call."""
+
+    words: str = "the user does not allow this call; find another way, or answer without it"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A call is run with these arguments in place of its own; the model reads that it was changed."""
+
+    arguments: Mapping[str, Any]
+
+
+Approve: TypeAlias = "Callable[[Call], Change | Deny | Awaitable[Change | Deny | None] | None]"
+"""Asked before each call that can be run: None allows it. It may be async in an async run."""
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedCall:
     """A call, with what runs it or why it cannot be run."""
 
@@ -125,12 +143,17 @@ class Toolbox:
     """Tools prepared once, each with its function; raises `UsageError` for a tool without one.
 
     Those that have a `discovered` name are declared under it. A discovered tool that is none of them is offered if
-    `dispatch` runs it; `not_offered` are the names of the others.
+    `dispatch` runs it; `not_offered` are the names of the others. `approve` is asked before each call.
     """
 
     def __init__(
-        self, tools: Iterable[AgentToolLike], dispatch: Dispatch | None = None, discovered: Sequence[Tool] = ()
+        self,
+        tools: Iterable[AgentToolLike],
+        dispatch: Dispatch | None = None,
+        discovered: Sequence[Tool] = (),
+        approve: Approve | None = None,
     ) -> None:
+        self._approve = approve
         given = list(tools)
         sets = [entry for entry in given if isinstance(entry, Toolset)]
         listed = [_without_context(entry) for entry in _members(given)]
@@ -192,7 +215,48 @@ class Toolbox:
         if checked.errors:
             return _not_run(call, "Error: the arguments do not fit. " + " ".join(checked.errors))
         run = self._runners[tool.name]
+        if self._approve is not None:
+            return PreparedCall(call, lambda: self._run_approved(tool, call))
         return PreparedCall(call, lambda: run(**checked.arguments), parallel=tool.name in self._parallel)
+
+    def _run_approved(self, tool: Tool, call: Call) -> Any:
+        """Run a call as it is approved; one call after the other is asked about."""
+        assert self._approve is not None
+        decided = self._approve(call)
+        if not inspect.isawaitable(decided):
+            return self._run_decided(tool, call, decided)
+
+        async def run() -> Any:
+            value = self._run_decided(tool, call, await decided)
+            return await value if inspect.isawaitable(value) else value
+
+        return run()
+
+    def _run_decided(self, tool: Tool, call: Call, decided: Change | Deny | None) -> Any:
+        run = self._runners[tool.name]
+        if isinstance(decided, Deny):
+            raise PermissionError(decided.words)
+        if decided is None:
+            return run(**call.arguments)
+        checked = self.tools.check(tool, dict(decided.arguments))
+        if checked.errors:
+            raise ValueError(f"the changed arguments do not fit. {' '.join(checked.errors)}")
+        note = f"[the call was changed before it was run: {json.dumps(checked.arguments, ensure_ascii=False)}]\n"
+        value = run(**checked.arguments)
+        if not inspect.isawaitable(value):
+            return _with_note(value, note)
+
+        async def noted() -> Any:
+            return _with_note(await value, note)
+
+        return noted()
+
+
+def _with_note(value: Any, note: str) -> Any:
+    """Return a tool's value with a note before it, for the model."""
+    if isinstance(value, ToolOutput):
+        return ToolOutput(note + value.text, value.images)
+    return note + (value if isinstance(value, str) else _to_json_text(value))
 
 
 def success_result(call: Call, value: Any) -> Result:

@@ -17,7 +17,9 @@ from promptools.harness.agent import (
     Agent,
     AgentPolicy,
     CallEvent,
+    Change,
     Compaction,
+    Deny,
     ResultEvent,
     RetryEvent,
     RunContext,
@@ -444,6 +446,38 @@ def test_policies_that_do_not_exist(server):
         AgentPolicy(attempts=0)
     with pytest.raises(UsageError, match="cooling"):
         AgentPolicy(cooling=1.5)
+
+
+def test_each_call_is_allowed_changed_or_denied_with_words(server, way):
+    asked = []
+
+    def approve(call):
+        asked.append((call.name, call.arguments))
+        path = call.arguments["path"]
+        return Deny("not that one") if path == "secret" else Change({"path": "b"}) if path == "a" else None
+
+    server.play(calls(call(path="a"), call(path="secret"), call(path="c")), calls(call(path="d")), "Done.")
+    done, _ = way(server, [look], approve=approve)
+    assert [(result.is_error, result.content) for result in done.results] == [
+        (False, '[the call was changed before it was run: {"path": "b"}]\ncontent of b'),
+        (True, "Error: PermissionError: not that one"),
+        (False, "content of c"),
+        (False, "content of d"),
+    ]
+    assert asked == [("look", {"path": path}) for path in ("a", "secret", "c", "d")]
+
+
+def test_in_an_async_run_the_function_may_be_async(server):
+    async def approve(call):
+        await asyncio.sleep(0)
+        return Deny("no") if call.arguments["path"] == "a" else Change({"path": 5})
+
+    async def go():
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="k", max_retries=0) as client:
+            return await Agent(client, [look], model="m", approve=approve).arun("Do it.")
+
+    server.play(calls(call(path="a"), call(path="b")), "Done.")
+    assert [result.is_error for result in asyncio.run(go()).results] == [True, False]
 
 
 # --- clients ---------------------------------------------------------------------------------------------------------
