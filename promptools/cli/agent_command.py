@@ -11,12 +11,21 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
+from promptools.cli.benchmark_run import json_object
 from promptools.cli.command_client import connect, default_model, print_destination
-from promptools.cli.shared_arguments import add_endpoint, add_json, add_sandbox, at_least, open_sandbox, seconds
+from promptools.cli.shared_arguments import (
+    add_endpoint,
+    add_json,
+    add_sandbox,
+    at_least,
+    open_sandbox,
+    read_text,
+    seconds,
+)
 from promptools.cli.terminal_output import print_json, print_progress, print_styled
 from promptools.errors import UsageError
 from promptools.harness.agent import (
@@ -37,6 +46,8 @@ from promptools.harness.agent.policies import find_policy
 from promptools.harness.sandbox.folder_walk import walk
 from promptools.harness.toolsets import AgentTool, Toolset
 from promptools.harness.toolsets.in_distribution import gpt_oss_tools
+from promptools.parsing.escape import markup_escaper
+from promptools.profiles import all_control_tokens
 from promptools.wire.chat_encoder import add_usage
 
 if TYPE_CHECKING:
@@ -44,7 +55,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from promptools.harness.agent import RunEvent
-    from promptools.harness.sandbox import Sandbox
 
 
 # The live view of a run: text as it arrives, calls and results, and a status line where there is a terminal.
@@ -123,6 +133,19 @@ class AgentView:
         if self._status is not None:
             self._status.start()
         return answer.strip().lower() in {"y", "yes"}
+
+    def read_message(self) -> str:
+        """Return the user's next message; empty at the end of the input."""
+        self._end_text()
+        if self._status is not None:
+            self._status.stop()
+        try:
+            message = self._input("\n> ").strip()
+        except EOFError:
+            message = ""
+        if self._status is not None:
+            self._status.start()
+        return message
 
     def _input(self, prompt: str) -> str:
         if self._shown != "nothing":
@@ -283,10 +306,6 @@ def _lines(state: State | None) -> list[str] | None:
 # The command.
 
 
-COMMAND_TOOLS = frozenset({"container.exec", "python"})
-"""Tools whose calls the user is asked to confirm."""
-
-
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("task", nargs="?", help="the task (with --resume: an additional message)")
@@ -300,6 +319,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="what `promptools discover` wrote: declare the tools under the names that the model knows",
     )
     parser.add_argument("--yes", action="store_true", help="run commands without asking")
+    asked = parser.add_argument_group("what the model is told, and how it is asked")
+    asked.add_argument("--mcp", metavar="FILE", help="offer the tools of these MCP servers, too: JSON with mcpServers")
+    asked.add_argument("--system", metavar="FILE", help="instructions, before those of AGENTS.md in the folder")
+    asked.add_argument("--no-agents-file", action="store_true", help="do not read AGENTS.md")
+    asked.add_argument("--request", type=json_object, default={}, metavar="JSON", help="keys to add to each request")
+    asked.add_argument("--effort", metavar="LEVEL", help="reasoning effort: low, medium or high")
+    asked.add_argument("--temperature", type=float, metavar="T", help="temperature of each request")
+    asked.add_argument("--max-tokens", type=at_least(1, "tokens"), metavar="N", help="tokens of a reply, at most")
+    asked.add_argument(
+        "-i",
+        "--interactive",
+        action="store_true",
+        help="ask for further messages after each answer, until an empty one",
+    )
     how = parser.add_argument_group("how the run goes")
     how.add_argument("--policy", choices=("default", "paper"), default="default", help="see docs/tasks/run-an-agent.md")
     how.add_argument(
@@ -311,6 +344,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--tape", metavar="FILE", help="record the run in FILE")
     how.add_argument("--resume", metavar="FILE", help="continue the last run of this tape, and keep recording")
     add_json(parser)
+    how.add_argument(
+        "--events", action="store_true", help="print each event as a line of JSON, and at last what --json prints"
+    )
     how.add_argument(
         "--trajectory", metavar="FILE", help="write the run as mini-swe-agent JSON, with the diff as its result"
     )
@@ -325,20 +361,29 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"--repo is your home folder {str(root)!r}, which the model could read; name a project's folder"
         )
+    instructions = _instructions(arguments, root)
     sandbox = open_sandbox(arguments, root)
     try:
         client = connect(arguments)
         print_destination(arguments, client)
-        with client, _view(arguments) as view:
+        with client, _view(arguments) as view, _mcp_tools(arguments) as others:
             model = arguments.model or default_model(client)
-            tools = _tools(arguments, root, sandbox, view.ask)
-            agent = Agent(client, tools, model=model, discovered=arguments.discovered, **_policy(arguments))
+            tools = _tools(arguments, [gpt_oss_tools(root, sandbox, python=arguments.python), *others], view.ask)
+            agent = Agent(
+                client,
+                tools,
+                model=model,
+                discovered=arguments.discovered,
+                instructions=instructions,
+                **_request(arguments),
+                **_policy(arguments),
+            )
             _print_not_offered(agent.toolbox.not_offered)
             snapshot = FolderSnapshot(root)
             try:
                 done, failure = _follow(agent, arguments, view)
             except KeyboardInterrupt:
-                if not arguments.json:
+                if not _is_for_scripts(arguments):
                     _print_difference(snapshot.difference())
                 if tape := arguments.tape or arguments.resume:
                     print_progress(f"interrupted; go on with --resume {tape}")
@@ -349,9 +394,51 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if failure is None else 1
 
 
+def _is_for_scripts(arguments: argparse.Namespace) -> bool:
+    """Whether stdout holds JSON and nothing else."""
+    return bool(arguments.json or arguments.events)
+
+
 def _view(arguments: argparse.Namespace) -> AgentView:
-    """Return the view: with --json it shows nothing, with --quiet only the model's text."""
-    return AgentView(shown="nothing" if arguments.json else "text" if arguments.quiet else "all")
+    """Return the view: with --json or --events it shows nothing, with --quiet only the model's text."""
+    return AgentView(shown="nothing" if _is_for_scripts(arguments) else "text" if arguments.quiet else "all")
+
+
+MAX_INSTRUCTIONS = 64 * 1024
+"""Bytes of AGENTS.md that are read."""
+
+
+def _instructions(arguments: argparse.Namespace, root: Path) -> str:
+    """Return the instructions of --system, and of AGENTS.md in the folder."""
+    texts = [read_text(arguments.system)] if arguments.system else []
+    file = root / "AGENTS.md"
+    if not arguments.no_agents_file and file.is_file() and not file.is_symlink():
+        text = file.read_bytes()[:MAX_INSTRUCTIONS].decode("utf-8", "replace")
+        texts.append(markup_escaper(all_control_tokens()).escape(text))  # whoever wrote the folder wrote it
+        print_progress("AGENTS.md of the folder is among the instructions (--no-agents-file leaves it out)")
+    return "\n\n".join(text.strip() for text in texts)
+
+
+def _request(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the parameters of each request; keys that the SDK does not know go into the body as they are."""
+    given = {
+        "reasoning_effort": arguments.effort,
+        "temperature": arguments.temperature,
+        "max_tokens": arguments.max_tokens,
+    }
+    return {**arguments.request, **{key: value for key, value in given.items() if value is not None}}
+
+
+@contextlib.contextmanager
+def _mcp_tools(arguments: argparse.Namespace) -> Iterator[list[Toolset]]:
+    """Yield the tools of the MCP servers, as long as they are connected."""
+    if not arguments.mcp:
+        yield []
+        return
+    from promptools.harness.toolsets.mcp import McpServers
+
+    with McpServers.from_file(arguments.mcp) as toolset:
+        yield [toolset]
 
 
 def _print_not_offered(names: Sequence[str]) -> None:
@@ -363,12 +450,28 @@ def _print_not_offered(names: Sequence[str]) -> None:
 
 
 def _follow(agent: Agent, arguments: argparse.Namespace, view: AgentView) -> tuple[Transcript, TerminatingError | None]:
-    """Run the agent and show its events; return the transcript, and the error that ended the run."""
+    """Run the agent and show its events; return the transcript, and the error that ended the run.
+
+    In an interactive run there are further messages, which continue the conversation.
+    """
     task: Any = agent.resumed(arguments.resume, arguments.task) if arguments.resume else arguments.task
+    while True:
+        done, failure = _follow_run(agent, task, arguments, view)
+        message = view.read_message() if arguments.interactive else ""
+        if not message:
+            return done, failure
+        task = [*done.messages, {"role": "user", "content": message}]
+
+
+def _follow_run(
+    agent: Agent, task: Any, arguments: argparse.Namespace, view: AgentView
+) -> tuple[Transcript, TerminatingError | None]:
     last: Any = None
     try:
         for last in agent.stream(task, tape=arguments.tape or arguments.resume):
             view.show(last)
+            if arguments.events and not isinstance(last, Transcript):
+                print(json.dumps(_event(last), ensure_ascii=False), flush=True)
     except TerminatingError as error:
         if error.transcript is None:
             raise
@@ -376,8 +479,22 @@ def _follow(agent: Agent, arguments: argparse.Namespace, view: AgentView) -> tup
     return cast("Transcript", last), None
 
 
+def _event(event: RunEvent) -> dict[str, Any]:
+    """Return an event as JSON: its kind, as `text` of `TextEvent`, and its fields."""
+    match event:
+        case CallEvent(call):
+            return {"event": "call", "id": call.id, "name": call.name, "arguments": call.arguments}
+        case ResultEvent(result):
+            own = {"id": result.call_id, "name": result.name, "content": result.content, "is_error": result.is_error}
+            return {"event": "result", **own}
+        case _:
+            return {"event": type(event).__name__.removesuffix("Event").lower(), **asdict(event)}
+
+
 def _report(done: Transcript, error: TerminatingError | None, difference: str, arguments: argparse.Namespace) -> None:
-    if arguments.json:
+    if arguments.events:
+        print(json.dumps({"event": "end", **_as_json(done, error, difference)}, ensure_ascii=False))
+    elif arguments.json:
         print_json(_as_json(done, error, difference))
     else:
         _print_difference(difference)
@@ -409,14 +526,19 @@ def _print_difference(difference: str) -> None:
         print_styled([(line, styles.get(line[:1], ""))])
 
 
-def _tools(
-    arguments: argparse.Namespace, root: Path, sandbox: Sandbox, ask: Callable[[str], bool]
-) -> Sequence[Toolset]:
-    toolset = gpt_oss_tools(root, sandbox, python=arguments.python)
+def _tools(arguments: argparse.Namespace, toolsets: Sequence[Toolset], ask: Callable[[str], bool]) -> Sequence[Toolset]:
+    """Return tools that ask before commands, and before calls of MCP tools that may change something."""
     if arguments.yes:
-        return [toolset]
-    asking = (_asking(tool, ask) if tool.tool.name in COMMAND_TOOLS else tool for tool in toolset.tools)
-    return [replace(toolset, tools=tuple(asking))]
+        return toolsets
+    return [
+        replace(each, tools=tuple(_asking(tool, ask) if _is_asked(tool) else tool for tool in each.tools))
+        for each in toolsets
+    ]
+
+
+def _is_asked(tool: AgentTool) -> bool:
+    """Whether the user is asked; files are patched in the folder alone, and the diff shows it."""
+    return tool.tool.dangerous and tool.tool.name != "repo_browser.apply_patch"
 
 
 def _asking(tool: AgentTool, ask: Callable[[str], bool]) -> AgentTool:

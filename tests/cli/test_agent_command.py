@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from deep_folders import nested
@@ -100,6 +102,57 @@ def test_a_quiet_run_shows_what_the_model_says_and_what_it_changed(server, repo,
     assert out.startswith("I add a line.\nDone.\n---")
     assert "call container.exec" not in out
     assert out.endswith("+# more\n")
+
+
+def test_instructions_and_parameters_of_the_requests(server, repo, tmp_path, capsys):
+    (repo / "AGENTS.md").write_text("Use tabs.\n")
+    (tmp_path / "system.txt").write_text("Be brief.\n")
+    server.play("Done.", "Done.")
+    own = ["--system", str(tmp_path / "system.txt"), "--request", '{"temperature": 1, "seed": 7}', "--effort", "high"]
+    assert agent(server, repo, "Do it.", "--yes", "--temperature", "0.5", "--max-tokens", "99", *own) == 0
+    sent = server.requests[0].json
+    assert sent["messages"][0] == {"role": "system", "content": "Be brief.\n\nUse tabs."}
+    assert [sent[key] for key in ("temperature", "seed", "max_tokens", "reasoning_effort")] == [0.5, 7, 99, "high"]
+    assert "AGENTS.md of the folder" in capsys.readouterr().err
+    assert agent(server, repo, "Do it.", "--yes", "--no-agents-file") == 0
+    assert [message["role"] for message in server.requests[1].json["messages"]] == ["user"]
+
+
+def test_further_messages_continue_the_conversation(server, repo, monkeypatch, capsys):
+    messages = iter(["And now?", ""])
+    monkeypatch.setattr("builtins.input", lambda _: next(messages))
+    server.play("First.", "Second.")
+    assert agent(server, repo, "Do it.", "--yes", "-i") == 0
+    said = [(message["role"], message["content"]) for message in server.requests[1].json["messages"]]
+    assert said == [("user", "Do it."), ("assistant", "First."), ("user", "And now?")]
+    assert "Second." in capsys.readouterr().out
+
+
+def test_events_are_lines_of_json(server, repo, capsys):
+    server.play(exec_call(), "Done.")
+    assert agent(server, repo, "Add a line.", "--yes", "--events") == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    kinds = [event["event"] for event in events]
+    assert [kind for kind in kinds if kind != "text"] == ["call", "result", "step", "step", "end"]
+    call, result = (event for event in events if event["event"] in {"call", "result"})
+    assert (call["name"], call["id"], result["is_error"]) == ("container.exec", result["id"], False)
+    assert (events[-1]["answer"], "+# more" in events[-1]["diff"]) == ("Done.", True)
+
+
+@pytest.mark.exhaustive
+def test_the_tools_of_mcp_servers_are_offered_and_asked_about(server, repo, tmp_path, monkeypatch):
+    program = Path(__file__).parents[1] / "harness" / "toolsets" / "mcp_test_server.py"
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"s": {"command": sys.executable, "args": [str(program)]}}}))
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or "y")
+    look, add = ("s__look", {"where": "here"}), ("s__add", {"a": 1, "b": 2})
+    server.play(ModelReply(None, calls=[look, add]), "Done.")
+    assert agent(server, repo, "Do it.", "--mcp", str(config)) == 0
+    results = [message["content"] for message in server.requests[1].json["messages"] if message["role"] == "tool"]
+    assert results == ["looked here", "3"]
+    assert len(asked) == 1
+    assert "run s__add" in asked[0]
 
 
 def test_files_are_read_without_asking(server, repo, monkeypatch):
