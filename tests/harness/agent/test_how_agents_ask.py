@@ -160,3 +160,43 @@ def test_what_the_model_wrote_goes_back_as_it_wrote_it(server):
     prompts = [seen.json["prompt"] for seen in server.requests]
     for before, reply, after in zip(prompts, written, prompts[1:], strict=False):
         assert after.startswith(f"{before}{reply}<|call|><|start|>container.exec to=assistant<|channel|>")
+
+
+def completed(text, prompt):
+    """A reply of vLLM's raw endpoint."""
+    usage = {"prompt_tokens": prompt, "completion_tokens": 9, "total_tokens": prompt + 9}
+    choice = {"index": 0, "text": text, "finish_reason": "stop"}
+    return unary({"id": "c", "created": 7, "model": "m", "choices": [choice], "usage": usage})
+
+
+def test_the_room_for_a_reply_is_computed_from_the_tokens_of_the_last_prompt(server):
+    call = f'{HEADERS[0]}<|message|>{{"command": ["ls"]}}'
+    server.play(completed(call, 75_000), completed(FINAL, 75_100))
+    here = Provider("here", kind="vllm", base_url=server.url)
+    config = Config(default_provider="here", providers={"here": here})
+    with OpenAI(config=config, max_retries=0, overrides={"raw_ids": False}) as own:
+        Agent(own, [SHELL], model="gpt-oss-20b").run("word " * 60_000)
+    first, second = (seen.json["max_tokens"] for seen in server.requests)
+    assert first == 4096, "as far as is known, 300 KB may be more tokens than the context has"
+    assert 55_000 < second < 131_072 - 75_000
+
+
+def test_a_stop_token_that_the_server_leaves_in_the_text_is_not_doubled(server):
+    server.play(said(f'{HEADERS[0]}<|message|>{{"command": ["ls"]}}<|call|>'), said(f"{THOUGHT}{FINAL}<|return|>"))
+    with client(server) as own:
+        Agent(own, [SHELL], model="gpt-oss-20b").run("List.")
+    assert server.requests[1].json["prompt"].count("<|call|>") == 1
+
+
+def test_a_header_that_was_repaired_is_not_shown_to_the_model_again(server):
+    odd = '<|channel|>analysis to=container.exec<|channel|>analysis code<|message|>{"command": ["ls"]}'
+    server.play(said(odd), said(FINAL))
+    with client(server) as own:
+        done = Agent(own, [SHELL], model="gpt-oss-20b").run("List.")
+    assert [call.name for call in done.calls] == ["container.exec"]
+    (written,) = [
+        turn
+        for turn in server.requests[1].json["prompt"].split("<|start|>")
+        if "container.exec" in turn and turn.startswith("assistant")
+    ]
+    assert written == 'assistant to=container.exec<|channel|>analysis code<|message|>{"command": ["ls"]}<|call|>'
