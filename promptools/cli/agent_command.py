@@ -9,7 +9,7 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from promptools.cli.shared_arguments import (
     seconds,
 )
 from promptools.cli.terminal_output import print_json, print_progress, print_styled
-from promptools.errors import UsageError
+from promptools.errors import UsageError, suggest
 from promptools.harness.agent import (
     Agent,
     CallEvent,
@@ -321,6 +321,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="run commands without asking")
     asked = parser.add_argument_group("what the model is told, and how it is asked")
     asked.add_argument("--mcp", metavar="FILE", help="offer the tools of these MCP servers, too: JSON with mcpServers")
+    asked.add_argument(
+        "--search",
+        metavar="URL|TOOL",
+        help="offer gpt-oss' browser over this search: a URL with {query} that answers in JSON, or a tool of --mcp",
+    )
     asked.add_argument("--system", metavar="FILE", help="instructions, before those of AGENTS.md in the folder")
     asked.add_argument("--no-agents-file", action="store_true", help="do not read AGENTS.md")
     asked.add_argument("--request", type=json_object, default={}, metavar="JSON", help="keys to add to each request")
@@ -368,7 +373,8 @@ def run(arguments: argparse.Namespace) -> int:
         print_destination(arguments, client)
         with client, _view(arguments) as view, _mcp_tools(arguments) as others:
             model = arguments.model or default_model(client)
-            tools = _tools(arguments, [gpt_oss_tools(root, sandbox, python=arguments.python), *others], view.ask)
+            own = [gpt_oss_tools(root, sandbox, python=arguments.python), *_browser(arguments, others)]
+            tools = _tools(arguments, [*own, *others], view.ask)
             agent = Agent(
                 client,
                 tools,
@@ -419,6 +425,20 @@ def _instructions(arguments: argparse.Namespace, root: Path) -> str:
     return "\n\n".join(text.strip() for text in texts)
 
 
+def _browser(arguments: argparse.Namespace, others: Sequence[Toolset]) -> list[Toolset]:
+    """Return gpt-oss' browser over the search of --search."""
+    if not arguments.search:
+        return []
+    from promptools.harness.toolsets.browser import browser_tools, search_by_tool, search_by_url
+
+    if "://" in arguments.search:
+        return [browser_tools(search_by_url(arguments.search))]
+    offered = {entry.tool.name: entry for toolset in others for entry in toolset.tools}
+    if arguments.search not in offered:
+        raise UsageError(f"--search: no tool {arguments.search!r}; {suggest(arguments.search, offered)}")
+    return [browser_tools(search_by_tool(offered[arguments.search]))]
+
+
 def _request(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the parameters of each request; keys that the SDK does not know go into the body as they are."""
     given = {
@@ -430,7 +450,7 @@ def _request(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _mcp_tools(arguments: argparse.Namespace) -> Iterator[list[Toolset]]:
+def _mcp_tools(arguments: argparse.Namespace) -> Generator[list[Toolset]]:
     """Yield the tools of the MCP servers, as long as they are connected."""
     if not arguments.mcp:
         yield []
