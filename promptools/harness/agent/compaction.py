@@ -3,11 +3,11 @@
     reasoning         of all but the latest turns
     results           of all but the latest turns are shortened, from both ends, and then once more
     summary           all but the latest turns become a summary, written by the model
-    latest results    those of the latest turns are shortened, too
+    latest results    those of the latest turns are shortened, too, that of the last one only if nothing else helps
 
 It begins when a prompt is about to take up too much of the context, and goes on until there is room for many more
-turns: each time costs the server's cache of the prompt, and a summary costs a request. Only the latest turns are left
-alone as soon as the conversation fits at all.
+turns: each time costs the server's cache of the prompt, and a summary costs a request. So no summary is made of turns
+that take up little: where the latest turns alone are too long, it would be needed again at the next step.
 
 The instructions, the task and the latest turns stay. A turn is a message of the assistant with the results of its
 calls, and is kept or summarised as a whole, so no result is without its call.
@@ -62,7 +62,7 @@ class Compaction:
     target: float = 0.5
     """The share of the context that a conversation is made to fit into when it is made shorter."""
     keep_turns: int = 4
-    """Number of latest turns, which are kept unchanged until nothing else is left to shorten."""
+    """Number of latest turns, which are kept unchanged unless they alone are too long."""
     result_characters: int = 2000
     """What is left of a long result; a quarter of it where that does not lead to the target."""
     summarise: bool = True
@@ -180,14 +180,18 @@ AskSummary: TypeAlias = Callable[[list[dict[str, Any]]], Generator[Any, Any, str
 """Requests a summary with these messages; returns it, or an empty text if there is none."""
 MOST_TOKENS = 1.0
 """Tokens of a character, at most: text in most scripts has fewer."""
+LAST = 0
 STEPS: tuple[tuple[CompactionStage, int], ...] = (
     ("reasoning", 1),
     ("results", 1),
     ("results", 4),
     ("summary", 1),
     ("latest results", 1),
+    ("latest results", LAST),
+    ("summary", LAST),
 )
-"""The stages in their order; results are cut to `result_characters`, divided by the number."""
+"""The stages in their order. Results are cut to `result_characters`, divided by the number; what is `LAST` is done only
+where the conversation does not fit otherwise."""
 
 
 class Compactor:
@@ -230,12 +234,16 @@ class Compactor:
 
     def compact(self) -> Generator[Any, Any, bool]:
         """Make the conversation shorter until it is expected to fit; return whether anything changed."""
-        changed = False
-        for stage, short in STEPS:
-            if stage == "latest results" and changed and self._fits(self.settings.threshold):
+        changed = summarised = False
+        for stage, detail in STEPS:
+            if detail == LAST and changed and self._fits(self.settings.threshold):
                 return True
+            if stage == "summary":
+                if summarised or not (detail == LAST or self._is_worth_summary):
+                    continue
+                summarised = True
             before = size(self._conversation.messages)
-            messages, task = yield from self._apply(stage, short)
+            messages, task = yield from self._apply(stage, detail)
             after = size(messages)
             if after >= before:
                 continue
@@ -246,17 +254,27 @@ class Compactor:
                 return True
         return changed
 
-    def _apply(self, stage: CompactionStage, short: int) -> Generator[Any, Any, tuple[list[dict[str, Any]], int]]:
+    @property
+    def _is_worth_summary(self) -> bool:
+        """Whether the turns before the latest ones take up enough for a summary to last for some steps."""
+        if self.context is None or self._counted is None:
+            return True
+        messages, settings = self._conversation.messages, self.settings
+        old = old_messages(messages, self._conversation.task, latest_turns(messages, settings.keep_turns))
+        tokens = size([messages[at] for at in old]) * self._tokens_per_character
+        return tokens >= self.context * (settings.threshold - settings.target) / 2
+
+    def _apply(self, stage: CompactionStage, detail: int) -> Generator[Any, Any, tuple[list[dict[str, Any]], int]]:
         messages, task = self._conversation.messages, self._conversation.task
-        latest = latest_turns(messages, self.settings.keep_turns)
-        characters = max(self.settings.result_characters // short, LEAST_RESULT)
+        latest, characters = latest_turns(messages, self.settings.keep_turns), self.settings.result_characters
         match stage:
             case "reasoning":
                 return without_reasoning(messages, latest), task
             case "results":
-                return with_short_results(messages, 0, latest, characters), task
+                return with_short_results(messages, 0, latest, max(characters // detail, LEAST_RESULT)), task
             case "latest results":
-                return with_short_results(messages, latest, len(messages), characters), task
+                end = len(messages) if detail == LAST else latest_turns(messages, 1)
+                return with_short_results(messages, latest, end, characters), task
             case _:
                 return (yield from self._summarise(latest))
 

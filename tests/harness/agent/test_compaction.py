@@ -107,7 +107,7 @@ def test_a_call_in_a_summary_is_left_out(server):
     assert sent(server)[-1][2]["content"] == "Summary of the work so far:\nSix files were read."
     assert done.content == "Done."
     done, events = run(server, *script[:-2], call, "Done.", compaction=Compaction(keep_turns=2))
-    assert [event.stage for event in events] == ["results", "results", "latest results"]
+    assert [event.stage for event in events] == ["results", "results", "latest results", "latest results"]
     assert done.content == "Done."
 
 
@@ -171,7 +171,7 @@ def test_a_summary_that_does_not_fit_either_is_left_out(server):
         server, *READS, overflow(9000, 3000), overflow(4000, 3000), "Done.", compaction=Compaction(keep_turns=2)
     )
     assert done.content == "Done."
-    assert [event.stage for event in events] == ["results", "results", "latest results"]
+    assert [event.stage for event in events] == ["results", "results", "latest results", "latest results"]
 
 
 def test_a_run_that_overflows_is_tried_again_from_its_beginning(server):
@@ -301,7 +301,7 @@ def played(steps, result, context, settings=None):
 
 
 def test_sixty_steps_in_32_000_tokens_need_at_most_three_summaries():
-    for result in (1_000, 4_000, 7_000, 10_000):
+    for result in (1_000, 4_000, 10_000, 15_000, 20_000, 24_000, 30_000):
         stages, kept = played(60, result, 32_000)
         assert stages.count("summary") <= 3, result
         assert max(kept) <= 0.8 + result / 4 / 32_000, result
