@@ -311,7 +311,7 @@ def test_choices_of_ollama_cost_requests():
 
 def test_thoughts_alone_are_asked_again_and_then_the_next_mode():
     seen = play(ask(WEATHER), [said("completions", ONLY), said("completions")], target=place())
-    assert "Cannot find <\\|channel|>commentary or <\\|channel|>final in the" in seen.bodies[1]["prompt"]
+    assert "Cannot find <\\|channel|>commentary or <\\|channel|>final. In your" in seen.bodies[1]["prompt"]
     assert seen.message["tool_calls"][0]["function"] == PARIS
     told = [(each.outcome, each.why) for each in seen.reply.trace.attempts]
     assert told[0][0] == "swallowed"
