@@ -3,6 +3,7 @@
 The replies are scripted, each by a phrase of the result before it; files, patch and test run are real.
 """
 
+import functools
 import json
 from dataclasses import replace
 
@@ -44,7 +45,11 @@ def tools(root, *, mark="", injected=""):
     suffix = "" if mark == "slow" else mark
 
     def wrap(tool):
-        return AgentTool(tool.tool, lambda **arguments: f"{tool.run(**arguments)}{next(texts, '')}{suffix}")
+        @functools.wraps(tool.run)  # gpt-oss passes parameters of the function that it was not told of
+        def run(**arguments):
+            return f"{tool.run(**arguments)}{next(texts, '')}{suffix}"
+
+        return AgentTool(tool.tool, run)
 
     return Toolset(tuple(map(wrap, toolset.tools)), toolset.namespaces)
 
