@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from os.path import commonprefix
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -365,15 +365,12 @@ class MarkerScanner:
         self._rare = rare
         self._rare_literals = _literals_pattern(rare)
         literals = [text for marker in markers for text in marker.literals]
-        prefixes = [text[:size] for text in literals for size in range(1, len(text))]
-        self._prefixes = frozenset((*prefixes, *(text for marker in rare for text in marker.prefixes)))
-        self._longest = max(map(len, self._prefixes), default=0) + 1
+        self._unfinished = _UnfinishedMarkers(literals, rare)
         self._gate: re.Pattern[str] | None = None
         known = ((text, size) for text in literals for size in PREFIX_LENGTHS[:-1])
         self._known_prefixes = frozenset(text[:size] for text, size in known if size == 2 or len(text) >= size)
         self._by_prefix: dict[str, PossibleMarkers] = {}
         self._windows: dict[str, PossibleMarkers | None] = {}
-        self._first: re.Pattern[str] | None = None
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
         """Return the leftmost match from `at` on; its `lastgroup` is the marker's group."""
@@ -481,11 +478,33 @@ class MarkerScanner:
 
     def hold_from(self, text: str, at: int) -> int:
         """Return the first index from which `text` may be the beginning of a marker, `len(text)` if there is none."""
-        first = self._first = self._first or _first_character_pattern(self._prefixes)
-        for match in first.finditer(text, max(at, len(text) - self._longest + 1)):
-            if text[match.start() :] in self._prefixes:
+        unfinished = self._unfinished
+        for match in unfinished.start.finditer(text, max(at, len(text) - unfinished.longest)):
+            if text[match.start() :] in unfinished.prefixes:
                 return match.start()
         return len(text)
+
+
+class _UnfinishedMarkers:
+    """What may become a marker, at the end of a text: made when a text first ends, for a scanner and its copies."""
+
+    def __init__(self, literals: Sequence[str], rare: Sequence[RareMarkers]) -> None:
+        self._literals = literals
+        self._rare = rare
+
+    @cached_property
+    def prefixes(self) -> frozenset[str]:
+        prefixes = (text[:size] for text in self._literals for size in range(1, len(text)))
+        return frozenset((*prefixes, *(text for marker in self._rare for text in marker.prefixes)))
+
+    @cached_property
+    def longest(self) -> int:
+        """The length of the longest of them."""
+        return max(map(len, self.prefixes), default=0)
+
+    @cached_property
+    def start(self) -> re.Pattern[str]:
+        return _first_character_pattern(self.prefixes)
 
 
 def _literals_pattern(rare: Iterable[RareMarkers]) -> re.Pattern[str]:
