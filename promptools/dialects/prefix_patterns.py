@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 
 
 def sequence(*steps: str) -> str:
@@ -22,8 +23,13 @@ def literal_text(text: str) -> str:
     """Return the pattern of a literal, complete or cut off by the end of the text; a complete one costs one step."""
     if len(text) < 2:
         return re.escape(text)
-    cut = sequence(*map(re.escape, text[:-1])) + r"\Z"
+    cut = sequence(*map(_escape_character, text[:-1])) + r"\Z"
     return f"(?>{re.escape(text)}|{cut})"
+
+
+@cache  # a hundred different ones, of thousands
+def _escape_character(character: str) -> str:
+    return re.escape(character)
 
 
 def any_of(*patterns: str) -> str:
