@@ -483,27 +483,28 @@ PACKAGE: Final = Path(__file__).parent
 
 
 def read_family(name: str, make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
-    """Read the table of a family in the package; `make` is its class, derived from the kind's, if it has code too."""
-    return read_dialect(PACKAGE / "families" / f"{name}.toml", make)
+    """Read the table of a family in the package; `make` is its class, derived from the kind's, if it has code too.
+
+    It is not checked: the first reply would wait for the checks of all tables, and the tests make them.
+    """
+    return _new_dialect(tomllib.loads(read_table(PACKAGE / "families" / f"{name}.toml").text), make)
 
 
-def read_dialect(path: str | os.PathLike[str], make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
+def read_dialect(path: str | os.PathLike[str]) -> DeclaredDialect:
     """Read a dialect from a TOML file. Raises UsageError for an unreadable file or an invalid key."""
-    return parse_table(read_table(path), make)
+    return parse_table(read_table(path))
 
 
-def parse_table(table: DialectTable, make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
+def parse_table(table: DialectTable) -> DeclaredDialect:
     """Make a dialect of a table's text. Raises UsageError for text that is not TOML, and for an invalid key."""
     try:
         values = tomllib.loads(table.text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"The dialect {table.file!r} is not valid TOML: {error}.") from error
-    return make_dialect(values, table.file, make)
+    return make_dialect(values, table.file)
 
 
-def make_dialect(
-    table: Mapping[str, Any], origin: str, make: Callable[..., DeclaredDialect] | None = None
-) -> DeclaredDialect:
+def make_dialect(table: Mapping[str, Any], origin: str) -> DeclaredDialect:
     """Make a dialect of a table; `origin` is the file that it is from. Raises UsageError for an invalid key."""
     values = dict(table)
     kind_name = values.pop("kind", DEFAULT_KIND)
@@ -527,7 +528,14 @@ def make_dialect(
     problem = kind.problem(values)
     if problem:
         raise UsageError(f"The dialect {origin!r}: {problem}.")
-    return (make or kind.make)(**{key: tuple(value) if is_array(value) else value for key, value in values.items()})
+    return _new_dialect(table)
+
+
+def _new_dialect(table: Mapping[str, Any], make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
+    """Make a dialect of a table that is valid."""
+    kind = KINDS[table.get("kind", DEFAULT_KIND)]
+    values = {key: tuple(value) if is_array(value) else value for key, value in table.items() if key != "kind"}
+    return (make or kind.make)(**values)
 
 
 def _too_large(value: Any, *, is_format: bool) -> str:
