@@ -66,14 +66,16 @@ def rate_interval(successes: int, trials: int, *, seed: int = 0) -> Interval:
     return _interval(rate, _generator(seed).binomial(trials, rate, RESAMPLES) / trials)
 
 
-def share_interval(shares: Sequence[float], *, seed: int = 0) -> Interval:
+def share_interval(shares: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0) -> Interval:
     """Return the mean of shares, which are from 0 to 1, with its interval, or with the exact bound if all are 0 or 1.
 
     The bound is that of as many single outcomes. It holds for shares, too: the probability of one above 0 is not less
     than their mean.
     """
     mean = _mean(shares)
-    return _bounded(mean, len(shares)) if mean in {0, 1} else mean_interval(shares, seed=seed)
+    if mean in {0, 1}:
+        return _bounded(mean, len(shares), confidence)
+    return _interval(mean, _resampled_means(shares, _generator(seed)), confidence)
 
 
 def difference_interval(sample: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> Interval:
@@ -91,7 +93,26 @@ def share_difference_interval(shares: Sequence[float], baseline: Sequence[float]
     """
     if not {_mean(shares), _mean(baseline)} & {0, 1}:
         return difference_interval(shares, baseline, seed=seed)
-    upper, lower = share_interval(shares, seed=seed), share_interval(baseline, seed=seed)
+    return _difference_of(share_interval(shares, seed=seed), share_interval(baseline, seed=seed))
+
+
+def paired_difference_interval(
+    shares: Sequence[float], baseline: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0
+) -> Interval:
+    """Return by how much the mean of `shares` is above that of `baseline`, of the same cases in the same order.
+
+    What was gained and what was lost have an interval each, from which that of the difference comes as in
+    `share_difference_interval`. So a few cases that differ prove nothing, and many that agree prove agreement.
+    """
+    differences = [one - other for one, other in zip(shares, baseline, strict=True)]
+    gains, losses = (
+        share_interval([max(sign * each, 0.0) for each in differences], confidence=confidence, seed=seed)
+        for sign in (1, -1)
+    )
+    return _difference_of(gains, losses)
+
+
+def _difference_of(upper: Interval, lower: Interval) -> Interval:
     difference = upper.estimate - lower.estimate
     below = math.hypot(upper.estimate - upper.low, lower.high - lower.estimate)
     above = math.hypot(upper.high - upper.estimate, lower.estimate - lower.low)
@@ -119,9 +140,9 @@ def _mean(sample: Sequence[float]) -> float:
     return sum(sample) / len(sample)
 
 
-def _bounded(rate: float, trials: int) -> Interval:
+def _bounded(rate: float, trials: int, confidence: float = CONFIDENCE) -> Interval:
     """Return a rate of 0 or 1 with its exact one-sided bound."""
-    bound = (1 - CONFIDENCE) ** (1 / trials)
+    bound = (1 - confidence) ** (1 / trials)
     return Interval(1.0, bound, 1.0) if rate else Interval(0.0, 0.0, 1 - bound)
 
 
@@ -147,9 +168,9 @@ def _resampled_means(sample: Sequence[float], generator: np.random.Generator) ->
     return means
 
 
-def _interval(estimate: float, resampled: Any) -> Interval:
+def _interval(estimate: float, resampled: Any, confidence: float = CONFIDENCE) -> Interval:
     import numpy as np
 
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - confidence) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail], method="closest_observation")
     return Interval(estimate, float(low), float(high))

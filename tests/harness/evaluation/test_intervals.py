@@ -12,6 +12,7 @@ from promptools.harness.evaluation.intervals import (
     Interval,
     difference_interval,
     mean_interval,
+    paired_difference_interval,
     rate_interval,
     ratio_interval,
     share_difference_interval,
@@ -109,6 +110,34 @@ def test_differences_of_shares_cover_the_true_difference(before, after):
         interval = share_difference_interval(*drawn)
         covered += interval.low <= after - before <= interval.high
     assert covered / 300 > 0.9
+
+
+def test_many_pairs_that_agree_prove_agreement_and_few_that_differ_prove_nothing():
+    half = [1.0, 0.0] * 100
+    same = paired_difference_interval(half, half)
+    assert (same.estimate, same.low) == (0, -same.high)
+    assert same.high == pytest.approx(1 - 0.05 ** (1 / 200))
+    assert share_difference_interval(half, half).high > 0.09  # which does not know of the pairs
+    three, ten = ([1.0] * n + [0.0] * (200 - n) for n in (3, 10))
+    assert paired_difference_interval(three, [0.0] * 200).low < 0 < paired_difference_interval(ten, [0.0] * 200).low
+    assert paired_difference_interval([0.0] * 200, ten).high < 0
+    sure = paired_difference_interval(ten, [0.0] * 200, confidence=0.999)
+    assert sure.low < paired_difference_interval(ten, [0.0] * 200).low
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(0.0, 0.0), (0.02, 0.02), (0.2, 0.05), (0.3, 0.3)])
+def test_differences_of_pairs_cover_the_true_difference(gained, lost):
+    generator = np.random.default_rng(9)
+    covered = 0
+    for _ in range(300):
+        drawn = generator.random(120)
+        before = [float(0.5 > each) for each in generator.random(120)]
+        after = [
+            1.0 if each < gained else 0.0 if each > 1 - lost else old for each, old in zip(drawn, before, strict=True)
+        ]
+        interval = paired_difference_interval(after, before)
+        covered += interval.low <= (gained - lost) / 2 <= interval.high
+    assert covered / 300 > 0.93
 
 
 def test_differences_and_ratios():
