@@ -39,6 +39,9 @@ COMMANDS = (
     Command("doctor", "Check what is installed, what is configured, and whether the server answers."),
     Command("detect", "Ask a server what it is, and show what it reports."),
     Command("probe", "Test what a server and its model do with tools, and recommend modes."),
+    Command(
+        "verify", "Ask a server the same things directly and through promptools, and compare how often each is right."
+    ),
     Command("chat", "Chat with a model through promptools, and see its calls."),
     Command("agent", "Let a model work on a task in a folder, with sandboxed commands, and show what changed."),
     Command(

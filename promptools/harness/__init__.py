@@ -1,4 +1,4 @@
-"""What is built on the library: agents and their tools, sandboxes for commands, benchmarks, and the discovery of tools.
+"""What is built on the library: agents and their tools, sandboxes, benchmarks, discovery of tools, verification.
 
 Nothing outside of it, but for the command line, imports from here.
 """

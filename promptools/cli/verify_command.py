@@ -1,0 +1,257 @@
+"""The command `promptools verify`: the same scenarios straight at the server and through promptools."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import promptools
+from promptools.cli.benchmark_run import json_object, server_of
+from promptools.cli.command_client import choose_model, connect
+from promptools.cli.detect_command import detect_server
+from promptools.cli.shared_arguments import add_endpoint, add_json, at_least, seconds
+from promptools.cli.terminal_output import print_json, print_progress, print_styled, print_table, show_progress
+from promptools.errors import UpstreamError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import openai
+
+    from promptools.harness.verification.asking import Asker
+    from promptools.harness.verification.comparison import Change
+    from promptools.harness.verification.measuring import Row, Side
+    from promptools.harness.verification.planning import Plan
+    from promptools.harness.verification.scenarios import Case
+    from promptools.harness.verification.summary import Summary
+
+MAX_TOKENS = 512
+"""Maximum number of tokens of an answer: enough for a call after some reasoning."""
+_SHOWN_LINES = 6
+_YES = {"", "y", "yes"}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_endpoint(parser)
+    parser.add_argument("--minutes", type=seconds, metavar="N", default=10.0, help="how long it may take (10)")
+    parser.add_argument(
+        "--scenarios", metavar="LIST", help="some of the scenarios, with commas between (default: all of them)"
+    )
+    parser.add_argument(
+        "--repeats", type=at_least(1, "repeats"), metavar="N", default=1, help="how often to run each case (1)"
+    )
+    parser.add_argument("--workers", type=at_least(1, "workers"), metavar="N", default=1, help="cases at once (1)")
+    parser.add_argument("--temperature", type=float, metavar="T", help="temperature (default: the server's)")
+    parser.add_argument(
+        "--max-tokens", type=at_least(16, "tokens"), metavar="N", default=MAX_TOKENS, help="limit of each answer (512)"
+    )
+    parser.add_argument(
+        "--request", type=json_object, default={}, metavar="JSON", help="additional keys for each request"
+    )
+    parser.add_argument("--timeout", type=seconds, metavar="S", default=120.0, help="seconds for each answer (120)")
+    parser.add_argument("--output", metavar="FILE", help="log of the run, JSON Lines; an interrupted run is resumed")
+    parser.add_argument("--html", metavar="FILE", help="write a page in HTML")
+    parser.add_argument("--yes", action="store_true", help="do not ask before the run")
+    parser.add_argument(
+        "--compare", nargs=2, metavar=("A", "B"), help="compare two results of --json: exit status 1 if B has lost"
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Verify a server, or compare two results; return 1 if a comparison shows a loss."""
+    from promptools.harness.evaluation.intervals import require_numpy
+
+    require_numpy()
+    return _compare(arguments) if arguments.compare else _verify(arguments)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from promptools.harness.verification.measuring import VerificationLog, measure
+    from promptools.harness.verification.scenarios import cases, suite_digest
+    from promptools.harness.verification.summary import summarize
+
+    chosen = cases(_scenarios(arguments.scenarios))
+    with connect(arguments) as client:
+        model = choose_model(arguments, client)
+        about = _about(arguments, client, model, suite_digest())
+        askers = _askers(arguments, client, model)
+        settings = {key: about[key] for key in ("base_url", "model", "settings", "suite")}
+        log_path = Path(arguments.output) if arguments.output else None
+        with VerificationLog(log_path, settings) as log:
+            repeats = range(arguments.repeats)
+            known = {case.id for case in chosen if all((case.id, repeat) in log.rows for repeat in repeats)}
+            planned = _plan(arguments, chosen, askers, known)
+            _ask_to_go_on(arguments, planned, about)
+            with show_progress(model) as show:
+                rows = measure(
+                    planned.cases,
+                    askers,
+                    log,
+                    repeats=arguments.repeats,
+                    workers=arguments.workers,
+                    timeout=arguments.timeout,
+                    seconds=60 * arguments.minutes,
+                    progress=_describe(show),
+                )
+    if not rows:
+        raise UpstreamError("no case was finished in the time: give more --minutes")
+    _show(arguments, summarize(rows), rows, about)
+    return 0
+
+
+def _scenarios(text: str | None) -> list[str]:
+    from promptools.harness.verification.scenarios import SCENARIOS
+
+    if text is None:
+        return list(SCENARIOS)
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in SCENARIOS]:
+        raise UsageError(f"--scenarios: {unknown[0]!r} is not one of {', '.join(SCENARIOS)}")
+    return names
+
+
+def _about(arguments: argparse.Namespace, client: openai.OpenAI, model: str, suite: str) -> dict[str, Any]:
+    """Return what the result says of the run."""
+    url = server_of(client)
+    server = "unknown"
+    if arguments.detect:
+        target, seen = detect_server(str(client.base_url).rstrip("/"), model, f"Bearer {client.api_key}")
+        server = f"{target.profile.kind} {seen.version or ''}".strip()
+    keys = {"temperature": arguments.temperature, "max_tokens": arguments.max_tokens, **arguments.request}
+    return {
+        "base_url": url,
+        "model": model,
+        "server": server,
+        "promptools": promptools.__version__,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "settings": {key: value for key, value in keys.items() if value is not None},
+        "suite": suite,
+    }
+
+
+def _askers(arguments: argparse.Namespace, client: openai.OpenAI, model: str) -> dict[Side, Asker]:
+    """Return what asks on each side: the official client, and ours, with the same settings."""
+    import openai
+
+    from promptools.harness.verification.asking import Asker
+
+    alone = openai.OpenAI(base_url=str(client.base_url), api_key=client.api_key)
+    keys = {"temperature": arguments.temperature, "max_tokens": arguments.max_tokens, **arguments.request}
+    keys = {key: value for key, value in keys.items() if value is not None}
+    return {
+        "alone": Asker(alone, model, keys, traced=False),
+        "through": Asker(client, model, keys, traced=True),
+    }
+
+
+def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Side, Asker], known: set[str]) -> Plan:
+    """Try a case on both sides, and plan the run by its time; cases of the log come first, and take none."""
+    from promptools.harness.verification.measuring import SIDES, run_case
+    from promptools.harness.verification.planning import plan, speed_of
+
+    trial = next((case for case in chosen if case.id not in known), chosen[0])
+    print_progress(f"trying the server with one case: {trial.id}")
+    results = [run_case(trial, askers[side], lambda: float(arguments.timeout)) for side in SIDES]
+    speed = speed_of(trial, results)
+    return plan(
+        chosen, speed, known, repeats=arguments.repeats, workers=arguments.workers, seconds=60 * arguments.minutes
+    )
+
+
+def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str, Any]) -> None:
+    """Say what the run will take, and ask; raise `UsageError` if the answer is no, or if nobody can be asked."""
+    print_progress(
+        f"{about['model']} at {about['base_url']} will be asked {planned.requests} times, half of them through"
+        f" promptools: some {planned.prompt_tokens:,} tokens of prompts and {planned.completion_tokens:,} generated,"
+        f" in about {planned.seconds / 60:.1f} minutes"
+    )
+    if planned.left_out:
+        total = planned.left_out + len(planned.cases)
+        print_progress(f"{len(planned.cases)} of {total} cases fit into {arguments.minutes:g} minutes")
+    if arguments.yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("the run would ask first whether to go on: add --yes")
+    print("go on? [Y/n] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in _YES:
+        raise UsageError("not run")
+
+
+def _describe(show: Callable[[str, int, int], None]) -> Callable[[Row, int, int], None]:
+    """Return a function that shows a row, with the cases that were right so far on each side."""
+    right = {"alone": 0, "through": 0}
+
+    def describe(row: Row, done: int, total: int) -> None:
+        right["alone"] += row.alone.share == 1
+        right["through"] += row.through.share == 1
+        show(f"right: server alone {right['alone']}, promptools {right['through']}; {row.scenario}", done, total)
+
+    return describe
+
+
+def _show(arguments: argparse.Namespace, summary: Summary, rows: Sequence[Row], about: dict[str, Any]) -> None:
+    from promptools.harness.verification.page import COLUMNS, render_html, summary_rows
+    from promptools.harness.verification.summary import to_dict
+
+    if arguments.html:
+        _write(arguments.html, render_html(summary, about))
+    if arguments.json:
+        print_json(to_dict(summary, rows, about))
+        return
+    print_table(f"{about['model']} at {about['base_url']}", COLUMNS, summary_rows(summary))
+    pieces: list[tuple[str, str]] = []
+    for row in summary.overall.failures:
+        pieces += [(f"{row.case}\n", "bold")]
+        for name, result in (("server alone", row.alone), ("through promptools", row.through)):
+            lines = result.reply.splitlines()[:_SHOWN_LINES]
+            pieces += [(f"  {name}: {result.failure or 'right'}\n", ""), *((f"    {line}\n", "dim") for line in lines)]
+    print_styled([*pieces, (f"\n{summary.conclusion}", "bold")])
+
+
+def _write(name: str, text: str) -> None:
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {name!r}: {error.strerror}") from error
+
+
+# The comparison of two results.
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from promptools.harness.verification.comparison import compare, differences, read_run
+
+    before, after = (read_run(Path(name)) for name in arguments.compare)
+    changes = compare(before, after)
+    losses = [change for change in changes if change.outcome == "loss"]
+    if arguments.json:
+        print_json({"changes": [{**asdict(change)} for change in changes], "lost": bool(losses)})
+    else:
+        print_table("what the results say of themselves", ("", "before", "after"), differences(before, after))
+        columns = ("scenario", "asked", "cases", "before", "after", "difference", "")
+        print_table("what changed", columns, [_change_row(change) for change in changes])
+        print_styled([(f"{len(losses)} losses beyond chance" if losses else "no loss beyond chance", "bold")])
+    return int(bool(losses))
+
+
+_ASKED = {"alone": "server alone", "through": "through promptools"}
+
+
+def _change_row(change: Change) -> tuple[str, ...]:
+    from promptools.harness.verification.summary import describe_points
+
+    rates = (f"{100 * rate:.1f} %" for rate in (change.before, change.after))
+    return (
+        change.scenario,
+        _ASKED[change.side],
+        str(change.cases),
+        *rates,
+        describe_points(change.difference),
+        change.outcome,
+    )

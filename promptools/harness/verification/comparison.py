@@ -1,0 +1,93 @@
+"""Two runs compared: what an update of the server, the model or promptools has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from promptools.errors import UsageError
+from promptools.harness.evaluation.intervals import Interval, paired_difference_interval
+from promptools.harness.verification.measuring import SIDES, Row, Side, read_row
+from promptools.harness.verification.summary import beyond_chance, shares_by_case
+from promptools.json_values import is_object, try_json
+from promptools.wire.json_body import as_list
+
+ChangeKind: TypeAlias = Literal["gain", "loss", "same"]
+ABOUT = ("date", "base_url", "model", "server", "promptools", "settings")
+"""What a run says of itself, and a comparison shows where it differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as `promptools verify --json` printed it."""
+
+    about: Mapping[str, Any]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What changed in a scenario, on one side, over the cases that both runs have."""
+
+    scenario: str
+    side: Side
+    cases: int
+    before: float
+    after: float
+    difference: Interval
+    outcome: ChangeKind
+    """A gain or a loss only if it is beyond chance."""
+
+
+def read_run(path: Path) -> Run:
+    """Read a file of `promptools verify --json`."""
+    try:
+        data = try_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error}") from error
+    rows = [read_row(row) for row in as_list(data.get("rows"))] if is_object(data) else []
+    if not rows or None in rows:
+        raise UsageError(f"{str(path)!r} is not a result of promptools verify --json")
+    return Run({key: value for key, value in data.items() if key != "rows"}, tuple(row for row in rows if row))
+
+
+def compare(before: Run, after: Run) -> list[Change]:
+    """Return what changed in each scenario, and in all together; raise `UsageError` if the cases are not the same."""
+    if before.about.get("suite") != after.about.get("suite"):
+        raise UsageError("the two files have other scenarios, as of two versions of promptools: verify both with one")
+    shared = {row.case for row in before.rows} & {row.case for row in after.rows}
+    if not shared:
+        raise UsageError("the two files have no case in common")
+    olds, news = ([row for row in run.rows if row.case in shared] for run in (before, after))
+    names = list(dict.fromkeys(row.scenario for row in olds))
+    changes: list[Change] = []
+    for name in names:
+        of_name = ([row for row in rows if row.scenario == name] for rows in (olds, news))
+        changes += _changes(name, *of_name, scenarios=len(names))
+    return [*changes, *_changes("all", olds, news, scenarios=1)]
+
+
+def _changes(name: str, before: Sequence[Row], after: Sequence[Row], *, scenarios: int) -> Iterator[Change]:
+    for side in SIDES:
+        olds, news = shares_by_case(before, side), shares_by_case(after, side)
+        one, other = list(olds.values()), [news[case] for case in olds]
+        yield Change(
+            name,
+            side,
+            len(one),
+            sum(one) / len(one),
+            sum(other) / len(other),
+            paired_difference_interval(other, one),
+            _OUTCOMES[beyond_chance(other, one, scenarios * len(SIDES))],
+        )
+
+
+_OUTCOMES: dict[int, ChangeKind] = {1: "gain", -1: "loss", 0: "same"}
+
+
+def differences(before: Run, after: Run) -> list[tuple[str, str, str]]:
+    """Return what the runs say of themselves where it differs: the name, before, after."""
+    pairs = ((key, before.about.get(key), after.about.get(key)) for key in ABOUT)
+    return [(key, str(old), str(new)) for key, old, new in pairs if old != new]

@@ -1,0 +1,177 @@
+"""What an answer is worth: the same rules for every answer, whether it came from the server or through promptools.
+
+Only what an OpenAI client gets is judged. Each function returns what is wrong, in one line; nothing if all is right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from promptools.errors import clip
+from promptools.json_values import is_array, is_object, reject_constant
+from promptools.probing.checks import find_call, find_loss
+from promptools.probing.findings import MAX_EVIDENCE, Answer, AnsweredCall
+
+_CONTROL = re.compile(r"<[|｜][a-z_▁]{1,64}[|｜]>|</?tool_call>|\[TOOL_CALLS\]", re.IGNORECASE)
+"""Markup of chat templates, which no app shows to its user."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedCall:
+    """A call that a request asks for."""
+
+    tool: Mapping[str, Any]
+    """As it is offered."""
+    meant: Mapping[str, Any]
+    """The schema of the arguments, in JSON Schema 2020-12."""
+    values: Mapping[str, Any] | None = None
+    """What the arguments must be; None if it is enough that they fit the schema. Others that fit may be among them."""
+    exact: bool = False
+    """Whether text must be the same in each character; otherwise its case and blanks may differ."""
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return str(self.tool["function"]["name"])
+
+
+def judge_calls(answer: Answer, wanted: Sequence[WantedCall]) -> str:
+    """Return what is wrong with an answer that must have exactly the calls `wanted`, in any order."""
+    if answer.failed:
+        return answer.describe_error()
+    if not answer.calls:
+        return _why_no_call(answer, wanted[0])
+    if len(answer.calls) != len(wanted):
+        return f"{_count(len(answer.calls))} instead of {len(wanted)}: {_names(answer)}"
+    problems = [_first_problem(answer.calls, order) for order in permutations(wanted)]
+    if "" not in problems:
+        return problems[0]
+    return _stray_markup(answer.content)
+
+
+def judge_call_of(answer: Answer, choices: Sequence[WantedCall]) -> str:
+    """Return what is wrong with an answer that must have one call, or more, each of them one of `choices`."""
+    if answer.failed:
+        return answer.describe_error()
+    if not answer.calls:
+        return _why_no_call(answer, choices[0])
+    for call in answer.calls:
+        problems = [_problem_of(call, wanted) for wanted in choices]
+        if "" not in problems:
+            return problems[0]
+    return ""
+
+
+def judge_text(answer: Answer, says: str) -> str:
+    """Return what is wrong with an answer that must be text without a call, in which `says`, an expression, occurs."""
+    if answer.failed:
+        return answer.describe_error()
+    if answer.calls:
+        return f"a call that is not wanted: {answer.calls[0]}"
+    if not answer.content.strip():
+        return find_loss(answer) or "the answer is empty"
+    if re.search(says, answer.content, re.IGNORECASE) is None:
+        return f"the text is not an answer: {answer.describe_text()}"
+    return _stray_markup(answer.content)
+
+
+def judge_format(answer: Answer, schema: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+    """Return what is wrong with an answer whose text must be JSON that fits the schema and has the values."""
+    if answer.failed:
+        return answer.describe_error()
+    if answer.calls:
+        return f"a call that is not wanted: {answer.calls[0]}"
+    try:
+        value = json.loads(answer.content, parse_constant=reject_constant)
+    except (ValueError, RecursionError):
+        return f"the text is not JSON: {answer.describe_text()}"
+    return _misfit(value, schema) or _difference(value, values, _same_text)
+
+
+def _why_no_call(answer: Answer, wanted: WantedCall) -> str:
+    """Return why there is no call, with the text that came; where a call is in the text, that it is there."""
+    cut = " and was cut off" if answer.cut else ""
+    return find_call(answer, dict(wanted.tool)) or find_loss(answer) or f"no call came{cut}: {answer.describe_text()}"
+
+
+def _first_problem(calls: Sequence[AnsweredCall], order: Sequence[WantedCall]) -> str:
+    pairs = zip(calls, order, strict=True)
+    return next((problem for call, wanted in pairs if (problem := _problem_of(call, wanted))), "")
+
+
+def _problem_of(call: AnsweredCall, wanted: WantedCall) -> str:
+    if call.name != wanted.name:
+        return f"{clip(call.name, 60)!r} was called instead of {wanted.name!r}"
+    try:
+        arguments = json.loads(call.arguments, parse_constant=reject_constant)
+    except (ValueError, RecursionError):
+        return f"the arguments are not JSON: {call}"
+    if not is_object(arguments):
+        return f"the arguments are not an object: {call}"
+    if misfit := _misfit(arguments, wanted.meant):
+        return f"{misfit}: {call}"
+    same = str.__eq__ if wanted.exact else _same_text
+    difference = "" if wanted.values is None else _difference(arguments, wanted.values, same)
+    return f"{difference}: {call}" if difference else ""
+
+
+def _misfit(value: Any, schema: Mapping[str, Any]) -> str:
+    """Return where a value does not fit its schema."""
+    validator: Any = Draft202012Validator(schema)
+    error = next(iter(validator.iter_errors(value)), None)
+    if error is None:
+        return ""
+    return f"{error.json_path} does not fit the schema ({clip(error.message, MAX_EVIDENCE)})"
+
+
+def _difference(value: Any, wanted: Mapping[str, Any], same: Callable[[str, str], bool]) -> str:
+    """Return which of the values that are wanted an object does not have."""
+    for name, expected in wanted.items():
+        if name not in value:
+            return f"{name} is missing"
+        if not _equal(value[name], expected, same):
+            return f"{name} is not {clip(json.dumps(expected, ensure_ascii=False), 80)}"
+    return ""
+
+
+def _equal(value: Any, expected: Any, same: Callable[[str, str], bool]) -> bool:
+    if isinstance(expected, str):
+        return isinstance(value, str) and same(value, expected)
+    if is_object(expected):
+        return is_object(value) and not _difference(value, expected, same)
+    if is_array(expected):
+        return (
+            is_array(value)
+            and len(value) == len(expected)
+            and all(_equal(one, other, same) for one, other in zip(value, expected, strict=True))
+        )
+    return isinstance(value, bool) == isinstance(expected, bool) and value == expected
+
+
+def _same_text(one: str, other: str) -> bool:
+    """Whether texts are the same but for case, blanks and a final full stop."""
+    return _plain(one) == _plain(other)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).removesuffix(".").casefold()
+
+
+def _stray_markup(text: str) -> str:
+    found = _CONTROL.search(text)
+    return f"markup is in the text: {clip(text[found.start() :], 80)!r}" if found else ""
+
+
+def _count(calls: int) -> str:
+    return "1 call" if calls == 1 else f"{calls} calls"
+
+
+def _names(answer: Answer) -> str:
+    return ", ".join(clip(call.name, 60) for call in answer.calls)

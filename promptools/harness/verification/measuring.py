@@ -1,0 +1,167 @@
+"""Runs the cases on both sides, within the given time, and keeps what came of them in a log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from promptools.errors import clip
+from promptools.harness.evaluation.resumable_log import ResumableLog
+from promptools.harness.verification.asking import Asked, Asker, shown
+from promptools.harness.verification.scenarios import Case
+from promptools.json_values import is_object
+
+Side: TypeAlias = Literal["alone", "through"]
+"""Directly to the server, or through promptools."""
+SIDES: tuple[Side, ...] = get_args(Side)
+_MAX_SHOWN = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class SideResult:
+    """What came of a case on one side."""
+
+    share: float
+    failure: str
+    reply: str
+    """The answer that was wrong, or the last one, as text."""
+    requests: int
+    seconds: float
+    prompt_tokens: int
+    completion_tokens: int
+    attempts: tuple[str, ...] = ()
+    """Through promptools: the requests to the server for that answer, and what came of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What came of a case on both sides."""
+
+    case: str
+    scenario: str
+    repeat: int
+    alone: SideResult
+    through: SideResult
+
+
+def run_case(case: Case, asker: Asker, timeout: Callable[[], float]) -> SideResult:
+    """Run a case on one side; `timeout` says how many seconds the next request may take."""
+    asked: list[Asked] = []
+    steps = case.start()
+    ask = next(steps)
+    try:
+        while True:
+            asked.append(asker.ask(ask.body, timeout()))
+            ask = steps.send(asked[-1].answer)
+    except StopIteration as stop:
+        outcome = stop.value
+    worth = next((one for one in asked if one.answer is outcome.answer), asked[-1])
+    return SideResult(
+        outcome.share,
+        outcome.failure,
+        clip(shown(worth.answer), _MAX_SHOWN),
+        len(asked),
+        round(sum(one.seconds for one in asked), 3),
+        sum(one.prompt_tokens for one in asked),
+        sum(one.completion_tokens for one in asked),
+        worth.attempts,
+    )
+
+
+def measure(
+    cases: Sequence[Case],
+    askers: Mapping[Side, Asker],
+    log: VerificationLog,
+    *,
+    repeats: int,
+    workers: int,
+    timeout: float,
+    seconds: float,
+    progress: Callable[[Row, int, int], object],
+    now: Callable[[], float] = time.monotonic,
+) -> list[Row]:
+    """Run the cases that the log does not have, and return all rows; after `seconds` nothing more is counted.
+
+    The sides take turns in going first, since a server may have kept the beginning of a prompt from the other one's
+    request. An interrupt waits for what is under way.
+    """
+    wanted = [(case, repeat) for repeat in range(repeats) for case in cases]
+    missing = [(number, case, repeat) for number, (case, repeat) in enumerate(wanted)
+               if (case.id, repeat) not in log.rows]  # fmt: skip
+    deadline = now() + seconds
+
+    def left() -> float:
+        return min(timeout, max(deadline - now(), 1.0))
+
+    def run(number: int, case: Case, repeat: int) -> Row | None:
+        results: dict[Side, SideResult] = {}
+        for side in SIDES if number % 2 else SIDES[::-1]:
+            if now() >= deadline:
+                return None
+            results[side] = run_case(case, askers[side], left)
+        # a request that the end of the run cut short says nothing
+        return None if now() >= deadline else Row(case.id, case.scenario, repeat, results["alone"], results["through"])
+
+    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="promptools-verify") as pool:
+        futures = [pool.submit(run, *each) for each in missing]
+        try:
+            _record(as_completed(futures), log, len(wanted), progress)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            _record((each for each in futures if not each.cancelled() and not each.exception()), log, 0, None)
+            raise
+    return [log.rows[case.id, repeat] for case, repeat in wanted if (case.id, repeat) in log.rows]
+
+
+def _record(
+    futures: Iterable[Future[Row | None]],
+    log: VerificationLog,
+    total: int,
+    progress: Callable[[Row, int, int], object] | None,
+) -> None:
+    for future in futures:
+        row = future.result()
+        if row is not None and (row.case, row.repeat) not in log.rows:
+            log.record(row)
+            if progress:
+                progress(row, len(log.rows), total)
+
+
+class VerificationLog(ResumableLog):
+    """Rows in a file, if there is a path."""
+
+    def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
+        self.rows: dict[tuple[str, int], Row] = {}
+        super().__init__(path, settings)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add a row that the file has."""
+        read = read_row(row)
+        if read is not None:
+            self.rows[read.case, read.repeat] = read
+
+    def record(self, row: Row) -> None:
+        """Add a row, on the disk at once."""
+        self.rows[row.case, row.repeat] = row
+        self.write(asdict(row))
+
+
+def read_row(data: Any) -> Row | None:
+    """Return a row from its JSON form; None if it is not one."""
+    try:
+        sides = {side: _read_side(data[side]) for side in SIDES}
+        return Row(str(data["case"]), str(data["scenario"]), int(data["repeat"]), **sides)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _read_side(data: Any) -> SideResult:
+    if not is_object(data):
+        raise TypeError("a side is an object")
+    values: dict[str, Any] = {each.name: data[each.name] for each in fields(SideResult)}
+    values["attempts"] = tuple(values["attempts"])
+    return SideResult(**values)

@@ -1,0 +1,178 @@
+"""What follows from the rows: figures for each scenario and side, and which side is better, beyond chance."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+from promptools.harness.evaluation.intervals import CONFIDENCE, Interval, paired_difference_interval, share_interval
+from promptools.harness.verification.measuring import Row, Side, SideResult
+
+Verdict: TypeAlias = Literal["promptools", "server alone", "same"]
+"""Which side is better beyond chance."""
+_VERDICTS: dict[int, Verdict] = {1: "promptools", -1: "server alone", 0: "same"}
+MARGIN = 0.05
+"""The server alone is as good if promptools is better by no more than this, beyond chance."""
+MAX_FAILURES = 3
+_MIN_CASES = 6
+"""Fewer show nothing beyond chance: of six coins, all fall on one side in 3 % of throws."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideSummary:
+    """The figures of one side."""
+
+    right: int
+    """Cases of which all was right, in all repeats."""
+    rate: Interval
+    """The mean over cases of the share that was right."""
+    requests: int
+    seconds: float
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioSummary:
+    """The figures of a scenario, or of all together."""
+
+    name: str
+    cases: int
+    alone: SideSummary
+    through: SideSummary
+    difference: Interval
+    """By how much the rate through promptools is above that of the server alone; 95 %, of this scenario by itself."""
+    verdict: Verdict
+    """By an interval that is wider for more scenarios, so that all verdicts together are right with 95 %."""
+    failures: tuple[Row, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The figures of a run."""
+
+    scenarios: tuple[ScenarioSummary, ...]
+    overall: ScenarioSummary
+    conclusion: str
+
+
+def summarize(rows: Sequence[Row]) -> Summary:
+    """Return the figures of rows, of which there is at least one."""
+    by_scenario: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_scenario[row.scenario].append(row)
+    scenarios = tuple(_scenario(name, group, len(by_scenario)) for name, group in by_scenario.items())
+    overall = _scenario("all", rows, 1)
+    return Summary(scenarios, overall, _conclude(scenarios, overall))
+
+
+def _scenario(name: str, rows: Sequence[Row], family: int) -> ScenarioSummary:
+    alone, through = (shares_by_case(rows, side) for side in ("alone", "through"))
+    return ScenarioSummary(
+        name,
+        len(alone),
+        _side(alone, [row.alone for row in rows]),
+        _side(through, [row.through for row in rows]),
+        paired_difference_interval(list(through.values()), list(alone.values())),
+        _VERDICTS[beyond_chance(list(through.values()), list(alone.values()), family)],
+        worth_seeing(rows),
+    )
+
+
+def shares_by_case(rows: Iterable[Row], side: Side) -> dict[str, float]:
+    """Return the mean share of each case on one side, over its repeats."""
+    shares: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        shares[row.case].append((row.alone if side == "alone" else row.through).share)
+    return {case: sum(each) / len(each) for case, each in shares.items()}
+
+
+def _side(shares: Mapping[str, float], results: Sequence[SideResult]) -> SideSummary:
+    return SideSummary(
+        sum(share == 1 for share in shares.values()),
+        share_interval(list(shares.values())),
+        sum(result.requests for result in results),
+        round(sum(result.seconds for result in results), 3),
+        sum(result.prompt_tokens for result in results),
+        sum(result.completion_tokens for result in results),
+    )
+
+
+def beyond_chance(shares: Sequence[float], baseline: Sequence[float], family: int) -> int:
+    """Return 1 if the mean of `shares` is higher than that of `baseline` beyond chance, -1 if it is lower, else 0.
+
+    `family` is how many such decisions are made together: all of them are right with 95 %.
+    """
+    if len(shares) < _MIN_CASES:
+        return 0
+    wide = paired_difference_interval(shares, baseline, confidence=1 - (1 - CONFIDENCE) / family)
+    return (wide.low > 0) - (wide.high < 0)
+
+
+def worth_seeing(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return up to three rows with failures: first what promptools loses, then what it wins, then what both lose."""
+
+    def order(row: Row) -> float:
+        difference = row.through.share - row.alone.share
+        return 0 if difference < 0 else 1 if difference > 0 else 2
+
+    failed = [row for row in rows if row.alone.failure or row.through.failure]
+    kinds: dict[float, list[Row]] = defaultdict(list)
+    for row in failed:
+        kinds[order(row)].append(row)
+    firsts = [group[0] for _, group in sorted(kinds.items())]
+    others = [row for row in sorted(failed, key=order) if row not in firsts]
+    return tuple((firsts + others)[:MAX_FAILURES])
+
+
+def _conclude(scenarios: Sequence[ScenarioSummary], overall: ScenarioSummary) -> str:
+    """Return what the user should do."""
+    better = [each.name for each in scenarios if each.verdict == "promptools"]
+    worse = [each.name for each in scenarios if each.verdict == "server alone"]
+    measured = f"{describe_points(overall.difference)} over {overall.cases} cases"
+    warning = f" The server alone is better at: {', '.join(worse)}." if worse else ""
+    if better or overall.verdict == "promptools":
+        where = f" It is better at: {', '.join(better)}." if better else ""
+        return f"promptools makes a difference here: {measured}.{where}{warning}"
+    if overall.verdict == "server alone":
+        return f"The server alone is better: use it ({measured}).{warning}"
+    if overall.difference.high <= MARGIN:
+        return f"The server alone is as good: use it ({measured}).{warning}"
+    return f"No difference was shown ({measured}); more minutes or repeats may show one.{warning}"
+
+
+def describe_points(difference: Interval) -> str:
+    """Return a difference of rates in percentage points."""
+    return f"{100 * difference.estimate:+.1f} points [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+
+
+# The JSON form.
+
+
+def to_dict(summary: Summary, rows: Sequence[Row], about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON form of a run; `about` says what was run."""
+    return {
+        **about,
+        "conclusion": summary.conclusion,
+        "overall": _scenario_dict(summary.overall),
+        "scenarios": [_scenario_dict(each) for each in summary.scenarios],
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def _scenario_dict(scenario: ScenarioSummary) -> dict[str, Any]:
+    return {
+        "name": scenario.name,
+        "cases": scenario.cases,
+        "alone": _side_dict(scenario.alone),
+        "through": _side_dict(scenario.through),
+        "difference": scenario.difference.to_dict(),
+        "verdict": scenario.verdict,
+        "failures": [row.case for row in scenario.failures],
+    }
+
+
+def _side_dict(side: SideSummary) -> dict[str, Any]:
+    return {**asdict(side), "rate": side.rate.to_dict()}
