@@ -102,20 +102,26 @@ def paired_difference_interval(
     """Return by how much the mean of `shares` is above that of `baseline`, of the same cases in the same order.
 
     What was gained and what was lost have an interval each, from which that of the difference comes as in
-    `share_difference_interval`. So a few cases that differ prove nothing, and many that agree prove agreement.
+    `share_difference_interval`, but that what is gained cannot be lost: they are correlated, as counts of a multinomial
+    are. So a few cases that differ prove nothing, and many that agree prove agreement.
     """
     differences = [one - other for one, other in zip(shares, baseline, strict=True)]
     gains, losses = (
         share_interval([max(sign * each, 0.0) for each in differences], confidence=confidence, seed=seed)
         for sign in (1, -1)
     )
-    return _difference_of(gains, losses)
+    others = (1 - gains.estimate) * (1 - losses.estimate)
+    correlation = -math.sqrt(gains.estimate * losses.estimate / others) if others else 0.0
+    return _difference_of(gains, losses, correlation)
 
 
-def _difference_of(upper: Interval, lower: Interval) -> Interval:
+def _difference_of(upper: Interval, lower: Interval, correlation: float = 0.0) -> Interval:
+    def distance(one: float, other: float) -> float:
+        return math.sqrt(one * one + other * other - 2 * correlation * one * other)
+
     difference = upper.estimate - lower.estimate
-    below = math.hypot(upper.estimate - upper.low, lower.high - lower.estimate)
-    above = math.hypot(upper.high - upper.estimate, lower.estimate - lower.low)
+    below = distance(upper.estimate - upper.low, lower.high - lower.estimate)
+    above = distance(upper.high - upper.estimate, lower.estimate - lower.low)
     return Interval(difference, max(-1.0, difference - below), min(1.0, difference + above))
 
 

@@ -131,13 +131,13 @@ def test_differences_of_pairs_cover_the_true_difference(gained, lost):
     covered = 0
     for _ in range(300):
         drawn = generator.random(120)
-        before = [float(0.5 > each) for each in generator.random(120)]
+        before = [float(each < 0.5) for each in generator.random(120)]
         after = [
             1.0 if each < gained else 0.0 if each > 1 - lost else old for each, old in zip(drawn, before, strict=True)
         ]
         interval = paired_difference_interval(after, before)
         covered += interval.low <= (gained - lost) / 2 <= interval.high
-    assert covered / 300 > 0.93
+    assert covered / 300 > 0.9
 
 
 def test_differences_and_ratios():
