@@ -123,16 +123,21 @@ def _about(arguments: argparse.Namespace, client: openai.OpenAI, model: str, sui
     if arguments.detect:
         target, seen = detect_server(str(client.base_url).rstrip("/"), model, f"Bearer {client.api_key}")
         server = f"{target.profile.kind} {seen.version or ''}".strip()
-    keys = {"temperature": arguments.temperature, "max_tokens": arguments.max_tokens, **arguments.request}
     return {
         "base_url": url,
         "model": model,
         "server": server,
         "promptools": promptools.__version__,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "settings": {key: value for key, value in keys.items() if value is not None},
+        "settings": _request_keys(arguments),
         "suite": suite,
     }
+
+
+def _request_keys(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the keys that the user adds to each request."""
+    temperature = {} if arguments.temperature is None else {"temperature": arguments.temperature}
+    return {**temperature, "max_tokens": arguments.max_tokens, **arguments.request}
 
 
 def _askers(arguments: argparse.Namespace, client: openai.OpenAI, model: str) -> dict[Side, Asker]:
@@ -142,8 +147,7 @@ def _askers(arguments: argparse.Namespace, client: openai.OpenAI, model: str) ->
     from promptools.harness.verification.asking import Asker
 
     alone = openai.OpenAI(base_url=str(client.base_url), api_key=client.api_key)
-    keys = {"temperature": arguments.temperature, "max_tokens": arguments.max_tokens, **arguments.request}
-    keys = {key: value for key, value in keys.items() if value is not None}
+    keys = _request_keys(arguments)
     return {
         "alone": Asker(alone, model, keys, traced=False),
         "through": Asker(client, model, keys, traced=True),
@@ -151,14 +155,16 @@ def _askers(arguments: argparse.Namespace, client: openai.OpenAI, model: str) ->
 
 
 def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Side, Asker], known: set[str]) -> Plan:
-    """Try a case on both sides, and plan the run by its time; cases of the log come first, and take none."""
+    """Try a case that the log does not have on both sides, and plan the run by its time."""
     from promptools.harness.verification.measuring import SIDES, run_case
-    from promptools.harness.verification.planning import plan, speed_of
+    from promptools.harness.verification.planning import Speed, plan, speed_of
 
-    trial = next((case for case in chosen if case.id not in known), chosen[0])
-    print_progress(f"trying the server with one case: {trial.id}")
-    results = [run_case(trial, askers[side], lambda: float(arguments.timeout)) for side in SIDES]
-    speed = speed_of(trial, results)
+    speed = Speed(0.0, 0.0, 0.0)
+    trial = next((case for case in chosen if case.id not in known), None)
+    if trial is not None:
+        print_progress(f"trying the server with one case: {trial.id}")
+        results = [run_case(trial, askers[side], lambda: float(arguments.timeout)) for side in SIDES]
+        speed = speed_of(trial, results)
     return plan(
         chosen, speed, known, repeats=arguments.repeats, workers=arguments.workers, seconds=60 * arguments.minutes
     )
@@ -166,6 +172,9 @@ def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Si
 
 def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str, Any]) -> None:
     """Say what the run will take, and ask; raise `UsageError` if the answer is no, or if nobody can be asked."""
+    if not planned.requests:
+        print_progress("all cases are in the log")
+        return
     print_progress(
         f"{about['model']} at {about['base_url']} will be asked {planned.requests} times, half of them through"
         f" promptools: some {planned.prompt_tokens:,} tokens of prompts and {planned.completion_tokens:,} generated,"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UpstreamError, clip, without_credentials
+from promptools.masking import MIN_SECRET_LENGTH, SecretMask
 from promptools.probing.findings import Answer, AnsweredCall
 from promptools.wire.chat_decoder import REASONING_FIELDS
 from promptools.wire.json_body import as_count, as_list, as_object
@@ -38,6 +39,8 @@ class Asker:
     """
 
     def __init__(self, client: openai.OpenAI, model: str, keys: Mapping[str, Any], *, traced: bool) -> None:
+        self.mask = SecretMask({key for key in (client.api_key,) if len(key) >= MIN_SECRET_LENGTH})
+        """Takes the key out of what is kept: some servers repeat it in their errors."""
         self._client = client
         self._model = model
         self._extra = {**keys, **({"promptools": {"trace": True}} if traced else {})}

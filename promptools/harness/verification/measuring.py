@@ -62,8 +62,8 @@ def run_case(case: Case, asker: Asker, timeout: Callable[[], float]) -> SideResu
     worth = next((one for one in asked if one.answer is outcome.answer), asked[-1])
     return SideResult(
         outcome.share,
-        outcome.failure,
-        clip(shown(worth.answer), _MAX_SHOWN),
+        asker.mask.text(outcome.failure),
+        clip(asker.mask.text(shown(worth.answer)), _MAX_SHOWN),
         len(asked),
         round(sum(one.seconds for one in asked), 3),
         sum(one.prompt_tokens for one in asked),

@@ -14,6 +14,7 @@ from promptools.harness.verification.page import render_html, summary_rows
 from promptools.harness.verification.planning import Speed, plan, speed_of
 from promptools.harness.verification.scenarios import cases
 from promptools.harness.verification.summary import beyond_chance, summarize, to_dict
+from promptools.masking import SecretMask
 from promptools.probing.findings import Answer
 
 BODY = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -95,6 +96,15 @@ def test_a_stream_without_an_end_is_an_error(server, asker):
     assert seen.error == "the stream ended without a finish_reason"
 
 
+def test_a_key_that_the_server_repeats_is_not_kept(server):
+    key = "sk-0123456789"
+    with openai.OpenAI(base_url=server.url, api_key=key, max_retries=0) as client:
+        server.play(unary({"error": {"message": f"the key {key} is not known"}}, status=401))
+        result = run_case(CASES[0], Asker(client, "m", {}, traced=False), lambda: 5)
+    assert "is not known" in result.failure
+    assert key not in result.failure + result.reply
+
+
 def test_no_server_ends_the_run():
     with (
         openai.OpenAI(base_url="http://127.0.0.1:9/v1", api_key="none", max_retries=0) as client,
@@ -113,6 +123,8 @@ LOST = Answer(content="No.", choices=1, finish_reason="stop")
 
 class Scripted:
     """Stands for a server that answers at once: right, but for the cases that it loses."""
+
+    mask = SecretMask(())
 
     def __init__(self, lost=(), then=lambda: None):
         self.lost = {json.dumps(ask.body) for case in CASES if case.id in lost for ask in case.asks()}
