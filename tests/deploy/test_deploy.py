@@ -16,7 +16,7 @@ import environments
 import pytest
 import yaml
 
-from promptools.cli import serve_command
+from promptools.cli import build_parser, serve_command
 from promptools.cli.serve_command import METRICS_KEY_VARIABLE
 from promptools.profiles import load_config
 from promptools.proxy.access import API_KEY_VARIABLE
@@ -364,3 +364,20 @@ def test_redis_beside_a_proxy_table_is_refused(linters):
     status, text = run(linters / "helm", "template", "house", CHART, *ALL, "--set", "config=[proxy]")
     assert status != 0
     assert "exclude each other" in text
+
+
+# The workflow that verifies a server every night.
+
+
+def test_the_workflow_runs_commands_that_exist():
+    workflow = yaml.safe_load((DEPLOY / "github/verify.yml").read_text(encoding="utf-8"))
+    steps = workflow["jobs"]["verify"]["steps"]
+    scripts = [step["run"].replace("$URL", "http://gpu:8000/v1") for step in steps if "run" in step]
+    commands = [each for script in scripts for each in re.findall(r"promptools (verify [^;>\n]+)", script)]
+    parsed = [build_parser().parse_args(shlex.split(command)) for command in commands]
+    assert [each.compare for each in parsed] == [None, ["last.json", "now.json"]]
+    assert (parsed[0].base_url, parsed[0].yes, parsed[0].json) == ("http://gpu:8000/v1", True, True)
+    # a result is kept only after the comparison: what was lost is compared with the last good one again
+    names = [step.get("name") for step in steps]
+    assert names.index("Compare") < names.index("Keep the result")
+    assert all("continue-on-error" not in step for step in steps)
