@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 512
 """Maximum number of tokens of an answer: enough for a call after some reasoning."""
+_TRIAL_SHARE = 0.1
+"""The share of the time that each request of the trial may take; the client sends it up to three times."""
 _SHOWN_LINES = 6
 _YES = {"", "y", "yes"}
 
@@ -163,7 +165,11 @@ def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Si
     trial = next((case for case in chosen if case.id not in known), None)
     if trial is not None:
         print_progress(f"trying the server with one case: {trial.id}")
-        results = [run_case(trial, askers[side], lambda: float(arguments.timeout)) for side in SIDES]
+        patience = min(arguments.timeout, 60 * arguments.minutes * _TRIAL_SHARE)
+        first = askers["alone"].ask(trial.asks()[0].body, patience).answer
+        if first.status is None:
+            raise UpstreamError(f"the server does not answer in {patience:g} seconds: {first.error}")
+        results = [run_case(trial, askers[side], lambda: patience) for side in SIDES]
         speed = speed_of(trial, results)
     return plan(
         chosen, speed, known, repeats=arguments.repeats, workers=arguments.workers, seconds=60 * arguments.minutes
