@@ -53,7 +53,7 @@ def speed_of(trial: Case, results: Sequence[SideResult]) -> Speed:
 def plan(
     cases: Sequence[Case], speed: Speed, known: Container[str], *, repeats: int, workers: int, seconds: float
 ) -> Plan:
-    """Return the run of as many cases, from the first on, as fit into the time, but of at least one.
+    """Return the run of the cases that fit into the time, chosen from the first on, but of at least one.
 
     Those that are `known` take no time.
     """
@@ -65,7 +65,7 @@ def plan(
         weight = size * speed.tokens_per_character * _PROMPT_WEIGHT + len(asks) * speed.completion_tokens
         takes = weight * speed.seconds * times / workers
         if needed and asks and needed + takes > seconds * _USED:
-            break
+            continue  # a shorter one may fit
         chosen.append(case)
         requests, characters, needed = requests + len(asks), characters + size, needed + takes
     return Plan(

@@ -230,6 +230,10 @@ def test_the_plan_is_as_long_as_the_time():
     assert part.seconds <= 10
     assert len(part.cases) + part.left_out == 20
     assert len(plan(CASES, speed, (), repeats=1, workers=4, seconds=10).cases) > len(part.cases)
+    conversation = next(case for case in cases(["eight turns"]))
+    mixed = plan([*CASES[:3], conversation, *CASES[3:]], speed, (), repeats=1, workers=1, seconds=10)
+    assert conversation.id not in {case.id for case in mixed.cases}
+    assert len(mixed.cases) > 3
     resumed = plan(CASES, speed, {case.id for case in CASES[:15]}, repeats=2, workers=1, seconds=1000)
     assert (len(resumed.cases), resumed.requests) == (20, 20)
     assert len(plan(CASES, Speed(0.3, 40, 1000), (), repeats=1, workers=1, seconds=1).cases) == 1
