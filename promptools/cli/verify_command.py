@@ -120,7 +120,7 @@ def _scenarios(text: str | None) -> list[str]:
 
 def _about(arguments: argparse.Namespace, client: openai.OpenAI, model: str, suite: str) -> dict[str, Any]:
     """Return what the result says of the run."""
-    url = server_of(client)
+    url = server_of(client).rstrip("/")
     server = "unknown"
     if arguments.detect:
         target, seen = detect_server(str(client.base_url).rstrip("/"), model, f"Bearer {client.api_key}")
