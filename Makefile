@@ -19,6 +19,8 @@
 #   make results-integrations  docs/reference/integrations.md, from what real clients get now
 #   make results-models  docs/reference/real-models.md: all questions and conversations in every way, which takes
 #                 hours; ARGS choose
+#   make matrix   docs/reference/matrix.md; ARGS="--models qwen-0.5b --minutes 60" verifies a model, ARGS="FILE" takes
+#                 the result of `promptools verify --json` on a server of yours
 #   make dialects docs/reference/dialects, from the tables of tests/cases
 #   make docs     the documentation site, in .site
 #   make bench    the benchmarks, side by side with other libraries
@@ -36,7 +38,7 @@ E2E := vllm ollama redis bubblewrap swebench mini-swe-agent ray dataframes o200k
 # real clients, by the environments that they need
 INTEGRATIONS := openai-1 openai-2 openai-3 frameworks-openai-3 frameworks-openai-2 frameworks-node frameworks-go opencode codex claude-code bfcl
 
-.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm integrations deploy-lint models fuzz soak results results-integrations results-models dialects docs screenshots bench clean
+.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm integrations deploy-lint models fuzz soak results results-integrations results-models matrix dialects docs screenshots bench clean
 .DEFAULT_GOAL := test
 
 # not taken from the environment variable of that name
@@ -156,6 +158,10 @@ results-integrations: .venv/.dev
 
 results-models: .venv/.dev
 	@PYTHONPATH=. $(BIN)/python -m benchmarks.models $(ARGS)
+
+# A server and model that is not verified keeps its figures.
+matrix: .venv/.dev
+	@$(BIN)/python tools/matrix.py $(ARGS)
 
 dialects: .venv/.dev
 	@$(BIN)/python tools/dialect_pages.py

@@ -1,0 +1,39 @@
+"""The matrix page is what `make matrix` makes of the results that are kept."""
+
+import json
+
+import matrix
+
+from promptools.harness.verification.comparison import ABOUT
+
+
+def test_the_page_is_made_of_what_is_kept():
+    assert matrix.PAGE.read_text(encoding="utf-8") == matrix.page(matrix.kept())
+    assert matrix.kept()
+
+
+def test_a_later_result_replaces_the_earlier_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(matrix, "KEPT", tmp_path / "kept.jsonl")
+    monkeypatch.setattr(matrix, "PAGE", tmp_path / "page.md")
+    rate = {"estimate": 0.5, "low": 0.25, "high": 0.75}
+    side = {"rate": rate}
+    scenario = {"name": "restraint", "cases": 8, "alone": side, "through": side, "difference": rate, "verdict": "same"}
+    run = {
+        **dict.fromkeys(ABOUT, "x"),
+        "server": "vllm 1",
+        "model": "m",
+        "settings": {"max_tokens": 5},
+        "conclusion": "Good.",
+        "overall": scenario,
+        "scenarios": [scenario],
+        "rows": [1],
+    }
+    result = tmp_path / "result.json"
+    for server, model in (("vllm 1", "m"), ("ollama 2", "m"), ("vllm 3", "m")):
+        result.write_text(json.dumps({**run, "server": server, "model": model}), encoding="utf-8")
+        matrix.main(str(result))
+    assert [(each["server"], "rows" in each) for each in matrix.kept()] == [("ollama 2", False), ("vllm 3", False)]
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "| vllm 3 | m | x | 8 | 50 % [25, 75] | 50 % [25, 75] | +50 [+25, +75] |" in page
+    assert "vllm 1" not in page
+    assert "## m on ollama 2\n\nx, promptools x, max_tokens 5. Good.\n" in page

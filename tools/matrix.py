@@ -1,0 +1,127 @@
+"""Write docs/reference/matrix.md from results of `promptools verify --json`.
+
+    python tools/matrix.py FILE...                      results of servers of yours
+    python tools/matrix.py --models NAME... --minutes N  verify models of tools/recipes/models.py on llama.cpp first
+    python tools/matrix.py                              only write the page
+
+The results, without their single answers, are merged into benchmarks/models/verified.jsonl, from which the page is
+generated: a later result of the same server and model replaces the earlier one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from environments import path_of
+
+from promptools.lab.llamacpp_server import serve_file
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reference" / "matrix.md"
+KEPT = ROOT / "benchmarks" / "models" / "verified.jsonl"
+HEAD = """# Servers and models, alone and through promptools
+
+<!-- made by `make matrix` from benchmarks/models/verified.jsonl -->
+
+What [`promptools verify`](../tasks/verify-a-server.md) found on the servers and weights that run here: the share of
+cases that were right, straight at the server and through promptools, with 95 % intervals. The last column is the
+difference in percentage points. Your server and model are ten minutes away: `promptools verify URL`.
+"""
+COLUMNS = ("server", "model", "date", "cases", "server alone", "through promptools", "difference")
+SCENARIO_COLUMNS = ("scenario", "cases", "server alone", "through promptools", "difference", "better")
+
+
+def main(*words: str) -> None:
+    """Merge the results of files and models, and write the page."""
+    parser = argparse.ArgumentParser(description="Write docs/reference/matrix.md.")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="results of promptools verify --json")
+    parser.add_argument("--models", nargs="*", default=[], metavar="NAME", help="models to verify on llama.cpp")
+    parser.add_argument("--minutes", default="60", metavar="N", help="how long each model may take (60)")
+    arguments = parser.parse_args(words)
+    results = [Path(name).read_text(encoding="utf-8") for name in arguments.files]
+    results += [verify(model, arguments.minutes) for model in arguments.models]
+    runs = {key(run): run for run in kept()}
+    for result in results:
+        run = json.loads(result)
+        del run["rows"]
+        runs[key(run)] = run
+    lines = [json.dumps(runs[each], ensure_ascii=False) + "\n" for each in sorted(runs)]
+    KEPT.write_text("".join(lines), encoding="utf-8")
+    PAGE.write_text(page(kept()), encoding="utf-8")
+
+
+def verify(model: str, minutes: str) -> str:
+    """Verify a model on a llama.cpp that is started for it, at temperature 0; return the result."""
+    with serve_file(path_of(f"model-{model}"), name=model) as server:
+        command = [
+            sys.executable,
+            "-m",
+            "promptools",
+            "verify",
+            server.base_url,
+            "--temperature",
+            "0",
+            "--json",
+            "--yes",
+        ]
+        done = subprocess.run([*command, "--minutes", minutes], check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
+
+
+def kept() -> list[dict[str, Any]]:
+    """Return the results that are kept."""
+    lines = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def key(run: dict[str, Any]) -> tuple[str, str]:
+    """Return what a result is of: the kind of server, and the model."""
+    return run["server"].split()[0], run["model"]
+
+
+def page(runs: list[dict[str, Any]]) -> str:
+    """Return the page."""
+    return (
+        "\n".join([HEAD, *_table(COLUMNS, map(_row, runs)), *(line for run in runs for line in _section(run))]) + "\n"
+    )
+
+
+def _row(run: dict[str, Any]) -> Iterator[str]:
+    overall = run["overall"]
+    yield from (run["server"], run["model"], run["date"][:10], str(overall["cases"]), *_figures(overall))
+
+
+def _section(run: dict[str, Any]) -> Iterator[str]:
+    settings = ", ".join(f"{name} {value}" for name, value in run["settings"].items())
+    yield from ("", f"## {run['model']} on {run['server']}", "")
+    yield from (f"{run['date'][:10]}, promptools {run['promptools']}, {settings}. {run['conclusion']}", "")
+    yield from _table(SCENARIO_COLUMNS, map(_scenario_row, run["scenarios"]))
+
+
+def _scenario_row(scenario: dict[str, Any]) -> Iterator[str]:
+    yield from (scenario["name"], str(scenario["cases"]), *_figures(scenario), scenario["verdict"])
+
+
+def _figures(summary: dict[str, Any]) -> Iterator[str]:
+    for side in ("alone", "through"):
+        rate = summary[side]["rate"]
+        yield f"{100 * rate['estimate']:.0f} % [{100 * rate['low']:.0f}, {100 * rate['high']:.0f}]"
+    difference = summary["difference"]
+    low, high = (f"{100 * difference[end]:+.0f}" for end in ("low", "high"))
+    yield f"{100 * difference['estimate']:+.0f} [{low}, {high}]"
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    columns = list(columns)
+    for cells in (columns, ["---"] * len(columns), *rows):
+        yield f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
