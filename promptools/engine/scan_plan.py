@@ -24,6 +24,7 @@ from promptools.dialects.contract import NAME_GATE, TAG_GATE, Dialect, Head
 from promptools.dialects.prefix_patterns import any_literal_text, any_of
 from promptools.dialects.reply_markers import TAG_SUFFIX, ReplyMarkers, reply_markers
 from promptools.parsing.scanner import (
+    FirstMarker,
     LetterMarkers,
     LineStartMarkers,
     LiteralSet,
@@ -31,6 +32,7 @@ from promptools.parsing.scanner import (
     MarkerScanner,
     RareLiteralMarker,
     RareMarkers,
+    first_marker,
     markers_by_group,
 )
 from promptools.parsing.special_tokens import CONTROL_TOKEN, RESERVED_TOKEN, RESERVED_TOKEN_PREFIXES, is_only_tokens
@@ -218,8 +220,8 @@ class LineHeads:
         self._heads = {group: head for group, (_, head) in heads.items() if head.at_line_start}
         labels = (label for head in self._heads.values() for label in (*head.literals, *head.first_words))
         self._labels = {*NAMESPACES, *labels}
-        self._first = _first_pattern(self._heads)
-        self._first_in_code = _first_pattern(
+        self._first = _first_of(self._heads)
+        self._first_in_code = _first_of(
             {group: head for group, head in self._heads.items() if head.fence_labels != (None,)}
         )
         self._patterns = [(group, lazy_pattern(head.pattern)) for group, head in self._heads.items()]
@@ -269,9 +271,9 @@ class LineHeads:
         return {word for head in self._heads.values() if head.gate == gate for word in head.first_words}
 
 
-def _first_pattern(heads: Mapping[str, Head]) -> re.Pattern[str]:
-    """Compile the pattern of the first head that matches, in a group of its name."""
-    return lazy_pattern("|".join(f"(?P<{group}>{head.pattern})" for group, head in heads.items()) or r"(?!)")
+def _first_of(heads: Mapping[str, Head]) -> FirstMarker:
+    """Return what finds the first head that matches."""
+    return first_marker(tuple(Marker(group, (), head.pattern) for group, head in heads.items()))
 
 
 def _occurs_in_prose(head: Head) -> bool:

@@ -125,16 +125,46 @@ def markers_by_group(groups: Mapping[str, Iterable[str]]) -> list[Marker]:
     return [Marker(group, tuple(texts)) for group, texts in groups.items() if texts]
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=1024)
 def marker_pattern(marker: Marker) -> re.Pattern[str]:
     """Return the pattern of a marker, as a group of its name."""
     return re.compile(f"(?P<{marker.group}>{marker.expression})")
 
 
+LONG_PATTERN = 1000
+"""Characters of the pattern of several markers from which it is compiled only once it has been needed often."""
+OFTEN = 500
+"""Matches by each marker's own pattern that take as long as to compile a pattern of dozens of markers."""
+
+
+class FirstMarker:
+    """Of several markers, the first that matches at an offset.
+
+    A pattern of dozens of markers takes a tenth of a second to compile, and their order is another one for each dialect
+    that a request expects. So they are at first matched one after the other, each by a pattern that all scanners share.
+    """
+
+    def __init__(self, markers: tuple[Marker, ...]) -> None:
+        self.markers = markers
+        self._expression = "|".join(f"(?P<{marker.group}>{marker.expression})" for marker in markers) or r"(?!)"
+        self._uses_left = OFTEN if len(markers) > 1 and len(self._expression) > LONG_PATTERN else 0
+        self._all: re.Pattern[str] | None = None
+
+    def match(self, text: str, at: int) -> re.Match[str] | None:
+        """Return the match at `at`, in a group of the marker's name."""
+        if self._all is not None:
+            return self._all.match(text, at)
+        if self._uses_left:
+            self._uses_left -= 1
+            return next(filter(None, (marker_pattern(marker).match(text, at) for marker in self.markers)), None)
+        self._all = re.compile(self._expression)
+        return self._all.match(text, at)
+
+
 @lru_cache(maxsize=1024)
-def markers_pattern(markers: tuple[Marker, ...]) -> re.Pattern[str]:
-    """Return the pattern of any one of several markers, each as a group of its name."""
-    return re.compile("|".join(f"(?P<{marker.group}>{marker.expression})" for marker in markers) or r"(?!)")
+def first_marker(markers: tuple[Marker, ...]) -> FirstMarker:
+    """Return what finds the first of `markers`, the same for all that have them in this order."""
+    return FirstMarker(markers)
 
 
 def later_matches(markers: Iterable[Marker], group: str, text: str, at: int) -> Iterator[re.Match[str]]:
@@ -350,13 +380,6 @@ MAX_CACHED_WINDOWS = 1024
 """Windows of text for which the markers that may begin there are remembered."""
 
 
-class PossibleMarkers(NamedTuple):
-    """The markers that may begin at an offset."""
-
-    markers: tuple[Marker, ...]
-    pattern: re.Pattern[str]
-
-
 class MarkerScanner:
     """Search a text for markers; of two that match at one offset the earlier in the list wins."""
 
@@ -369,8 +392,8 @@ class MarkerScanner:
         self._gate: re.Pattern[str] | None = None
         known = ((text, size) for text in literals for size in PREFIX_LENGTHS[:-1])
         self._known_prefixes = frozenset(text[:size] for text, size in known if size == 2 or len(text) >= size)
-        self._by_prefix: dict[str, PossibleMarkers] = {}
-        self._windows: dict[str, PossibleMarkers | None] = {}
+        self._by_prefix: dict[str, FirstMarker] = {}
+        self._windows: dict[str, FirstMarker | None] = {}
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
         """Return the leftmost match from `at` on; its `lastgroup` is the marker's group."""
@@ -415,7 +438,7 @@ class MarkerScanner:
                 at += 1
                 continue
             here = windows.get(text[at : at + WINDOW_LENGTH]) or self._possible_at(text, at)
-            match = here.pattern.match(text, at) if here is not None else None
+            match = here.match(text, at) if here is not None else None
             if match is not None:
                 return match
             missed = lookahead_text(text, at)
@@ -425,9 +448,9 @@ class MarkerScanner:
     def match(self, text: str, at: int) -> re.Match[str] | None:
         """Return the match that begins at `at`, markers in `rare` aside."""
         here = self._possible_at(text, at)
-        return here.pattern.match(text, at) if here is not None else None
+        return here.match(text, at) if here is not None else None
 
-    def _possible_at(self, text: str, at: int) -> PossibleMarkers | None:
+    def _possible_at(self, text: str, at: int) -> FirstMarker | None:
         """Return the markers that may begin at `at`, by the characters there; None if none may."""
         window = text[at : at + WINDOW_LENGTH]
         try:
@@ -441,7 +464,7 @@ class MarkerScanner:
             here = self._windows[window] = None if beginning is None else self._possible_after(beginning)
             return here
 
-    def _possible_after(self, prefix: str) -> PossibleMarkers:
+    def _possible_after(self, prefix: str) -> FirstMarker:
         """Return the markers that may begin with `prefix`, few of many."""
         here = self._by_prefix.get(prefix)
         if here is None:
@@ -450,7 +473,7 @@ class MarkerScanner:
                 literals = [text for text in marker.literals if text.startswith(prefix) or prefix.startswith(text)]
                 if literals:
                     markers.append(marker if marker.pattern else marker._replace(literals=tuple(literals)))
-            here = self._by_prefix[prefix] = PossibleMarkers(tuple(markers), markers_pattern(tuple(markers)))
+            here = self._by_prefix[prefix] = first_marker(tuple(markers))
         return here
 
     def match_letters(self, text: str, at: int) -> re.Match[str] | None:
