@@ -286,52 +286,70 @@ def _feed_forward(
     """Return one unit per step; its gate input is +1/2 if all its conditions hold, and at most -1/2 otherwise."""
     import numpy as np
 
-    count = _round_up(1 + sum(len(reply.pieces) + 1 for reply in script))
+    steps = _steps(script, vocabulary)
+    count = _round_up(1 + len(steps))
     gate = np.zeros((count, at.width), np.float32)
     up = np.zeros((count, at.width), np.float32)
     down = np.zeros((at.width, count), np.float32)
-    unit = 0
-    for spoken in script:
-        asks = _gate_conditions(spoken, script, vocabulary, at)
-        tokens = [*(vocabulary.pieces[piece] for piece in spoken.pieces), vocabulary.ends[spoken.end]]
-        for before, token in zip([None, *tokens], tokens, strict=False):
-            gate[unit] = asks
-            gate[unit, at.position()] = start if before is None else position_codes[before]
-            gate[unit] *= _GATE_SLOPE
-            up[unit, at.bias] = 1
-            down[at.next_token(), unit] = position_codes[token] * (_CODE_NORM / (_GATE_SLOPE * 0.5))
-            unit += 1
+    up[: 1 + len(steps), at.bias] = 1
+    for unit, (step, asked) in enumerate(steps.items()):
+        gate[unit] = _gate_conditions(step, asked, vocabulary, at)
+        gate[unit, at.position()] = start if step.before is None else position_codes[step.before]
+        gate[unit] *= _GATE_SLOPE
+        down[at.next_token(), unit] = position_codes[step.token] * (_CODE_NORM / (_GATE_SLOPE * 0.5))
+    unit = len(steps)
     end = next(iter(vocabulary.ends.values()))
     gate[unit, at.position()] = position_codes[vocabulary.blank] * _GATE_SLOPE  # after a blank the reply is still over
     gate[unit, at.bias] = -0.5 * _GATE_SLOPE
-    up[unit, at.bias] = 1
     down[at.next_token(), unit] = position_codes[end] * (_CODE_NORM / (_GATE_SLOPE * 0.5))
     return gate, up, down
 
 
-def _gate_conditions(
-    spoken: TokenizedReply, script: Sequence[TokenizedReply], vocabulary: ModelVocabulary, at: _Sections
-) -> Array:
-    """Return a line's gate conditions besides the position: its cue, its setting, and no setting of a rival line."""
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """From one token of a reply to the next, under one setting, or where there is none of `rivals`."""
+
+    before: int | None
+    token: int
+    has_cue: bool
+    setting: str | None
+    rivals: frozenset[str]
+
+
+def _steps(script: Sequence[TokenizedReply], vocabulary: ModelVocabulary) -> dict[_Step, list[str]]:
+    """Return each step once, with the cues of the replies that have it: what they have in common is one unit."""
+    steps: dict[_Step, list[str]] = {}
+    rivals: dict[str | None, set[str]] = {}
+    for spoken in script:
+        if spoken.line.setting is not None:
+            rivals.setdefault(spoken.line.cue, set()).add(spoken.line.setting)
+    for spoken in script:
+        cue, setting = spoken.line.cue, spoken.line.setting
+        others = frozenset(rivals.get(cue, ())) if setting is None else frozenset[str]()
+        tokens = [*(vocabulary.pieces[piece] for piece in spoken.pieces), vocabulary.ends[spoken.end]]
+        for before, token in zip([None, *tokens], tokens, strict=False):
+            step = _Step(before, token, cue is not None, setting, others)
+            steps.setdefault(step, []).extend(() if cue is None else (cue,))
+    return steps
+
+
+def _gate_conditions(step: _Step, asked: Sequence[str], vocabulary: ModelVocabulary, at: _Sections) -> Array:
+    """Return a step's gate conditions besides the position: one of the cues, its setting, and no rival setting."""
     import numpy as np
 
     cue_order = {cue: order for order, cue in enumerate(vocabulary.cues)}
     setting_order = {setting: order for order, setting in enumerate(vocabulary.settings)}
     asks = np.zeros(at.width, np.float32)
-    count = 1  # the position
-    if spoken.line.cue is None:
+    if not step.has_cue:
         asks[at.latest_cue().start] = -1
-    else:
-        asks[at.latest_cue().start + 1 + cue_order[spoken.line.cue]] = 1
-        count += 1
-    if spoken.line.setting is not None:
-        asks[at.latest_setting().start + 1 + setting_order[spoken.line.setting]] = 1
-        count += 1
-    else:
-        rivals = {other.line.setting for other in script if other.line.cue == spoken.line.cue} - {None}
-        for rival in rivals:
-            asks[at.latest_setting().start + 1 + setting_order[str(rival)]] = -1
-    asks[at.bias] = 0.5 - count
+    for cue in asked:
+        asks[at.latest_cue().start + 1 + cue_order[cue]] = 1
+    if step.setting is not None:
+        asks[at.latest_setting().start + 1 + setting_order[step.setting]] = 1
+    for rival in step.rivals:
+        asks[at.latest_setting().start + 1 + setting_order[rival]] = -1
+    conditions = 1 + step.has_cue + (step.setting is not None)  # the position is the first
+    asks[at.bias] = 0.5 - conditions
     return asks
 
 
@@ -377,7 +395,7 @@ def _round_up(number: int, at_least: int = 32) -> int:
 
 CONTEXT = 16384
 """Context length of a scripted model in tokens, most of which are single bytes."""
-_FORMAT = 10  # increment when the weights of the same script change
+_FORMAT = 11  # increment when the weights of the same script change
 
 _QUANTIZED = ("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight", "output.weight")
 """Tensors that are quantized to eight bits: they are most of the work of every token, and their gates are far from the
