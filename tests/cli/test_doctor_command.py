@@ -59,7 +59,8 @@ def test_no_server_is_named(capsys):
 def test_the_server_of_the_config_with_its_key_and_its_modes(server, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("MINE", "sk-of-mine-123")
     (tmp_path / "promptools.toml").write_text(
-        f'default_provider = "p"\n[providers.p]\napi_key_env = "MINE"\ndefault_model = "m"\nbase_url = "{server.url}"\ndetect = true\n'
+        'default_provider = "p"\n[providers.p]\napi_key_env = "MINE"\ndefault_model = "m"\ndetect = true\n'
+        f'base_url = "{server.url}"\n'
     )
     server.probes.clear()
     told = doctor(capsys)

@@ -137,10 +137,10 @@ def test_a_bug_is_repaired_in_harmony_mode(harmony, root, policy):
 def test_malformed_headers_at_each_step_change_nothing(harmony, root, tmp_path, mark):
     done = run(harmony, tools(root, mark=mark), task=f"{TASK}{mark}", tape=tmp_path / "tape.jsonl")
     assert_repaired(done, root)
-    # what was malformed is sent back as it should have been
+    # what was malformed is sent back as it should have been, and all else as the model wrote it
     last = read_tape(tmp_path / "tape.jsonl").exchanges[-1]["requests"][-1]["body"]["prompt"]
     assert "<|channel|>assistant" not in last
-    assert last.count("to=repo_browser.search<|channel|>analysis code<|message|>") == 1
+    assert last.count(HEADERS["" if not mark else " [role]"].format(name="repo_browser.search")) == 1
     system, _, rest = last.partition("<|end|>")
     assert "namespace container {" in system
     assert "list_dir" not in system
