@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import pytest
+from _pytest.assertion import rewrite
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
@@ -61,6 +62,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:  # for all tests it would take longer than it spares
         if item.get_closest_marker("e2e") and "quick_to_make" not in (names := vars(item)["fixturenames"]):
             names.insert(0, "quick_to_make")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Iterator[object]:
+    """Collect without the garbage collector: next to nothing of what is made is garbage."""
+    if getattr(session.config, "workerinput", {}).get("workerid") == "gw1":
+        rewrite_from_the_end(session.config)
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+def rewrite_from_the_end(config: pytest.Config) -> None:
+    """Rewrite the assertions of test modules, the last one first, up to one that another process has rewritten.
+
+    Each process needs all of them. Where none is kept of an earlier run, two that begin together would go through the
+    same modules side by side, and each would rewrite all of them, which takes longer than all else of collecting.
+    """
+    state = config.stash[rewrite.assertstate_key]
+    chosen = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+    for module in reversed([found for path in chosen for found in sorted(path.rglob("test_*.py"))]):
+        folder = rewrite.get_cache_dir(module)
+        kept = folder / (module.name.removesuffix(".py") + rewrite.PYC_TAIL)
+        if not rewrite.try_makedirs(folder) or vars(rewrite)["_read_pyc"](module, kept) is not None:
+            return
+        digest, code = vars(rewrite)["_rewrite_test"](module, config)
+        vars(rewrite)["_write_pyc"](state, code, digest, kept)
 
 
 SETTINGS = "_hypothesis_internal_use_settings"
