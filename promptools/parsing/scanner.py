@@ -147,15 +147,16 @@ class FirstMarker:
     def __init__(self, markers: tuple[Marker, ...]) -> None:
         self.markers = markers
         self._expression = "|".join(f"(?P<{marker.group}>{marker.expression})" for marker in markers) or r"(?!)"
-        self._uses_left = OFTEN if len(markers) > 1 and len(self._expression) > LONG_PATTERN else 0
+        self._is_long = len(markers) > 1 and len(self._expression) > LONG_PATTERN
+        self._uses = 0
         self._all: re.Pattern[str] | None = None
 
     def match(self, text: str, at: int) -> re.Match[str] | None:
         """Return the match at `at`, in a group of the marker's name."""
         if self._all is not None:
             return self._all.match(text, at)
-        if self._uses_left:
-            self._uses_left -= 1
+        if self._is_long and self._uses < OFTEN:
+            self._uses += 1
             return next(filter(None, (marker_pattern(marker).match(text, at) for marker in self.markers)), None)
         self._all = re.compile(self._expression)
         return self._all.match(text, at)
