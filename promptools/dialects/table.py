@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from promptools.dialects.declared import DeclaredDialect
-from promptools.dialects.prompt import Instructions
+from promptools.dialects.prompt import Instructions, fill
 from promptools.dialects.readers.block_markers import GAP_CHARACTERS
 from promptools.dialects.readers.marked_json import MarkedJson, NamedMarkerJson, is_call_template
 from promptools.dialects.readers.marked_python import MarkedPythonCalls
@@ -34,7 +34,7 @@ from promptools.dialects.readers.tag_dialect import (
 )
 from promptools.dialects.table_file import DialectTable, read_table
 from promptools.errors import UsageError, clip
-from promptools.json_values import is_array, is_object, is_text_list
+from promptools.json_values import is_array, is_object, is_text_list, try_json
 
 if TYPE_CHECKING:
     import os
@@ -268,6 +268,14 @@ def _is_call_template(value: Any) -> bool:
     return is_call_template(value) and are_json_closers([value.partition("{arguments}")[2]])
 
 
+def _is_object_template(value: Any) -> bool:
+    """Return whether a value is the template of JSON that is a call."""
+    if not isinstance(value, str) or "{name}" not in value or ("{arguments}" in value) == ("{text}" in value):
+        return False
+    filled = fill(value, {"name": '"n"', "arguments": "{}", "text": '"{}"', "id": "1", "index": "1"})
+    return is_object(try_json(filled))
+
+
 def _are_spellings(value: Any) -> bool:
     return is_array(value) and all(isinstance(item, str) and is_call_template(item) for item in value)
 
@@ -344,6 +352,17 @@ KINDS: Final[dict[str, Kind]] = {
             "name_key": TableKey("a text; empty: the name is the only key", is_text, "the key of the tool's name"),
             "arguments_key": TEXT_NOT_EMPTY.means("the key of the arguments"),
             "id_key": TEXT.means("the key of the call's number"),
+            "call": TableKey(
+                "a text of JSON with {name} and {arguments}, or {text}, in it",
+                _is_object_template,
+                "a call as it is written, where that is more than its keys: `{name}`, `{arguments}` or, where they are"
+                " JSON in a string, `{text}`, `{id}` and `{index}`",
+            ),
+            "wrapper": TableKey(
+                f"a text with {{calls}} between two markers, the second {NO_BRACKET}",
+                _is_wrapper,
+                "the markers around all calls of a turn",
+            ),
             "on_request": FLAG.means(
                 "its markers are another dialect's too: it is read only if the request asked for it"
             ),
@@ -357,7 +376,7 @@ KINDS: Final[dict[str, Kind]] = {
                 "a text with {name} and then {arguments} in it, a marker before them, text between keys, and after"
                 f" them text {NO_BRACKET}",
                 _is_call_template,
-                "a call: `{name}`, `{arguments}` and, if calls have one, `{id}`",
+                "a call: `{name}`, `{arguments}` and, if calls have them, `{id}` and `{index}`",
             ),
             "spellings": TableKey(
                 "a list of texts with {name} in each, as in 'call'",
@@ -410,6 +429,10 @@ KINDS: Final[dict[str, Kind]] = {
             "cdata": FLAG.means("values with markup are in CDATA sections"),
             "json_calls": FLAG.means("the wrapper may hold calls as JSON"),
             "namespaced": FLAG.means("the names of tools may have a namespace before them"),
+            "values": one_of("json", "constants", "python").means(
+                "how values other than texts are written: as JSON; as JSON, but `True`, `False` and `None`; as Python"
+                " prints them"
+            ),
         },
         ("call", "parameter"),
         _tags_problem,
@@ -463,6 +486,7 @@ KINDS: Final[dict[str, Kind]] = {
             "repeats": FLAG.means("the calls may be repeated after their closing marker, with another one"),
             "closer_is_final": FLAG.means("the closing marker cannot be prose: anything may follow it"),
             "fence_label": LABEL.means("the label of the code fence that may be around the calls, between the markers"),
+            "json_values": FLAG.means("values are written as JSON: `true`, not `True`"),
         },
         ("openers",),
         _python_problem,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from promptools.dialects.calls.bare_values import read_typed
 from promptools.dialects.prompt import shown_functions
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # As markup: values between tags, or all of them as one JSON object.
 
 
+WrittenValues: TypeAlias = Literal["json", "constants", "python"]
+"""How a value that is no text is written: as JSON, as JSON but for `True`, `False` and `None`, as Python prints it."""
 PARAMETER_SLOT = "<parameter name>"
 """The placeholder of an example for the model's own text."""
 
@@ -48,23 +50,35 @@ def may_hold_tag(text: str) -> bool:
 
 
 def bare_text(
-    key: str, value: Any, *, has_type: bool = False, keeps_space: bool = True, may_hold_tags: bool = False
+    key: str,
+    value: Any,
+    *,
+    has_type: bool = False,
+    keeps_space: bool = True,
+    may_hold_tags: bool = False,
+    values: WrittenValues = "json",
 ) -> str | None:
     """Write a value as bare text; None if it could be read back as another.
 
-    `has_type`: its tag gives its type; `keeps_space`: white space around it is kept; `may_hold_tags`: it may hold tags.
+    `has_type`: its tag gives its type; `keeps_space`: white space around it is kept; `may_hold_tags`: it may hold tags;
+    `values`: how one that is no text is written. What Python prints is only read back by a schema: it is not checked.
     """
     if _MARKUP_KEY.match(key) is None:
         return None
-    text = value if isinstance(value, str) else dump(value)
+    text = value if isinstance(value, str) else _printed(value, values)
     if ("\r" in text or may_hold_tag(text)) and not may_hold_tags:
         return None
     if text != text.strip() and not keeps_space:
         return None
-    if has_type:
+    if has_type or (values == "python" and (is_array(value) or is_object(value))):
         return text
     parsed, fixes = read_typed(text, frozenset())
     return text if not fixes and _same_json(parsed, value) else None
+
+
+def _printed(value: Any, values: WrittenValues) -> str:
+    is_constant = value is None or isinstance(value, bool)
+    return str(value) if values == "python" or (values == "constants" and is_constant) else dump(value)
 
 
 def _same_json(one: Any, other: Any) -> bool:
@@ -78,6 +92,7 @@ def render_parameters(
     has_type: bool = False,
     keeps_space: bool = True,
     may_hold_tags: bool = False,
+    values: WrittenValues = "json",
 ) -> str | None:
     """Write the parameters of a call, each by `parameter`; None if one of them cannot be bare text.
 
@@ -87,7 +102,14 @@ def render_parameters(
     """
     lines: list[str] = []
     for key, value in call.arguments.items():
-        text = bare_text(key, value, has_type=has_type, keeps_space=keeps_space, may_hold_tags=may_hold_tags)
+        text = bare_text(
+            key,
+            value,
+            has_type=has_type,
+            keeps_space=keeps_space,
+            may_hold_tags=may_hold_tags,
+            values=values,
+        )
         if text is None:
             return None
         lines.append(parameter(key, text, isinstance(value, str)))
@@ -120,14 +142,18 @@ _PYTHON_KEY = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
 _CONSTANTS = frozenset(("True", "False", "None", "true", "false", "null"))
 
 
-def python_calls(calls: Sequence[Call]) -> Iterator[str]:
-    """Yield each call as `name(key=value)`, or as `name(**{...})` if an argument's name is not valid in Python."""
+def python_calls(calls: Sequence[Call], *, json_values: bool = False) -> Iterator[str]:
+    """Yield each call as `name(key=value)`, or as `name(**{...})` if an argument's name is not valid in Python.
+
+    `json_values`: the values are written as JSON.
+    """
+    literal = dump if json_values else python_literal
     for call in calls:
         keys = [key for key in call.arguments if not _PYTHON_KEY.fullmatch(key) or key in _CONSTANTS]
         if keys:
             yield f"{call.name}(**{python_literal(call.arguments)})"
         else:
-            yield f"{call.name}({', '.join(f'{key}={python_literal(value)}' for key, value in call.arguments.items())})"
+            yield f"{call.name}({', '.join(f'{key}={literal(value)}' for key, value in call.arguments.items())})"
 
 
 def python_literal(value: Any) -> str:

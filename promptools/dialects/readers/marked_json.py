@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count
 from typing import Final, Literal, Unpack
 
 from promptools.dialects.calls.envelope import ARGUMENT_KEYS, NAME_KEYS
@@ -62,15 +63,19 @@ class MarkedJson(DeclaredDialect):
         name_key: str = "name",
         arguments_key: str = "arguments",
         id_key: str = "",
+        call: str = "",
+        wrapper: str = "",
         on_request: bool = False,
         **common: Unpack[CommonKeys],
     ) -> None:
         marked = {opener: closer for opener, closer in openers.items() if opener}
         closing = tuple(dict.fromkeys(filter(None, openers.values())))
-        common.setdefault("closers", (*closing, *also))
+        begin, _, end = (part.strip() for part in wrapper.partition(CALLS))
+        common.setdefault("closers", (*filter(None, (end,)), *closing, *also, *filter(None, (begin,))))
         super().__init__(name, **common)
         self._openers = dict(openers)
         self._id_key = id_key
+        self._call, self._wrapper, self._wrapper_opener = call, wrapper or CALLS, begin
         self._envelope = name_key, arguments_key
         self._has_common_keys = name_key in NAME_KEYS and arguments_key in ARGUMENT_KEYS
         self._shape: Shape = shape
@@ -86,7 +91,9 @@ class MarkedJson(DeclaredDialect):
     def _make_heads(self, body_starts: str, *, on_request: bool) -> Iterator[Head]:
         bare = "" in self._openers
         if self._marks:
-            yield _marked_head(self._marks, body_starts, on_request=on_request, beside_bare=bare)
+            yield _marked_head(
+                self._marks, body_starts, wrapper=self._wrapper_opener, on_request=on_request, beside_bare=bare
+            )
         if self._stripped:
             yield _stripped_head(self._stripped)
         if bare:
@@ -99,9 +106,10 @@ class MarkedJson(DeclaredDialect):
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Start reading after the opening marker, at the bracket."""
         keys = None if self._has_common_keys else self._envelope
-        opener = next((mark for mark in self._marks if head.startswith(mark)), None)
+        marked = head.removeprefix(self._wrapper_opener).lstrip() if self._wrapper_opener else head
+        opener = next((mark for mark in self._marks if marked.startswith(mark)), None)
         if opener is not None:
-            doubled = any(mark in head[len(opener) :] for mark in self._marks)
+            doubled = any(mark in marked[len(opener) :] for mark in self._marks)
             closers, fixes = self.closers_of(opener), [Fix("marker", "the opener came twice")] if doubled else []
         elif self._stripped and head.startswith(self._stripped):
             closers, fixes = self._stripped_closers, [Fix("marker", "the markers around its header are missing")]
@@ -115,15 +123,15 @@ class MarkedJson(DeclaredDialect):
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format."""
-        return self._render_blocks(
-            [
-                self._render_object(call.id if call.id.isdigit() else str(at), dump(call.name), call.arguments_json)
-                for at, call in enumerate(calls)
-            ]
-        )
+        return fill(self._wrapper, {"calls": self._render_blocks([*map(self._render_object, calls, count())])})
 
-    def _render_object(self, number: str, name: str, arguments: str) -> str:
+    def _render_object(self, call: Call, at: int) -> str:
         name_key, arguments_key = self._envelope
+        name, arguments = dump(call.name), call.arguments_json
+        number = call.id if call.id.isdigit() else str(at)
+        if self._call:
+            values = {"name": name, "arguments": arguments, "text": dump(arguments), "id": call.id, "index": number}
+            return fill(self._call, values)
         if not name_key:
             return f"{{{name}: {arguments}}}"
         first = f'{dump(self._id_key)}: "{number}", ' if self._id_key else ""
@@ -154,13 +162,19 @@ def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: 
     )
 
 
-def _marked_head(marks: Sequence[str], body_starts: str, *, on_request: bool, beside_bare: bool) -> Head:
-    """Return the head of JSON after a marker; `beside_bare`: the dialect's tier is that of JSON without markers."""
+def _marked_head(marks: Sequence[str], body_starts: str, *, wrapper: str, on_request: bool, beside_bare: bool) -> Head:
+    """Return the head of JSON after a marker, and perhaps after the opening marker of a wrapper.
+
+    `beside_bare`: the dialect's tier is that of JSON without markers.
+    """
     again = optional_steps(any_literal_text(marks), SPACE)
     alone = r"(?!)" if marks[-1][0].isalpha() else ""  # a marker that is a word is only a word at the end
+    opened = any_literal_text(marks)
+    if wrapper:
+        opened = sequence(optional_steps(literal_text(wrapper), _GAP), opened)
     return Head(
-        tuple(marks),
-        sequence(any_literal_text(marks), SPACE, again, FENCE),
+        tuple(filter(None, (wrapper, *marks))),
+        sequence(opened, SPACE, again, FENCE),
         body_starts=body_starts,
         on_request=on_request,
         sure_pattern=alone,
@@ -238,14 +252,21 @@ def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptio
 ARGUMENTS: Final = "{arguments}"
 CALLS: Final = "{calls}"
 _GAP = r"\s{0,16}"
-_VALUES: Final = {"{id}": "[^<]{0,64}", "{name}": r"(?<!\w)[^<>\n{]{1,128}"}
-"""The patterns of a template's placeholders. A name is a whole word: `function_list` does not name `_list`."""
+_VALUES: Final = {
+    "{id}": "[^<{others}]{{0,64}}",
+    "{index}": "[0-9]{{0,9}}",
+    "{name}": r"(?<!\w)[^<>\n{{{others}]{{1,128}}",
+}
+"""The patterns of a template's placeholders, without what the text after them begins with, `others`.
+
+A name is a whole word: `function_list` does not name `_list`.
+"""
 _FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
 _TOKEN_BOUNDARY = lazy_pattern(r"(?<=>)(?=<)|\s+")
 """Where one token ends and the next begins."""
 _LEAST_TOKEN = 4
 """Characters of a token that shows a call after a tool's name; the end of a tag does not."""
-_KEY = lazy_pattern(r"(\{id\}|\{name\})")
+_KEY = lazy_pattern(r"(\{id\}|\{name\}|\{index\})")
 
 
 class NamedMarkerJson(DeclaredDialect):
@@ -265,7 +286,7 @@ class NamedMarkerJson(DeclaredDialect):
         before, _, after = call.partition(ARGUMENTS)
         around = wrapper.partition(CALLS)
         begin, end = around[0].strip(), around[2].strip()
-        closer, *tail = _tokens(after) or [""]
+        closer, *tail = _tokens(after.strip().removeprefix("```")) or [""]
         closing = tuple(mark for mark in (end, closer, *tail, begin) if mark and "{name}" not in mark)
         common.setdefault("closers", closing)
         super().__init__(name, **common)
@@ -297,16 +318,16 @@ class NamedMarkerJson(DeclaredDialect):
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format."""
-        written = (fill(self._call, self._values(call)) for call in calls)
+        written = (fill(self._call, self._values(call, number)) for number, call in enumerate(calls))
         return fill(self._wrapper, {"calls": self._separator.join(written)})
 
     def _render_examples(self, calls: Sequence[Call]) -> str:
         """Write the example calls of a prompt, with ids."""
         return self.render_calls([replace(call, id=f"call{number:05}") for number, call in enumerate(calls, 1)])
 
-    def _values(self, call: Call) -> dict[str, str]:
+    def _values(self, call: Call, number: int) -> dict[str, str]:
         arguments = dump(call.arguments) if self._one_line else call.arguments_json
-        return {"id": _word_characters(call.id), "name": call.name, "arguments": arguments}
+        return {"id": _word_characters(call.id), "name": call.name, "arguments": arguments, "index": str(number)}
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""
@@ -320,7 +341,8 @@ def is_call_template(template: str) -> bool:
     return (
         len(rest) <= 1
         and bool(_tokens(pieces[0]))
-        and pieces[1::2] in (["{name}"], ["{id}", "{name}"], ["{name}", "{id}"])
+        and pieces[1::2].count("{name}") == 1
+        and len({*pieces[1::2]}) == len(pieces[1::2])
         and all(map(_tokens, pieces[2:-1:2]))
     )
 
@@ -353,12 +375,21 @@ def _unopened_heads(headers: Sequence[str]) -> Iterator[Head]:
 
 def _partial_pattern(header: str) -> str:
     """Return the pattern of a header, whole or cut off by the end of the text."""
+    pieces = _KEY.split(header)
     steps = [
         pattern
-        for piece in _KEY.split(header)
-        for pattern in ([_VALUES[piece]] if piece in _VALUES else map(literal_text, _tokens(piece)))
+        for at, piece in enumerate(pieces)
+        for pattern in (
+            [_value_pattern(piece, pieces[at + 1])] if piece in _VALUES else map(literal_text, _tokens(piece))
+        )
     ]
     return sequence(steps[0], *(step for pattern in steps[1:] for step in (_GAP, pattern)))
+
+
+def _value_pattern(key: str, following: str) -> str:
+    """Return the pattern of a placeholder, which the text after it ends if that begins with a bracket."""
+    first = following.lstrip()[:1]
+    return _VALUES[key].format(others=re.escape(first) if first in tuple("[(⟦【|") else "")
 
 
 def _whole_pattern(tokens: Sequence[str]) -> str:
@@ -369,7 +400,7 @@ def _whole_pattern(tokens: Sequence[str]) -> str:
 def _header_pattern(header: str) -> str:
     """Return the pattern of a whole header, whose only group is the name."""
     parts = [
-        {"{id}": "[^<]*?", "{name}": "(.*?)"}.get(piece) or _whole_pattern(_tokens(piece))
+        {"{id}": "[^<]*?", "{index}": "[0-9]*", "{name}": "(.*?)"}.get(piece) or _whole_pattern(_tokens(piece))
         for piece in _KEY.split(header)
     ]
     return r"\s*".join(parts)

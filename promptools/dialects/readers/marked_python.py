@@ -260,6 +260,7 @@ The functions are:
         repeats: bool = False,
         closer_is_final: bool = False,
         fence_label: str = "",
+        json_values: bool = False,
         **common: Unpack[CommonKeys],
     ) -> None:
         closing = tuple(dict.fromkeys(filter(None, (*openers.values(), *also))))
@@ -269,7 +270,7 @@ The functions are:
         alone = () if self._fenced else closing  # the end of a fence is also the beginning of one
         keys: CommonKeys = {"closers": alone, **_with_texts(common, separator)}
         super().__init__(name, **keys)
-        self._separator = separator
+        self._separator, self._json_values = separator, json_values
         self._fence_label = fence_label
         heads = self._make_heads(openers, json=json, at_line_start=at_line_start, statements=statements)
         self.heads = (*heads, *([list_head(tier="B", on_request=True)] if bare_list else []))
@@ -318,4 +319,5 @@ The functions are:
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format."""
-        return f"{self._before}{self._separator.join(python_calls(calls))}{self._after}" if calls else ""
+        written = self._separator.join(python_calls(calls, json_values=self._json_values))
+        return f"{self._before}{written}{self._after}" if calls else ""

@@ -23,7 +23,7 @@ from promptools.dialects.readers.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup_reader import MarkupReader
 from promptools.dialects.readers.tag_heads import LOOKAHEAD_PATTERN, TagHeads
 from promptools.dialects.readers.tags import SHARED_NAMES, TagKind, TagNames
-from promptools.dialects.written_calls import PARAMETER_SLOT, render_parameters, wrap_cdata
+from promptools.dialects.written_calls import PARAMETER_SLOT, WrittenValues, render_parameters, wrap_cdata
 from promptools.parsing.parts import Candidate
 from promptools.patterns import lazy_pattern
 from promptools.types import Call
@@ -209,7 +209,8 @@ class TagDialect(DeclaredDialect):
     only before a call as the family writes it, and are recorded as a fix. `bare`: where calls count without their
     wrapper. `trim`: the white space around a value that is layout: one line break ("line"), none ("verbatim") or all of
     it ("strip"). `cdata`: values with markup are in CDATA sections. `json_calls`: the wrapper may hold calls as JSON.
-    `namespaced`: tools' names may have any namespace.
+    `namespaced`: tools' names may have any namespace. `values`: whether values other than texts are
+    written as JSON, as JSON with Python's constants, or as Python prints them.
     """
 
     wording = TAGS_WORDING
@@ -229,6 +230,7 @@ class TagDialect(DeclaredDialect):
         cdata: bool = False,
         json_calls: bool = False,
         namespaced: bool = False,
+        values: WrittenValues = "json",
         **common: Unpack[CommonKeys],
     ) -> None:
         templates = read_templates(call, parameter, wrapper, wrappers, odd_wrappers, prefixes)
@@ -248,6 +250,7 @@ class TagDialect(DeclaredDialect):
         )
         self._call_template, self._parameter_template = _first(call, prefixes), _first(parameter, prefixes)
         self._wrapper_template = _first(wrapper, prefixes)
+        self._values: WrittenValues = values
         self._keeps_space = not (cdata or self.grammar.trim == "strip")
         common.setdefault("closers", tuple(_closers(templates)))
         super().__init__(name, **common)
@@ -284,6 +287,7 @@ class TagDialect(DeclaredDialect):
             has_type="{string}" in self._parameter_template,
             keeps_space=self._keeps_space,
             may_hold_tags=self.grammar.cdata,
+            values=self._values,
         )
 
     def _render_parameter(self, key: str, text: str, string: bool) -> str:
