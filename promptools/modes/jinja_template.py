@@ -8,8 +8,10 @@ text in training and means nothing here.
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from datetime import datetime
 from functools import lru_cache
+from inspect import isgenerator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -19,7 +21,7 @@ from promptools.wire.chat_template import TEMPLATE_KEYS
 from promptools.wire.json_body import as_list, as_object, as_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import jinja2
     from jinja2 import nodes
@@ -64,6 +66,47 @@ def render_template(path: str, body: Mapping[str, Any]) -> str:
         raise
     except Exception as error:  # a template is code of others, which may raise anything
         raise UsageError(f"chat_template: {path!r} cannot render the conversation: {clip(str(error))}") from error
+
+
+def jinja_renderer(template: str, *, special_tokens: Mapping[str, str] | None = None) -> Callable[..., str]:
+    """Return a function that renders conversations with a template's text: `render(messages, tools, **options)`.
+
+    `special_tokens` are the template's names of them, such as `bos_token`. The template may take only so many steps and
+    write only so much text. The function raises UsageError for whatever goes wrong in it, and this one for a template
+    that is none, and where Jinja2 is not installed.
+    """
+    environment = _environment(bounded=True)
+    from promptools.modes.bounded_template import bounds, check_size  # needs Jinja2, too
+
+    try:
+        compiled = environment.from_string(template)
+    except Exception as error:  # not only TemplateSyntaxError: the compiler has limits of its own
+        raise UsageError(f"The chat template is not valid: {clip(str(error))}") from error
+
+    def render(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None, **options: Any) -> str:
+        try:
+            values: dict[str, Any] = {
+                "functions": json.dumps(tools),  # Firefunction's template asks for both
+                "datetime": "",
+                **(special_tokens or {}),
+                **options,
+                "messages": deepcopy(messages),
+                "tools": deepcopy(tools),
+            }
+            pieces: list[str] = []
+            size = 0
+            with bounds():
+                for piece in compiled.generate(values):
+                    size += len(piece)
+                    check_size(size)
+                    pieces.append(piece)
+            return "".join(pieces)
+        except UsageError:
+            raise
+        except Exception as error:  # a template is code of others, which may raise anything
+            raise UsageError(f"The chat template cannot render the conversation: {clip(str(error))}") from error
+
+    return render
 
 
 def notes_on_unused(body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -134,12 +177,16 @@ def _token(value: Any) -> str:
     return as_text(value.get("content")) if is_object(value) else as_text(value)
 
 
-def _environment() -> jinja2.Environment:
+def _environment(*, bounded: bool = False) -> jinja2.Environment:
+    """Return the sandbox of templates; `bounded`: of one that nobody chose, whose steps and text are counted."""
     try:
         from jinja2.sandbox import ImmutableSandboxedEnvironment  # an extra
+
+        from promptools.modes.bounded_template import BoundedEnvironment
     except ImportError as error:
         raise UsageError("chat_template needs Jinja2: pip install 'promptools-compat[raw]'") from error
-    environment = ImmutableSandboxedEnvironment(
+    kind: type[jinja2.Environment] = BoundedEnvironment if bounded else ImmutableSandboxedEnvironment
+    environment = kind(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _generation_extension()]
     )
     environment.filters["tojson"] = _to_json
@@ -149,6 +196,8 @@ def _environment() -> jinja2.Environment:
 
 
 def _to_json(value: Any, indent: int | None = None, *, ensure_ascii: bool = False, **options: Any) -> str:
+    if isgenerator(value):  # the result of a filter such as `map`
+        value = list(value)
     return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii, **options)
 
 

@@ -1,0 +1,177 @@
+"""Jinja's sandbox with bounds: a chat template that comes with a model ends, and writes no more than it may.
+
+The sandbox keeps a template from the machine, not from its time and memory. Here each pass through a loop and each call
+of a macro is a step, and the values that a template makes have a size. The bounds are far above what chat templates
+need, and hold for one rendering in one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, Final
+
+from jinja2 import Environment, nodes
+from jinja2.sandbox import SandboxedEnvironment
+from jinja2.visitor import NodeTransformer
+
+from promptools.errors import UsageError
+
+MAX_STEPS: Final = 100_000
+"""Passes through loops and macros in one rendering, and items that filters look at."""
+MAX_SIZE: Final = 2**19
+"""Characters, or items, of a rendering and of each value that a template makes."""
+
+_steps: ContextVar[list[int] | None] = ContextVar("promptools_template_steps", default=None)
+_STEP = "promptools_step"
+_TRIED = "promptools_tried"
+_CONCAT = "promptools_concat"
+
+
+@contextmanager
+def bounds() -> Generator[None]:
+    """Count the steps of one rendering, inside the block."""
+    token = _steps.set([0])
+    try:
+        yield
+    finally:
+        _steps.reset(token)
+
+
+def check_size(size: int) -> None:
+    """Raise UsageError for a text, or a list, that is too large."""
+    if size > MAX_SIZE:
+        raise UsageError(f"The chat template makes a value of more than {MAX_SIZE} characters or items.")
+
+
+def _count(steps: int) -> None:
+    """Count steps of the rendering that goes on."""
+    counted = _steps.get()
+    if counted is not None:
+        counted[0] += steps
+        if counted[0] > MAX_STEPS:
+            raise UsageError(f"The chat template takes more than {MAX_STEPS} steps.")
+
+
+def _step() -> str:
+    """Count a pass through a loop or a macro, and write nothing."""
+    _count(1)
+    return ""
+
+
+def _tried() -> bool:
+    """Count an item that the condition of a loop may leave out."""
+    _count(1)
+    return True
+
+
+def _concat(*values: Any) -> str:
+    """Join values as `~` does."""
+    texts = [str(value) for value in values]
+    check_size(sum(map(len, texts)))
+    return "".join(texts)
+
+
+class _Counting(NodeTransformer):
+    """Puts the steps into a template's loops and macros, and `_concat` in place of `~`."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - as Jinja2 calls it
+        """Count each item, and each that the loop's condition is asked about."""
+        self.generic_visit(node)
+        node.body.insert(0, nodes.Output([self._call(_STEP, node)], lineno=node.lineno))
+        if node.test is not None:
+            node.test = nodes.And(self._call(_TRIED, node), node.test, lineno=node.lineno)
+        return node.set_environment(self._environment)
+
+    def visit_Macro(self, node: nodes.Macro) -> nodes.Node:  # noqa: N802 - as Jinja2 calls it
+        """Count each call of the macro."""
+        self.generic_visit(node)
+        node.body.insert(0, nodes.Output([self._call(_STEP, node)], lineno=node.lineno))
+        return node.set_environment(self._environment)
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - as Jinja2 calls it
+        """Join by a function that looks at the size."""
+        self.generic_visit(node)
+        return self._call(_CONCAT, node, node.nodes)
+
+    def _call(self, name: str, at: nodes.Node, arguments: list[nodes.Expr] | None = None) -> nodes.Call:
+        function = nodes.Name(name, "load", lineno=at.lineno)
+        call = nodes.Call(function, arguments or [], [], None, None, lineno=at.lineno)
+        call.set_environment(self._environment)
+        return call
+
+
+class BoundedEnvironment(SandboxedEnvironment):
+    """The sandbox, with a step in each loop and macro, and a look at each value that could be large.
+
+    Lists may change in it: the templates of Kimi K2 take them apart.
+    """
+
+    intercepted_binops = frozenset(("+", "*", "**", "%"))
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.globals |= {_STEP: _step, _TRIED: _tried, _CONCAT: _concat}
+        self.filters = {name: _checked(function) for name, function in self.filters.items()}
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        template = super()._parse(source, name, filename)
+        counted: nodes.Template = _Counting(self).visit(template)
+        return counted
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """Refuse what would be too large before it is made."""
+        if operator == "*":
+            check_size(_size(left) * _number(right) + _size(right) * _number(left))
+        elif operator == "**":
+            check_size(_number(right) if isinstance(right, int) else 0)
+        elif operator == "+":
+            check_size(_size(left) + _size(right))
+        elif isinstance(left, str):
+            check_size(len(left) + sum(map(_number, _arguments(right))))
+        return super().call_binop(context, operator, left, right)
+
+    def call(self, context: Any, function: Any, *args: Any, **options: Any) -> Any:
+        """Call a function or a method, none of whose numbers may make a text too large."""
+        for value in (*args, *options.values()):
+            check_size(_number(value))
+        result = super().call(context, function, *args, **options)
+        check_size(_size(result))
+        return result
+
+
+def _checked(function: Any) -> Any:
+    """Return a filter that looks at what it gets and returns."""
+
+    @wraps(function)
+    def checked(*args: Any, **options: Any) -> Any:
+        for value in (*args, *options.values()):
+            check_size(_number(value))
+            _count(_items(value))
+        result = function(*args, **options)
+        check_size(_size(result))
+        return result
+
+    return checked
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, str | list | tuple | dict) else 0
+
+
+def _items(value: Any) -> int:
+    """Return the steps that it takes to look at a value."""
+    return len(value) if isinstance(value, range | list | tuple | dict) else _size(value) // 64
+
+
+def _number(value: Any) -> int:
+    return abs(value) if isinstance(value, int) else 0
+
+
+def _arguments(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
