@@ -215,11 +215,13 @@ def using_own(own: OwnDialects) -> Generator[None]:
 _ON_FIRST_USE = {
     "Closers": "promptools.dialects.readers.block_markers",
     "Head": "promptools.dialects.contract",
+    "Learned": "promptools.learning",
     "JsonBlockReader": "promptools.dialects.readers.json_block",
     "NEED_MORE": "promptools.parsing.parts",
     "NeedMore": "promptools.parsing.parts",
     "Textual": "promptools.dialects.contract",
     "dump": "promptools.jsontext.text",
+    "learn": "promptools.learning",
     "read_table": "promptools.dialects.table_file",
 }
 """What a dialect's class is made of, and what reads the file of a table, by the module that defines it."""

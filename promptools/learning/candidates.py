@@ -1,0 +1,368 @@
+"""Make tables of what a template writes for calls: one or more for each kind that it could be.
+
+A candidate is a guess. It follows from the places of names, ids, keys and values in a few renderings; whether it holds
+is for `promptools.learning.validation` to say.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from promptools.json_values import is_array, is_object
+from promptools.learning.renderings import CallOf, Frame, Renderings, Variant, common_prefix, common_suffix
+from promptools.patterns import lazy_pattern
+
+Table: TypeAlias = dict[str, Any]
+
+ONE: Final = CallOf("Zq1id0001", "zq_first_tool", {"zq_key": "zq value", "zq_count": 7})
+VALUES: Final = CallOf("Zq4id0004", "zq_first_tool", {"zq_key": True, "zq_count": ["zq item"]})
+MARKUP: Final = CallOf("Zq5id0005", "zq_first_tool", {"zq_key": "<b> & more", "zq_count": 7})
+OTHER: Final = CallOf("Zq2id0002", "zq_other_tool", {"zq_word": "zq text", "zq_size": 3})
+
+_DECODER = json.JSONDecoder()
+_FENCE = lazy_pattern(r"```([\w+-]*)\n\Z")
+
+
+class Samples(NamedTuple):
+    """What a template writes for one call, for two in one turn, and for values that are no texts or have markup."""
+
+    one: str
+    two: str | None
+    values: str
+    markup: str
+
+
+def read_samples(renderings: Renderings, frame: Frame, variant: Variant) -> Samples | None:
+    """Render the calls that candidates are made of."""
+
+    def calls_in(*calls: CallOf) -> str | None:
+        rendering = renderings.of_calls(calls, variant)
+        return None if rendering is None else frame.calls_in(rendering)
+
+    one = calls_in(ONE)
+    return None if one is None else Samples(one, calls_in(ONE, OTHER), calls_in(VALUES) or "", calls_in(MARKUP) or "")
+
+
+def candidates(renderings: Renderings, samples: Samples) -> Iterator[Table]:
+    """Yield tables that might declare the format of these samples."""
+    found = _find_json(samples.one)
+    if found is not None and found.is_envelope:
+        yield from _json_tables(renderings, samples, found)
+    elif found is not None:
+        yield from _named_tables(renderings, samples, found)
+    yield from _python_tables(samples)
+    yield from _pair_tables(renderings, samples)
+
+
+# JSON: of a whole call, or of its arguments.
+
+
+class _FoundJson(NamedTuple):
+    start: int
+    end: int
+    value: Any
+    is_envelope: bool
+    """It holds the name too."""
+
+
+def _find_json(text: str, start: int = 0, call: CallOf = ONE) -> _FoundJson | None:
+    """Return the first JSON in a text that holds the arguments of a call."""
+    for match in re.finditer(r"[\[{]", text[start:]):
+        at = start + match.start()
+        try:
+            value, end = _DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            continue
+        if value == call.arguments:
+            return _FoundJson(at, end, value, is_envelope=False)
+        if call.name in text[at:end] and _holds(value, call.arguments):
+            return _FoundJson(at, end, value, is_envelope=True)
+    return None
+
+
+def _holds(value: Any, arguments: Mapping[str, Any]) -> bool:
+    """Return whether arguments are somewhere in a value, perhaps as text."""
+    if value == arguments or (isinstance(value, str) and _parsed(value) == arguments):
+        return True
+    inner = value.values() if is_object(value) else value if is_array(value) else ()
+    return any(_holds(item, arguments) for item in inner)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _json_tables(renderings: Renderings, samples: Samples, found: _FoundJson) -> Iterator[Table]:
+    """Yield tables of the kind `json`: a marker, JSON, a marker."""
+    is_list = is_array(found.value)
+    envelope = found.value[0] if is_list and len(found.value) == 1 else found.value
+    if not is_object(envelope):
+        return
+    before, after = samples.one[: found.start], samples.one[found.end :]
+    shape: Table = {"shape": "list"} if is_list else {}
+    source = samples.one[found.start : found.end]
+    written = _object_template(source[1:-1].strip() if is_list else source)
+    keys = _envelope_keys(envelope)
+    spelled = [keys] if keys is not None else []
+    if written is not None:
+        spelled.append({**(keys or {}), "call": written})
+    for each in spelled:
+        yield from _with_separator(renderings, samples, found, {"kind": "json", **each, **shape}, before, after)
+
+
+def _object_template(source: str) -> str | None:
+    """Return the JSON of a call with placeholders in it; None if the arguments are not found."""
+    for match in re.finditer(r"[{\"]", source):
+        try:
+            value, end = _DECODER.raw_decode(source, match.start())
+        except (ValueError, RecursionError):
+            continue
+        as_text = isinstance(value, str) and _parsed(value) == ONE.arguments
+        if as_text or value == ONE.arguments:
+            before, after = source[: match.start()], source[end:]
+            placed = f"{_named(before)}{'{text}' if as_text else '{arguments}'}{_named(after)}"
+            return placed if "{name}" in placed else None
+    return None
+
+
+def _named(text: str) -> str:
+    return text.replace(json.dumps(ONE.name), "{name}").replace(ONE.id, "{id}")
+
+
+def _envelope_keys(envelope: Mapping[str, Any]) -> Table | None:
+    """Return the keys of a table for the object that is a call; None if a table has none for it."""
+    if envelope.get(ONE.name) == ONE.arguments:
+        return {"name_key": ""}
+    names = [key for key, value in envelope.items() if value == ONE.name]
+    arguments = [key for key, value in envelope.items() if value == ONE.arguments]
+    if not names or not arguments:
+        return None
+    keys: Table = {"name_key": names[0], "arguments_key": arguments[0]}
+    ids = [key for key, value in envelope.items() if key not in (names[0], arguments[0]) and _is_id(value)]
+    return {**keys, "id_key": ids[0]} if ids else keys
+
+
+def _is_id(value: Any) -> bool:
+    return value == ONE.id or (isinstance(value, int | str) and str(value).isdigit())
+
+
+def _with_separator(
+    renderings: Renderings, samples: Samples, found: _FoundJson, table: Table, before: str, after: str
+) -> Iterator[Table]:
+    """Yield a table with what two calls show: blocks of their own, or lines of one block."""
+    one_block = {**table, **_block(before, after)}
+    if "shape" in table or samples.two is None:
+        yield one_block
+        return
+    second = _find_json(samples.two, found.end, OTHER)
+    if second is None:
+        yield one_block
+        return
+    between = samples.two[found.end : second.start]
+    if not between.strip():
+        yield {**one_block, "shape": "lines"}
+        return
+    around = _split(renderings, before, after, between)
+    if not around.outer_before.strip() and not around.outer_after.strip():
+        yield {**one_block, "separator": around.separator}
+    else:
+        yield {
+            **table,
+            **_block(around.before, around.after),
+            "separator": around.separator,
+            "wrapper": f"{around.outer_before}{{calls}}{around.outer_after}".strip(),
+        }
+
+
+def _block(before: str, after: str) -> Table:
+    """Return the keys of a table for what is around JSON."""
+    fence = _FENCE.search(before)
+    keys: Table = {}
+    if fence is not None and after.lstrip().startswith("```"):
+        keys["fence_label"] = fence[1] or "json"
+        before, after = before[: fence.start()], after.lstrip().removeprefix("```")
+    space = before[len(before.rstrip()) :]
+    if space and not fence:
+        keys["space"] = space
+    return {**keys, "openers": {before.strip(): after.strip()}}
+
+
+def _named_tables(renderings: Renderings, samples: Samples, found: _FoundJson) -> Iterator[Table]:
+    """Yield tables of the kind `named`: a template of a call around JSON that is its arguments."""
+    second = None if samples.two is None else _find_json(samples.two, found.end, OTHER)
+    for numbered in (False, True):
+        before = _placed(samples.one[: found.start], ONE, 0 if numbered else None)
+        after = _placed(samples.one[found.end :], ONE, None)
+        if "{name}" not in before or ("{index}" in before) != numbered:
+            continue
+        if samples.two is None or second is None:
+            yield {"kind": "named", "call": f"{before}{{arguments}}{after}".strip()}
+            continue
+        between = _placed(samples.two[found.end : second.start], OTHER, 1 if numbered else None)
+        around = _split(renderings, before, after, between)
+        table: Table = {
+            "kind": "named",
+            "call": f"{around.before.lstrip()}{{arguments}}{around.after.rstrip()}",
+            "separator": around.separator,
+        }
+        if around.outer_before.strip() or around.outer_after.strip():
+            table["wrapper"] = f"{around.outer_before}{{calls}}{around.outer_after}".strip()
+        yield table
+
+
+def _placed(text: str, call: CallOf, number: int | None) -> str:
+    """Return a text of a call with placeholders for its name, its id, and its number in the turn."""
+    placed = text.replace(call.name, "{name}").replace(call.id, "{id}")
+    return placed if number is None else re.sub(rf"(?<!\w){number}(?!\w)", "{index}", placed)
+
+
+class _Around(NamedTuple):
+    """What is around a call, and around all calls of a turn."""
+
+    outer_before: str
+    before: str
+    after: str
+    outer_after: str
+    separator: str
+
+
+def _split(renderings: Renderings, before: str, after: str, between: str) -> _Around:
+    """Tell the markers of each call from those of all, by what is between two calls.
+
+    `before` and `after` are around one call alone: they are the markers of all and of each.
+    """
+    shared = common_suffix(before, between)
+    own_start = renderings.edge_after(before, len(before) - shared)
+    left = between[: len(between) - (len(before) - own_start)]
+    shared = common_prefix(after, left)
+    own_end = renderings.edge_before(after, shared)
+    own_before, own_after, separator = before[own_start:], after[:own_end], left[own_end:]
+    outer_before, outer_after = before[:own_start], after[own_end:]
+    lead = own_before[: len(own_before) - len(own_before.lstrip())]
+    own_before, separator = own_before.lstrip(), separator + lead
+    if not outer_before.strip() and not outer_after.strip():
+        return _Around("", own_before, (own_after + outer_after).rstrip(), "", separator)
+    return _Around(outer_before + lead, own_before, own_after, outer_after, separator)
+
+
+# Values that are written one by one: between tags.
+
+
+_VALUE: Final = "zq value"
+
+
+def _pair_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
+    """Yield tables of the kinds `tags` and `key_value`: a name, and keys and values between markers."""
+    text = samples.one
+    key, count = text.find("zq_key"), text.find("zq_count")
+    value, name = text.find(_VALUE), text.find(ONE.name)
+    seven = text.find("7", count + len("zq_count")) if count >= 0 else -1
+    if min(key, value, name, count, seven) < 0 or not name < key < value < count < seven:
+        return
+    after_name = name + len(ONE.name)
+    middle = text[key + len("zq_key") : value]
+    between, after = text[value + len(_VALUE) : count], text[seven + 1 :]
+    key_start = renderings.edge_after(text[:key], max(key - common_suffix(text[after_name:key], between), after_name))
+    before_key, lead = text[key_start:key], text[after_name:key_start]
+    left = between[: len(between) - len(before_key)]
+    end = renderings.edge_before(after, common_prefix(after, left))
+    typed = text[count + len("zq_count") : seven]
+    if middle != typed and middle.replace("true", "{string}") == typed.replace("false", "{string}"):
+        middle = middle.replace("true", "{string}")
+    elif middle != typed and middle.replace("string", "{type}") == typed.replace("integer", "{type}"):
+        middle = middle.replace("string", "{type}")
+    argument = f"{before_key}{{key}}{middle}{{value}}{left[:end]}"
+    yield from _pair_wrapped(renderings, samples, text[:name], lead, argument, left[end:], after[end:])
+
+
+def _pair_wrapped(
+    renderings: Renderings, samples: Samples, before: str, lead: str, argument: str, gap: str, tail: str
+) -> Iterator[Table]:
+    """Yield tables whose call and wrapper are told apart by two calls."""
+    second = -1 if samples.two is None else samples.two.find(OTHER.name)
+    around = _Around("", before.lstrip(), tail.rstrip(), "", "\n")
+    if samples.two is not None and second >= 0:
+        end = len(samples.one) - len(tail)
+        around = _split(renderings, before, tail, samples.two[end:second])
+    values: Table = {}
+    if "True" in samples.values:
+        values["values"] = "python" if "['zq item']" in samples.values else "constants"
+    if "<![CDATA[" in samples.markup:
+        values["cdata"] = True
+    for table in _tags_table(around, lead, argument, gap):
+        yield {**_with_prefix(table), **values}
+    yield from _key_value_table(around, lead, argument)
+
+
+def _tags_table(around: _Around, lead: str, argument: str, gap: str) -> Iterator[Table]:
+    """Yield a table of the kind `tags`: its wrapper is that of one call or of all."""
+    inner, end = f"{argument}{gap}", around.after
+    if inner.startswith("\n") and end.startswith("\n"):  # the line break goes after each parameter, for people
+        inner, lead, end = f"{inner[1:]}\n", f"{lead}\n", end[1:]
+    call = f"{around.before}{{name}}{lead}{{parameters}}{end}".strip()
+    table: Table = {"kind": "tags", "call": call, "parameter": inner}
+    if around.outer_before.strip():
+        wrapper = f"{around.outer_before}{{calls}}{around.outer_after}".strip()
+        yield {**table, "wrapper": wrapper}
+        return
+    yield table
+    for match in re.finditer(r"(?s)\A(\S+?>|\S+)(\s*)(<.*>)(\s*)(\S+)\Z", call):
+        opener, space, inside, end_space, closer = match.groups()
+        yield {**table, "call": inside, "wrapper": f"{opener}{space}{{call}}{end_space}{closer}"}
+
+
+_PREFIX = lazy_pattern(r"<([^\w<>\s/]\w+[^\w<>\s])\w")
+
+
+def _with_prefix(table: Table) -> Table:
+    """Return a table of tags whose names begin with more than a letter, as DSML's do, with a prefix for that."""
+    match = _PREFIX.search(table["call"])
+    if match is None:
+        return table
+    texts = {key: value.replace(match[1], "{prefix}") for key, value in table.items() if key != "kind"}
+    return {"kind": table["kind"], "prefixes": [match[1]], **texts}
+
+
+def _key_value_table(around: _Around, lead: str, argument: str) -> Iterator[Table]:
+    """Yield a table of the kind `key_value`."""
+    call = f"{around.before}{{name}}{lead.strip()}{_space(lead)}{{arguments}}{_space(lead)}{around.after}".strip()
+    table: Table = {"kind": "key_value", "call": call, "argument": argument.strip()}
+    if around.outer_before.strip() or around.outer_after.strip():
+        table["wrapper"] = f"{around.outer_before}{{calls}}{around.outer_after}".strip()
+    yield table
+
+
+def _space(text: str) -> str:
+    return text[len(text.rstrip()) :]
+
+
+# Python: `name(key="value")`.
+
+
+_PYTHON = lazy_pattern(rf"(?s)(.*?)(\[?){ONE.name}\((.*?)\)(\]?)(.*)\Z")
+
+
+def _python_tables(samples: Samples) -> Iterator[Table]:
+    """Yield a table of the kind `python`."""
+    match = _PYTHON.match(samples.one)
+    if match is None or "zq_key=" not in match[3].replace(" ", ""):
+        return
+    before, bracket, _, end_bracket, after = match.groups()
+    opener, closer = before.strip(), after.strip()
+    table: Table = {"kind": "python", "openers": {opener: closer}}
+    if "true" in samples.values:
+        table["json_values"] = True
+    spaces = [_space(before) + bracket, end_bracket + after[: len(after) - len(after.lstrip())]]
+    if any(spaces):
+        table["spaces"] = spaces
+    second = None if samples.two is None else samples.two.find(f"{OTHER.name}(")
+    if samples.two is not None and second is not None and second > 0:
+        first_end = match.end(3) + 1
+        table["separator"] = samples.two[first_end:second]
+    yield table

@@ -1,0 +1,234 @@
+"""Learn a dialect: try candidates until one holds, and write it as TOML."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from promptools.dialects.table import make_dialect, parse_table
+from promptools.dialects.table_file import DialectTable
+from promptools.errors import UsageError, clip
+from promptools.jsontext.text import dump
+from promptools.learning.candidates import ONE, OTHER, Samples, Table, candidates, read_samples
+from promptools.learning.renderings import (
+    VARIANTS,
+    Frame,
+    Renderer,
+    Renderings,
+    Variant,
+    find_frames,
+    is_printed_object,
+)
+from promptools.learning.surroundings import learn_surroundings, opens_reasoning
+from promptools.learning.validation import Outcome, check, render_trials, trial_tools
+from promptools.schema import Tools
+
+if TYPE_CHECKING:
+    from promptools.dialects.declared import DeclaredDialect
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A dialect that was learned from a template. It is registered nowhere."""
+
+    name: str
+    table: Mapping[str, object]
+    """The keys of its table, as `promptools.dialects.table` explains them."""
+    toml: str
+    """The table as TOML, for a file that `promptools.dialects.load` takes."""
+    checks: tuple[str, ...]
+    """What was verified, with numbers."""
+    notes: tuple[str, ...] = ()
+    """What could not be learned, and how far the table can be trusted."""
+
+    @property
+    def given(self) -> DialectTable:
+        """Return the table as `promptools.dialects.using` takes it; it can be sent to another process."""
+        return DialectTable(f"{self.name}.toml", self.toml)
+
+    def dialect(self) -> DeclaredDialect:
+        """Return the dialect of the table."""
+        return parse_table(self.given)
+
+
+def learn(render: Renderer, *, name: str, special_tokens: Iterable[str] | None = None) -> Learned:
+    """Learn how a model writes calls from its chat template, which `render` renders.
+
+    `special_tokens` are the texts of the tokens that no prose holds, where they are known. Raises UsageError if there
+    is no table that reads and writes every call as the template does; it says why the best one does not.
+    """
+    renderings = Renderings(render, trial_tools(ONE, OTHER), special_tokens or ())
+    if renderings.render([], prompt=True) is None:  # templates that go through all types of a union know no null
+        renderings = Renderings(render, trial_tools(ONE, OTHER, without=("nothing",)), special_tokens or ())
+    if renderings.render([], prompt=True) is None:
+        raise UsageError(f"The template of {name!r} renders no conversation: {clip(renderings.refusal)}")
+    best = Outcome(-1, 0, 0, 0, 0, "")
+    tried: set[str] = set()
+    for variant, frame, samples in _ways(renderings):
+        for table in candidates(renderings, samples):
+            key = dump([table, frame.before, frame.after, variant])
+            if key in tried:
+                continue
+            tried.add(key)
+            attempt = _Attempt(renderings, name, variant, frame, table)
+            if attempt.outcome.holds:
+                return attempt.learned()
+            best = max(best, attempt.outcome, key=lambda outcome: outcome.read)
+    reason = best.problem or _nothing_found(renderings)
+    raise UsageError(f"No table of {name!r} could be learned from its template: {clip(reason, 600)}")
+
+
+def _nothing_found(renderings: Renderings) -> str:
+    refused = f"it refuses them: {renderings.refusal}" if renderings.refusal else "it does not write them"
+    return f"the calls cannot be found in what it renders, or {refused}"
+
+
+def _ways(renderings: Renderings) -> Iterator[tuple[Variant, Frame, Samples]]:
+    """Yield the ways to render calls, and where these are in a rendering.
+
+    Arguments as text come only after a template that refuses objects, or prints them as Python does: servers give
+    templates objects, and one that takes both may write something else for text.
+    """
+    objects_work = False
+    for variant in VARIANTS:
+        if variant.as_text and objects_work:
+            return
+        for frame in find_frames(renderings, ONE, variant):
+            samples = read_samples(renderings, frame, variant)
+            if samples is None or ONE.name not in samples.one or "zq value" not in samples.one:
+                continue
+            if is_printed_object(samples.one, ONE.arguments):
+                continue
+            objects_work = objects_work or not variant.as_text
+            yield variant, frame, samples
+
+
+_DEFAULTS: Final = {"name_key": "name", "arguments_key": "arguments", "id_key": "", "separator": "\n"}
+"""Values of keys that a table need not name."""
+
+
+class _Attempt:
+    """One candidate, and what came of it."""
+
+    def __init__(self, renderings: Renderings, name: str, variant: Variant, frame: Frame, table: Table) -> None:
+        self._name = name
+        self._renderings = renderings
+        self._frame, self._variant = frame, variant
+        table = {key: value for key, value in table.items() if _DEFAULTS.get(key) != value}
+        self.table: Table = {"name": name, "tier": _tier(table, renderings.special_tokens), **table}
+        self.outcome = self._try(renderings, variant, frame)
+        if self.outcome.holds:
+            self._add_surroundings()
+
+    def _try(self, renderings: Renderings, variant: Variant, frame: Frame) -> Outcome:
+        try:
+            dialect = make_dialect(self.table, self._name)
+        except UsageError as error:
+            return Outcome(0, 0, 0, 0, 0, str(error))
+        rendered, refused = render_trials(renderings, frame, variant, _markers(self.table))
+        outcome = check(
+            dialect,
+            rendered,
+            Tools([*trial_tools()]),
+            refused,
+            allowed=self._allowed_fixes(),
+        )
+        if not outcome.problem and not outcome.holds:
+            return outcome._replace(
+                problem=f"the template renders only {outcome.read} of the calls that it is asked for"
+            )
+        return outcome
+
+    def _allowed_fixes(self) -> frozenset[str]:
+        """Return the kinds of fixes that reading the format takes: of what Python prints, of JSON in a text."""
+        as_python = self.table.get("values") == "python" or "json_values" in self.table
+        as_text = "{text}" in self.table.get("call", "")
+        return frozenset(("coerce", *(["json"] if as_python else []), *(["unwrap"] if as_text else [])))
+
+    def _add_surroundings(self) -> None:
+        """Add what is around calls, if the table still holds with it."""
+        calls, table = self.outcome, self.table
+        self.table = {**table, **learn_surroundings(self._renderings, self._frame, self._variant)}
+        if self.table != table:
+            self.outcome = self._try(self._renderings, self._variant, self._frame)
+        if not self.outcome.holds:
+            self.table, self.outcome = table, calls
+
+    def learned(self) -> Learned:
+        """Return the dialect, with what was verified of it."""
+        outcome = self.outcome
+        checks = [
+            f"{outcome.read} calls read back, whole, character by character and cut in two",
+            f"{outcome.written} calls written as the template writes them, white space aside",
+        ]
+        if outcome.written_otherwise:
+            checks.append(
+                f"{outcome.written_otherwise} calls with markup in their text, or text that looks like another type,"
+                " are written in another way than the template's, and read back"
+            )
+        notes = []
+        if outcome.unread:
+            notes.append(
+                f"{outcome.unread} calls whose text holds a marker of the format are malformed: nothing is escaped"
+            )
+        if outcome.refused:
+            notes.append(f"{outcome.refused} turns were not rendered by the template")
+        if self.table["tier"] == "B":
+            notes.append("its calls have no markers that prose could not hold: it is read only where it is asked for")
+        opened = opens_reasoning(self._renderings)
+        if opened:
+            notes.append(f"the prompt opens the reasoning with {opened}")
+        return Learned(self._name, self.table, to_toml(self.table), tuple(checks), tuple(notes))
+
+
+def _markers(table: Table) -> list[str]:
+    """Return the markers of a table, for text that holds them."""
+    texts = [*table.get("openers", {}), *table.get("openers", {}).values()]
+    for key in ("call", "parameter", "argument", "wrapper"):
+        for piece in _PLACEHOLDERS.split(table.get(key, "")):
+            texts += _BETWEEN_TOKENS.split(piece.strip())
+    return [text for text in texts if text.strip()]
+
+
+def _tier(table: Table, special_tokens: frozenset[str]) -> str:
+    """Return how distinctive the markers of a table are: the first that a call begins with counts."""
+    prefix = "".join(table.get("prefixes", ()))
+    template = table.get("wrapper") or table.get("call", "")
+    begin = next(iter(table["openers"])) if "openers" in table else template.replace("{prefix}", prefix)
+    opener = _PLACEHOLDERS.split(begin)[0].strip()
+    if _SENTINEL.match(opener) or (special_tokens and opener.startswith(tuple(special_tokens))):
+        return "S"
+    return "A" if _READABLE.match(opener) else "B"
+
+
+_PLACEHOLDERS: Final = re.compile(r"\{\w+\}")
+_BETWEEN_TOKENS: Final = re.compile(r"(?<=[>\])])(?=[<\[(])|\s+")
+_SENTINEL: Final = re.compile(r"<[|｜][^<>\s]+[|｜]?[^<>]*>|\[/?[A-Z]+(?:_[A-Z]+)+\]|<[A-Z]+_[0-9]+>")
+"""A marker that looks like a special token, which no prose holds."""
+_READABLE: Final = re.compile(r"<[^<>\s]+|\[{1,3}[^\[\]\s]+\]|\({2,3}[^()\s]+\)|[⟦【«「『《〈⟪✿]|([@#%$§])\1")
+"""A marker that prose could hold, though hardly by chance."""
+
+
+def to_toml(table: Mapping[str, Any]) -> str:
+    """Write a table as TOML: its texts, flags and lists first, then the tables in it."""
+    lines = [f"{key} = {_toml_value(value)}" for key, value in table.items() if not isinstance(value, Mapping)]
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            lines += ["", f"[{key}]", *(f"{_toml_text(inner)} = {_toml_value(text)}" for inner, text in value.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _toml_text(value)
+    return f"[{', '.join(map(_toml_value, value))}]"
+
+
+def _toml_text(text: str) -> str:
+    """Return a basic string of TOML, whose escapes are those of JSON."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,267 @@
+"""Render conversations that differ in one thing each, and find the calls in the renderings.
+
+A template is a function of a conversation, and anyone's code: it may refuse a conversation, drop a part of it, or write
+arguments that are objects otherwise than those that are text. What it refuses is a variant that is missing, no failure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from promptools.dialects.reply_markers import reply_markers
+from promptools.jsontext.text import dump
+from promptools.patterns import lazy_pattern
+
+Renderer: TypeAlias = Callable[..., str]
+"""`render(messages, tools, **options)`: the prompt of a conversation, as Chat Completions has it.
+
+The options are those of chat templates, `add_generation_prompt` among them. It may raise anything.
+"""
+
+MAX_RENDERING: Final = 2**18
+"""Characters of a rendering at most: the conversations here have some 2,000, and a template may write anything."""
+QUESTION: Final = "Zqu asks?"
+ANSWER: Final = "Zqanswer"
+RESULT: Final = "Zqresult"
+NEXT: Final = "Zqu goes on?"
+
+Message: TypeAlias = dict[str, Any]
+
+_TOKEN = lazy_pattern(
+    r"<[^<>\s][^<>\n]{0,120}>"  # <|call|>, </tool_call>, <function=name>
+    r"|\[{1,3}[/|]?[A-Za-z_|/]{2,60}\]{1,3}"  # [TOOL_CALLS], [[call]]
+    r"|\({2,3}[^()\s]{1,60}\){2,3}"  # ((call))
+    r"|[⟦【«「『《〈⟪][^\s⟧】»」』》〉⟫]{1,60}[⟧】»」』》〉⟫]"
+    r"|(?P<mark>[@#%$§✿~^!*=+|]{1,3})/?\w{1,60}(?P=mark)"  # @@call@@, ✿FUNCTION✿
+)
+"""A marker as one is known to look; markers of other looks are taken as they are."""
+
+
+class CallOf(NamedTuple):
+    """A call that is rendered: its id, its tool and its arguments."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+class Variant(NamedTuple):
+    """How a call is put into a message: templates differ in what they take."""
+
+    as_text: bool
+    """The arguments are JSON, as in Chat Completions; else the object, as servers give them to templates."""
+    content: str | None
+    """The content of a message that has calls."""
+    followed: bool
+    """The user speaks again after the calls: some servers take a conversation that ends with the assistant's message
+    for the beginning of a reply."""
+
+
+VARIANTS: Final = tuple(
+    Variant(as_text, content, followed)
+    for as_text in (False, True)
+    for followed in (False, True)
+    for content in ("", None)
+)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is before and after the calls in a rendering, the same for all calls."""
+
+    before: str
+    after: str
+
+    def calls_in(self, rendering: str) -> str | None:
+        """Return what the template wrote for the calls; None if the rendering is another one."""
+        if not rendering.startswith(self.before) or not rendering.endswith(self.after):
+            return None
+        end = len(rendering) - len(self.after)
+        return rendering[len(self.before) : end] if end >= len(self.before) else None
+
+
+class Renderings:
+    """The renderings of one template, with the same tools in each."""
+
+    def __init__(self, render: Renderer, tools: Sequence[Mapping[str, Any]], special_tokens: Iterable[str]) -> None:
+        self._render = render
+        self._tools = tools
+        self._known: dict[str, str | None] = {}
+        self.special_tokens = frozenset(filter(None, special_tokens))
+        self.count = 0
+        self.refusal = ""
+        """What the template said when it refused a call last."""
+
+    def render(self, messages: Sequence[Message], *, prompt: bool = False, tools: bool = True) -> str | None:
+        """Return the rendering of a conversation after the user's question; None if the template refuses it.
+
+        Each is rendered once: a server takes its time.
+        """
+        key = dump([messages, prompt, tools])
+        if key not in self._known:
+            self._known[key] = self._rendered(messages, prompt=prompt, tools=tools)
+        return self._known[key]
+
+    def _rendered(self, messages: Sequence[Message], *, prompt: bool, tools: bool) -> str | None:
+        self.count += 1
+        user: Message = {"role": "user", "content": QUESTION}
+        offered = [*self._tools] if tools else None
+        try:
+            text = self._render(deepcopy([user, *messages]), deepcopy(offered), add_generation_prompt=prompt)
+        except Exception as error:  # noqa: BLE001 - a template is code of others, which may raise anything
+            self.refusal = str(error)
+            return None
+        if not isinstance(text, str) or len(text) > MAX_RENDERING:
+            self.refusal = "the rendering is too long, or no text"
+            return None
+        return text
+
+    def of_calls(self, calls: Sequence[CallOf], variant: Variant, **more: Any) -> str | None:
+        """Return the rendering of a turn with these calls; None if the template refuses it."""
+        return self.of_turn(message_of(calls, variant, **more), variant)
+
+    def of_turn(self, message: Message, variant: Variant) -> str | None:
+        """Return the rendering of a message of the assistant, with what follows it in a variant."""
+        follow: list[Message] = [{"role": "user", "content": NEXT}] if variant.followed else []
+        return self.render([message, *follow], prompt=variant.followed)
+
+    def tokens_in(self, text: str) -> list[tuple[int, int]]:
+        """Return the ranges of the markers in a text, the template's special tokens first."""
+        spans = [match.span() for match in _TOKEN.finditer(text)]
+        own = "|".join(map(re.escape, sorted(self.special_tokens, key=len, reverse=True)))
+        special = [match.span() for match in re.finditer(own, text)] if own else []
+        free = [span for span in spans if not any(span[0] < end and start < span[1] for start, end in special)]
+        return sorted((*special, *free))
+
+    def edge_after(self, text: str, at: int) -> int:
+        """Return the first offset from `at` on that is in no marker."""
+        return next((end for start, end in self.tokens_in(text) if start < at < end), at)
+
+    def edge_before(self, text: str, at: int) -> int:
+        """Return the last offset up to `at` that is in no marker."""
+        return next((start for start, end in self.tokens_in(text) if start < at < end), at)
+
+
+def message_of(calls: Sequence[CallOf], variant: Variant, **more: Any) -> Message:
+    """Return the assistant's message with these calls."""
+    return {
+        "role": "assistant",
+        "content": variant.content,
+        "tool_calls": [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": call.name,
+                    "arguments": dump(call.arguments) if variant.as_text else call.arguments,
+                },
+            }
+            for call in calls
+        ],
+        **more,
+    }
+
+
+def result_of(call: CallOf, content: str) -> Message:
+    """Return the message with the result of a call."""
+    return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": content}
+
+
+def find_frames(renderings: Renderings, call: CallOf, variant: Variant) -> list[Frame]:
+    """Return where the text of calls may begin and end, the most likely first."""
+    rendering = renderings.of_calls([call], variant)
+    if rendering is None:
+        return []
+    starts = dict.fromkeys(at for at in _starts(renderings, rendering, call, variant) if at is not None)
+    end = len(rendering) - len(_turn_end(renderings, rendering, variant))
+    end = _without_end_tokens(renderings, rendering, end)
+    header = _turn_header(renderings)
+    return [
+        Frame(rendering[:at], rendering[end:])
+        for at in starts
+        if at < end and not (header and header in rendering[at:end])
+    ]
+
+
+def _starts(renderings: Renderings, rendering: str, call: CallOf, variant: Variant) -> Iterable[int | None]:
+    """Yield where the text of calls may begin: after words of the same turn, after the prompt, after the header."""
+    asked = renderings.render([], prompt=False)
+    prompt = renderings.render([], prompt=True)
+    answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
+    asked = prompt if asked is None else asked
+    least = common_prefix(asked, rendering) if asked is not None else 0
+    with_words = renderings.of_calls([call], variant, content=ANSWER)
+    if with_words is not None:
+        yield _after_words(renderings, rendering, with_words, call, least)
+    if prompt is not None and asked is not None and len(prompt) > len(asked) and prompt.startswith(asked):
+        yield renderings.edge_before(rendering, common_prefix(prompt, rendering))
+    if answer is not None and ANSWER in answer:
+        shared = common_prefix(answer[: answer.rindex(ANSWER)], rendering)
+        yield renderings.edge_before(rendering, shared)
+    yield least or None
+
+
+def _after_words(renderings: Renderings, rendering: str, with_words: str, call: CallOf, least: int) -> int | None:
+    """Return where a call begins that follows the turn's words in another rendering; None if it does not."""
+    at, other = rendering.rfind(call.name), with_words.rfind(call.name)
+    words = with_words.rfind(ANSWER, 0, other)
+    if at < 0 or words < 0:
+        return None
+    shared = common_suffix(rendering[least:at], with_words[words + len(ANSWER) : other])
+    return renderings.edge_after(rendering, at - shared)
+
+
+def _turn_header(renderings: Renderings) -> str:
+    """Return what the model's turn begins with, up to the first marker: no call holds that; empty if unknown."""
+    asked, prompt = renderings.render([], prompt=False), renderings.render([], prompt=True)
+    if asked is None or prompt is None or not prompt.startswith(asked):
+        return ""
+    header = prompt[len(asked) :].lstrip()
+    return next((header[:end] for _, end in renderings.tokens_in(header)), "")
+
+
+def _without_end_tokens(renderings: Renderings, rendering: str, end: int) -> int:
+    """Return where calls end that are followed by tokens that end turns: those that are known, or end an answer."""
+    ends = {*reply_markers().end_tokens, *renderings.special_tokens}
+    for variant in VARIANTS[:4:2]:
+        answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
+        after = "" if answer is None or ANSWER not in answer else answer[answer.rindex(ANSWER) + len(ANSWER) :].lstrip()
+        ends |= {after[:stop] for start, stop in renderings.tokens_in(after)[:1] if start == 0}
+    while True:
+        bare = rendering[:end].rstrip()
+        token = next((token for token in ends if token and bare.endswith(token)), "")
+        if not token:
+            return end
+        end = len(bare) - len(token)
+
+
+def _turn_end(renderings: Renderings, rendering: str, variant: Variant) -> str:
+    """Return what ends the turn with calls, and follows it: what ends a turn without them, too."""
+    answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
+    end = len(rendering)
+    if answer is not None and ANSWER in answer:
+        tail = answer[answer.rindex(ANSWER) + len(ANSWER) :]
+        end -= common_suffix(tail, rendering)
+        end = renderings.edge_after(rendering, end)
+    return rendering[end:]
+
+
+def common_prefix(one: str, other: str) -> int:
+    """Return how many characters two texts begin with in common."""
+    length = min(len(one), len(other))
+    return next((at for at in range(length) if one[at] != other[at]), length)
+
+
+def common_suffix(one: str, other: str) -> int:
+    """Return how many characters two texts end with in common."""
+    return common_prefix(one[::-1], other[::-1])
+
+
+def is_printed_object(text: str, arguments: Mapping[str, Any]) -> bool:
+    """Return whether a text holds arguments as Python prints them: the template expects text."""
+    return str(dict(arguments)) in text and json.dumps(arguments) != str(dict(arguments))

@@ -1,0 +1,88 @@
+"""Learn what a template writes around calls: the ends of turns, the tags of reasoning, and results.
+
+Nothing of it changes what a call is. A marker counts only where it is one token, and a marker of results only if no
+other turn has it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from promptools.dialects.reply_markers import reply_markers
+from promptools.learning.candidates import ONE, Table
+from promptools.learning.renderings import ANSWER, RESULT, Frame, Renderings, Variant, message_of, result_of
+from promptools.parsing.special_tokens import is_only_tokens
+
+THOUGHT: Final = "Zqthought"
+REASONING_KEYS: Final = ("reasoning_content", "reasoning", "thinking")
+"""Where messages have their thoughts: most templates, vLLM's messages, gpt-oss."""
+
+
+def learn_surroundings(renderings: Renderings, frame: Frame, variant: Variant) -> Table:
+    """Return the keys of a table for what is around calls."""
+    return {
+        **_end_tokens(renderings, frame),
+        **_results(renderings, variant),
+        **_reasoning_tags(renderings, variant),
+    }
+
+
+def opens_reasoning(renderings: Renderings) -> str:
+    """Return the tag of reasoning with which the prompt ends; empty if it ends with none."""
+    prompt = (renderings.render([], prompt=True) or "").rstrip()
+    return next((tag for tag in reply_markers().reasoning_tags if prompt.endswith(tag)), "")
+
+
+def _end_tokens(renderings: Renderings, frame: Frame) -> Table:
+    """Return the token that ends a turn with calls, if it is not known already."""
+    token = _token_after(renderings, frame.after)
+    known = reply_markers().end_tokens
+    ends = bool(token) and is_only_tokens(token) and is_only_tokens(frame.after)  # and no other turn follows
+    return {"end_tokens": [token]} if ends and token not in known else {}
+
+
+def _results(renderings: Renderings, variant: Variant) -> Table:
+    """Return how results begin, and how they are written if that is more than their turn."""
+    rendering = renderings.render([message_of([ONE], variant), result_of(ONE, RESULT)], prompt=True)
+    plain = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
+    if rendering is None or plain is None or RESULT not in rendering:
+        return {}
+    at = rendering.rindex(RESULT)
+    before, after = rendering[:at], rendering[at + len(RESULT) :]
+    opener, closer = _token_before(renderings, before), _token_after(renderings, after)
+    if not opener or opener in plain:
+        return {}
+    keys: Table = {"result_openers": [opener]}
+    if closer and closer not in plain:
+        space, end_space = before[len(before.rstrip()) :], after[: len(after) - len(after.lstrip())]
+        keys |= {"result": f"{opener}{space}{{content}}{end_space}{closer}", "stop": [opener]}
+    return keys
+
+
+def _reasoning_tags(renderings: Renderings, variant: Variant) -> Table:
+    """Return the tags around thoughts, if they are not known already."""
+    for key in REASONING_KEYS:
+        rendering = renderings.of_calls([ONE], variant, **{key: THOUGHT})
+        if rendering is None or THOUGHT not in rendering:
+            continue
+        at = rendering.rindex(THOUGHT)
+        opener = _token_before(renderings, rendering[:at])
+        closer = _token_after(renderings, rendering[at + len(THOUGHT) :])
+        answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant) or ""
+        known = opener in reply_markers().reasoning_tags or opener in answer
+        if opener and closer and opener != closer and not known:
+            return {"reasoning_tags": {opener: closer}}
+        return {}
+    return {}
+
+
+def _token_before(renderings: Renderings, text: str) -> str:
+    """Return the marker with which a text ends, white space aside; empty if it ends with none."""
+    bare = text.rstrip()
+    return next((bare[start:] for start, end in renderings.tokens_in(bare) if end == len(bare)), "")
+
+
+def _token_after(renderings: Renderings, text: str) -> str:
+    """Return the marker with which a text begins, white space aside; empty if it begins with none."""
+    bare = text.lstrip()
+    return next((bare[:end] for start, end in renderings.tokens_in(bare) if start == 0), "")

@@ -1,0 +1,279 @@
+"""Check a candidate: calls that it was not made of are read back from the template's text, and written as it does.
+
+Reading alone would hide wrong keys and closing markers, which the reader repairs: so no call may need a repair, and
+what the table writes is compared with what the template wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from promptools import dialects
+from promptools.engine import StreamParser, parse
+from promptools.jsontext.text import dump
+from promptools.learning.renderings import ANSWER, CallOf, Frame, Renderings, Variant
+from promptools.schema.documents import type_name
+from promptools.types import Call
+
+if TYPE_CHECKING:
+    from promptools.dialects.contract import Dialect
+    from promptools.schema import Tools
+    from promptools.types import Reply
+
+LEAST_CALLS: Final = 30
+"""Calls that must be read back and written equal."""
+
+
+class Trial(NamedTuple):
+    """A turn with calls that is rendered and read back; `plain`: no value looks like markup or another type."""
+
+    calls: tuple[CallOf, ...]
+    plain: bool
+    quotes: bool = False
+    """A value holds a marker of the table."""
+
+
+_PLAIN: Final[tuple[Mapping[str, Any], ...]] = (
+    {"city": "Oslo", "days": 2},
+    {"city": "São Paulo", "days": -14, "exact": True},
+    {"note": "two words", "ratio": 0.5},
+    {"note": 'It\'s here, "quoted" twice', "ratio": 12.25},
+    {"note": "first line\nsecond line\n\nlast line", "exact": False},
+    {"tags": ["red", "green"], "days": 0},
+    {"tags": [], "city": "Ålesund"},
+    {"numbers": [1, 2, 3], "note": "a, b; c: d"},
+    {"options": {"unit": "celsius", "limits": {"low": -5, "high": 30}}},
+    {"options": {"names": ["x", "y"], "strict": True}, "city": "Rome"},
+    {"options": {}, "note": "braces { } and [ ] in words"},
+    {"note": "c:\\temp\\new", "city": "東京"},
+    {"note": "emoji 🙂 and – dashes"},
+    {"ratio": -0.125, "exact": True, "days": 365},
+    {"nothing": None, "city": "Lima"},
+    {"note": "100 % of $5 & more", "tags": ["one item"]},
+    {"note": "def f(x):\n    return x + 1", "days": 9},
+    {"rows": [{"a": 1}, {"a": 2, "b": "two"}]},
+    {"city": "Łódź", "tags": ["one", "two", "three"], "exact": True},
+    {"note": "a sentence. And another one!", "ratio": 3.75},
+    {"note": "x = y", "days": 1000000},
+    {"numbers": [-1, 0, 2.5], "options": {"empty": [], "none": None}},
+    {"city": "Zürich", "note": "(in brackets)", "exact": False, "ratio": 99.5},
+    {"note": "key: value", "numbers": [7]},
+    {"tags": ["with, comma", "with 'quotes'"], "days": 31},
+    {"options": {"a": {"b": {"c": "deep"}}}, "note": "nested"},
+    {"city": "New York", "days": 8, "note": "* one\n* two"},
+    {"note": "ends with a stop.", "city": "Málaga"},
+)
+_HARD: Final[tuple[Mapping[str, Any], ...]] = (
+    {"note": "1 < 2 and 3 > 2", "city": "Bern"},
+    {"note": "<b>bold</b> text", "days": 1},
+    {"city": "42", "note": "true"},
+    {"city": "null", "note": "[1, 2]"},
+    {"note": '{"a": 1}', "days": 5},
+    {"note": "a tab\there", "city": "Kyiv"},
+)
+_PAIRS: Final[tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...]] = (
+    ({"city": "Oslo"}, {"city": "Bergen"}),
+    ({"note": "one\ntwo", "days": 3}, {"tags": ["a", "b"]}),
+    ({"options": {"deep": [1, {"er": "x"}]}}, {"ratio": 1.5, "exact": False}),
+    ({"days": 7}, {"note": "the second of two"}),
+)
+NAMES: Final = ("look_up_weather", "searchNotes", "set-options", "count_rows", "report2")
+"""The tools of the trials."""
+_SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "city": {"type": "string"},
+    "days": {"type": "integer"},
+    "exact": {"type": "boolean"},
+    "note": {"type": "string"},
+    "ratio": {"type": "number"},
+    "tags": {"type": "array", "items": {"type": "string"}},
+    "numbers": {"type": "array", "items": {"type": "number"}},
+    "rows": {"type": "array", "items": {"type": "object", "additionalProperties": True}},
+    "options": {"type": "object", "additionalProperties": True},
+    "nothing": {"type": ["string", "null"]},
+}
+
+
+def trial_tools(*more: CallOf, without: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Return the tools of the trials, and those of further calls, as a request declares them.
+
+    `without`: parameters that are left out, since a template does not know their types.
+    """
+    schemas: dict[str, dict[str, Any]] = {
+        name: {key: {**schema, "description": f"The {key}."} for key, schema in _SCHEMAS.items() if key not in without}
+        for name in NAMES
+    }
+    for call in more:
+        schemas[call.name] = {
+            key: {"type": type_name(value), "description": f"The {key}."} for key, value in call.arguments.items()
+        }
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "description": f"Does what {name} says.",
+                "parameters": {"type": "object", "properties": properties},
+            },
+        }
+        for name, properties in schemas.items()
+        if properties
+    ]
+
+
+def trials(markers: Sequence[str]) -> Iterator[Trial]:
+    """Yield the turns that a candidate is tried with; `markers` are its own, which some texts hold."""
+    number = 0
+
+    def call(arguments: Mapping[str, Any]) -> CallOf:
+        nonlocal number
+        number += 1
+        return CallOf(f"tr{number:07}", NAMES[number % len(NAMES)], dict(arguments))
+
+    yield from (Trial((call(arguments),), True) for arguments in _PLAIN)
+    yield from (Trial((call(one), call(other)), True) for one, other in _PAIRS)
+    yield from (Trial((call(arguments),), False) for arguments in _HARD)
+    for marker in dict.fromkeys(filter(None, markers)):
+        yield Trial((call({"note": f"write {marker} there", "days": 4}),), plain=False, quotes=True)
+
+
+class Outcome(NamedTuple):
+    """What a candidate did with the trials."""
+
+    read: int
+    """Calls that were read back, whole and in pieces."""
+    written: int
+    """Calls that the table writes as the template does."""
+    written_otherwise: int
+    """Calls with markup in their text, which the table writes in another way, and reads back."""
+    unread: int
+    """Calls whose text holds a marker of a format that escapes nothing: they are malformed, and no other call."""
+    refused: int
+    """Turns that the template does not render."""
+    problem: str
+    """What went wrong first; empty: nothing."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the table may be used."""
+        return not self.problem and self.read >= LEAST_CALLS
+
+
+class Rendered(NamedTuple):
+    """A trial and what the template wrote for its calls."""
+
+    trial: Trial
+    text: str
+
+
+def check(
+    dialect: Dialect,
+    rendered: Sequence[Rendered],
+    tools: Tools,
+    refused: int,
+    *,
+    allowed: Collection[str],
+) -> Outcome:
+    """Try a candidate with rendered calls, as the only dialect there is.
+
+    `allowed`: the kinds of fixes that plain calls may need, since the format is not JSON.
+    """
+    read = written = otherwise = unread = 0
+    escapes = '{"' in "".join(each.text for each in rendered[:1])
+    with dialects.using(dialect):
+        for trial, text in rendered:
+            problem = _read_problem(dialect, trial, text, tools, allowed)
+            if problem and trial.quotes and not escapes and not parse(text, tools, dialect=dialect.name).calls:
+                unread += 1
+                continue
+            if problem:
+                return Outcome(read, written, otherwise, unread, refused, problem)
+            read += len(trial.calls)
+            calls = [Call(call.id, call.name, call.arguments, dump(call.arguments)) for call in trial.calls]
+            ours = dialect.render_calls(calls)
+            if squeezed(ours) == squeezed(text):
+                written += len(calls)
+            elif trial.plain:
+                problem = f"it writes {ours!r}, and the template {text!r}"
+                return Outcome(read, written, otherwise, unread, refused, problem)
+            elif _values(parse(ours, tools, dialect=dialect.name)) == _expected(trial):
+                otherwise += len(calls)
+            else:
+                problem = f"it does not read what it writes, {ours!r}"
+                return Outcome(read, written, otherwise, unread, refused, problem)
+        problem = _cut_problem(dialect, [each for each in rendered if not each.trial.quotes], tools)
+    return Outcome(read, written, otherwise, unread, refused, problem)
+
+
+def render_trials(
+    renderings: Renderings, frame: Frame, variant: Variant, markers: Sequence[str]
+) -> tuple[list[Rendered], int]:
+    """Return what a template writes for the trials, and how many turns it does not render."""
+    rendered: list[Rendered] = []
+    refused = 0
+    for trial in trials(markers):
+        whole = renderings.of_calls(trial.calls, variant)
+        text = None if whole is None else frame.calls_in(whole)
+        if text is None or any(part not in text for call in trial.calls for part in (call.name, *call.arguments)):
+            refused += 1
+        else:
+            rendered.append(Rendered(trial, text))
+    return rendered, refused
+
+
+def _expected(trial: Trial) -> list[tuple[str, dict[str, Any]]]:
+    return [(call.name, call.arguments) for call in trial.calls]
+
+
+def _values(reply: Reply) -> list[tuple[str, dict[str, Any]]]:
+    return [(call.name, call.arguments) for call in reply.calls]
+
+
+def _read_problem(dialect: Dialect, trial: Trial, text: str, tools: Tools, allowed: Collection[str]) -> str:
+    """Return why a text is not read as its calls, whole and character by character; empty if it is."""
+    stream = StreamParser(tools, dialect=dialect.name)
+    for character in text:
+        stream.feed(character)
+    stream.close("stop")
+    for how, reply in (("whole", parse(text, tools, dialect=dialect.name)), ("in pieces", stream.reply)):
+        if dump(_values(reply)) != dump(_expected(trial)):
+            return f"read {how}, {text!r} is {_values(reply)!r}"
+        if reply.content:
+            return f"read {how}, {text!r} leaves the text {reply.content!r}"
+        repaired = [fix for call in reply.calls for fix in call.fixes if fix.kind not in allowed]
+        if repaired and trial.plain:
+            return f"read {how}, {text!r} needs a repair: {repaired[0].detail}"
+    return ""
+
+
+def _cut_problem(dialect: Dialect, rendered: Sequence[Rendered], tools: Tools) -> str:
+    """Return where a text that arrives in two pieces is read otherwise; empty if nowhere.
+
+    Each text is cut in other places, so that all places are cut; all of them in the shortest.
+    """
+    for number, (trial, text) in enumerate(sorted(rendered, key=lambda each: len(each.text))):
+        step = 1 if number < 2 else max(len(text) // 3, 1)
+        for at in range(1 + number % step, len(text), step):
+            stream = StreamParser(tools, dialect=dialect.name)
+            stream.feed(text[:at])
+            stream.feed(text[at:])
+            stream.close("stop")
+            if _values(stream.reply) != _expected(trial):
+                return f"cut at {at}, {text!r} is {_values(stream.reply)!r}"
+    return ""
+
+
+_ESCAPES = re.compile(r"(?<!\\)(?:\\u[0-9a-fA-F]{4})+")
+
+
+def squeezed(text: str) -> str:
+    """Return a text without white space, and with JSON's escapes of characters undone."""
+    return "".join(_ESCAPES.sub(lambda match: str(json.loads(f'"{match[0]}"')), text).split())
+
+
+def words_before(renderings: Renderings, call: CallOf, variant: Variant) -> bool:
+    """Return whether the template writes words of the turn before its calls."""
+    text = renderings.of_calls([call], variant, content=ANSWER)
+    return text is not None and 0 <= text.rfind(ANSWER) < text.rfind(call.name)

@@ -1,0 +1,89 @@
+"""A dialect is learned from a template, or an error says why not; never one that reads or writes something else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from invented_templates import CALLS, invented_template
+
+from promptools import UsageError, dialects, parse
+from promptools.dialects.table import parse_table
+from promptools.learning import Learned, learn
+from promptools.modes.jinja_template import jinja_renderer
+from promptools.types import Call
+
+TOKENS = {"bos_token": "<s>"}
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "book",
+        "parameters": {
+            "type": "object",
+            "properties": {"what": {"type": "string"}, "seats": {"type": "array"}, "now": {"type": "boolean"}},
+        },
+    },
+}
+ARGUMENTS = {"what": "a table\nfor two", "seats": ["window", "door"], "now": True}
+
+
+def learned(form: str) -> Learned:
+    return learn(jinja_renderer(invented_template(form), special_tokens=TOKENS), name="acme")
+
+
+@pytest.mark.parametrize("form", CALLS)
+def test_a_format_that_nobody_wrote_down_is_learned(form):
+    outcome = learned(form)
+    render = jinja_renderer(invented_template(form), special_tokens=TOKENS)
+    calls = [{"id": "abc123xyz", "type": "function", "function": {"name": "book", "arguments": ARGUMENTS}}]
+    asked = [{"role": "user", "content": "Book it."}]
+    written = render([*asked, {"role": "assistant", "content": "", "tool_calls": calls}], [TOOL])
+    text = written.removeprefix(render(asked, [TOOL], add_generation_prompt=True))
+    with dialects.using(outcome.given):
+        reply = parse(text, [TOOL], expect="acme")
+    assert [(call.name, call.arguments, call.dialect) for call in reply.calls] == [("book", ARGUMENTS, "acme")]
+    assert reply.content == ""
+    ours = outcome.dialect().render_calls([Call("abc123xyz", "book", ARGUMENTS, json.dumps(ARGUMENTS))])
+    assert "".join(ours.split()) == "".join(text.removesuffix("<%%end%%>").split())
+
+
+def test_it_is_registered_nowhere():
+    known = dialects.names()
+    learned("named")
+    assert dialects.names() == known
+
+
+def test_the_toml_is_the_table():
+    outcome = learned("json: a list")
+    assert (
+        parse_table(outcome.given).render_calls([Call("1", "f", {}, "{}")])
+        == '<|blip|>[{"tool": "f", "with": {}}]<|blop|>'
+    )
+    assert 'name_key = "tool"\narguments_key = "with"\n' in outcome.toml
+    assert '[openers]\n"<|blip|>" = "<|blop|>"\n' in outcome.toml
+
+
+def test_what_was_verified_is_told():
+    outcome = learned("json: an object")
+    read, written = outcome.checks[:2]
+    assert int(read.split()[0]) >= 30
+    assert int(written.split()[0]) >= 30
+
+
+def test_values_that_cannot_be_recovered_are_refused():
+    unquoted = invented_template("python").replace("value | tojson", "'%s' | format(value)")
+    with pytest.raises(UsageError, match="No table of 'acme' could be learned"):
+        learn(jinja_renderer(unquoted, special_tokens=TOKENS), name="acme")
+
+
+def test_a_template_without_calls_is_refused():
+    with pytest.raises(UsageError, match="the calls cannot be found in what it renders"):
+        learn(lambda messages, tools, **options: "".join(message["role"] for message in messages), name="acme")
+
+
+def test_a_template_that_renders_nothing_is_refused():
+    def refuse(messages, tools, **options):
+        raise ValueError("no such model")
+
+    with pytest.raises(UsageError, match="renders no conversation: no such model"):
+        learn(refuse, name="acme")
