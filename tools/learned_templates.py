@@ -1,0 +1,176 @@
+"""Write docs/reference/learned.md: what is learned from every chat template that can be had, `make results-learned`.
+
+    python tools/learned_templates.py [FOLDER]
+
+The templates are those of the environment `all-templates`, or of a folder. For a family with a table of its own, its
+cases in tests/cases are read with the learned table in its place.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import casebook
+import environments
+
+from promptools import UsageError, dialects, parse
+from promptools.learning import Learned, learn
+from promptools.modes.jinja_template import jinja_renderer
+
+if TYPE_CHECKING:
+    from promptools.types import Reply
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "learned.md"
+TOKENS: Final = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+FAMILIES: Final = {
+    "Apertus": "apertus", "tool_chat_template_apertus": "apertus", "ByteDance": "seed_oss",
+    "Cohere2MoE": "cohere", "CohereForAI-c4ai-command-r7b": "cohere", "CohereForAI-c4ai-command-r-plus": "command_r",
+    "GLM": "glm", "inclusionai-ling": "glm", "Spark": "glm", "GigaChat": "gigachat", "Kimi-K2": "kimi_k2",
+    "moonshotai-Kimi-K2": "kimi_k2", "LFM2": "lfm2", "MiniMax-M1": "minimax_m1", "MiniMax-M2": "minimax",
+    "MiniMax-M3": "minimax_m3", "mistralai-M": "mistral", "Mistral": "mistral", "unsloth-mistral": "mistral",
+    "tool_chat_template_mistral": "mistral", "NVIDIA-Nemotron-Nano": "nemotron", "Nous": "hermes", "MiMo-VL": "hermes",
+    "Qwen-Q": "hermes", "tool_chat_template_hermes": "hermes", "ibm-granite-granite-4": "hermes",
+    "Bielik": "hermes", "Reka": "hermes", "NVIDIA-Nemotron-3": "qwen3_coder", "Qwen3": "qwen3_coder",
+    "StepFun3.5": "qwen3_coder", "tool_chat_template_qwen3coder": "qwen3_coder", "deepseek-ai-DeepSeek-R1": "deepseek",
+    "deepseek-ai-DeepSeek-V3.1": "deepseek", "deepseek-ai-DeepSeek-V": "dsml", "llama-cpp-deepseek": "deepseek",
+    "tool_chat_template_deepseek": "deepseek", "fireworks": "firefunction", "google-gemma-4": "gemma4",
+    "tool_chat_template_gemma4": "gemma4", "tool_chat_template_functiongemma": "functiongemma",
+    "meetkai-functionary-medium-v3.2": "functionary", "meta-llama": "llama3_json", "openbmb-MiniCPM5": "minicpm",
+    "poolside": "laguna", "tencent": "hunyuan", "tool_chat_template_granite": "granite",
+    "tool_chat_template_hunyuan": "hunyuan", "tool_chat_template_internlm2": "internlm2",
+    "tool_chat_template_llama": "llama3_json", "tool_chat_template_xlam": "xlam", "upstage": "solar",
+    "Kimi-K3": "kimi_k3", "muse": "muse", "tool_chat_template_muse": "muse", "openai": "harmony",
+}  # fmt: skip
+"""The dialect of the families of templates, by how the names of their files begin."""
+HEAD: Final = """# What is learned from chat templates
+
+<!-- made by `make results-learned` -->
+
+Each template that llama.cpp ships (in the source distribution of llama-cpp-python {llama}), and each of vLLM {vllm}'s
+examples for tool calls, [learned](../why/learned-dialects.md) with no knowledge of its family. "Read" are the calls
+that were read back, whole and in pieces, "written" those that the table writes as the template does, white space aside;
+"otherwise" those with markup or the look of another type in a text, which the table writes in another way. Where the
+package has a dialect of the family, the last column has how many of that family's cases in `tests/cases` the learned
+table reads like them: what models write of which no template tells is what it lacks.
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one template."""
+
+    name: str
+    learned: Learned | None
+    why: str
+    seconds: float
+    cases: str = ""
+
+    @property
+    def renders_calls(self) -> bool:
+        """Whether the template writes calls at all."""
+        return "the calls cannot be found in what it renders" not in self.why
+
+
+def family_of(name: str) -> str:
+    """Return the dialect of a template's family; empty if the package has none."""
+    starts = [start for start in FAMILIES if name.startswith(start)]
+    return FAMILIES[max(starts, key=len)] if starts else ""
+
+
+def outcome_of(path: Path) -> Outcome:
+    """Learn from one template."""
+    name = path.stem
+    started = time.process_time()
+    try:
+        render = jinja_renderer(path.read_text(encoding="utf-8"), special_tokens=TOKENS)
+        learned = learn(render, name="learned", special_tokens=TOKENS.values())
+    except UsageError as error:
+        why = str(error).removeprefix("No table of 'learned' could be learned from its template: ")
+        return Outcome(name, None, why, time.process_time() - started)
+    return Outcome(name, learned, "", time.process_time() - started, cases_read(learned, family_of(name)))
+
+
+def cases_read(learned: Learned, family: str) -> str:
+    """Return how many of a family's cases the learned table reads like them."""
+    rows = casebook.rows(f"cases/{family}") if family and (casebook.HERE / "cases" / family).is_dir() else []
+    rows = [row for row in rows if not row.options.keys() - {"in_reasoning", "strictness"}]
+    if not rows:
+        return ""
+    accept = ["learned"]
+    with dialects.using(learned.given):
+        read = sum(
+            _calls(parse(row.text, casebook.tools_of(row.tools), expect="learned", accept=accept, **row.options))
+            == list(row.calls)
+            for row in rows
+        )
+    return f"{read} of {len(rows)} of {family}"
+
+
+def _calls(reply: Reply) -> list[tuple[str, object]]:
+    return [(call.name, call.arguments) for call in reply.calls]
+
+
+def page(outcomes: Iterable[Outcome]) -> str:
+    """Return the page."""
+    from recipes import templates
+
+    outcomes = sorted(outcomes, key=lambda outcome: outcome.name.lower())
+    able = [outcome for outcome in outcomes if outcome.renders_calls]
+    learned = [outcome for outcome in able if outcome.learned is not None]
+    kinds = Counter(str(outcome.learned.table["kind"]) for outcome in learned if outcome.learned)
+    share = 100 * len(learned) / max(len(able), 1)
+    lines = [
+        HEAD.format(llama=templates.VERSION, vllm=templates.VLLM_VERSION),
+        f"Of {len(outcomes)} templates {len(able)} write calls; {len(learned)} of these are learned, {share:.0f} %: "
+        + ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+        + ".",
+        "",
+        "| template | kind | tier | read | written | otherwise | cases of its family |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *(_row(outcome.name, outcome.learned, outcome.cases) for outcome in learned if outcome.learned),
+        "",
+        "## Not learned",
+        "",
+        "| template | why |",
+        "| --- | --- |",
+        *(f"| {each.name} | {_cell(each.why)} |" for each in able if each.learned is None),
+        "",
+        "## No calls",
+        "",
+        "These templates write no calls that are in the history: "
+        + ", ".join(each.name for each in outcomes if not each.renders_calls)
+        + ".",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, learned: Learned, cases: str) -> str:
+    numbers = [check.partition(" ")[0] for check in learned.checks]
+    read, written, otherwise = (*numbers, "0")[:3]
+    return (
+        f"| {name} | {learned.table['kind']} | {learned.table['tier']} | {read} | {written} | {otherwise} | {cases} |"
+    )
+
+
+def _cell(text: str) -> str:
+    """Return a text as one cell of a table, in code where it quotes."""
+    short = text if len(text) <= 200 else f"{text[:200]}…"
+    return short.replace("\n", "\\n").replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+
+
+def main(folder: Path) -> None:
+    """Write the page, and print what each template took."""
+    outcomes = [outcome_of(path) for path in sorted(folder.glob("*.jinja"))]
+    for outcome in outcomes:
+        print(f"{outcome.seconds:5.2f} s  {'learned' if outcome.learned else 'not learned':11}  {outcome.name}")
+    PAGE.write_text(page(outcomes), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else environments.path_of("all-templates"))
