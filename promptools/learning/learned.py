@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,10 +24,11 @@ from promptools.learning.renderings import (
     is_printed_object,
 )
 from promptools.learning.surroundings import learn_surroundings, opens_reasoning
-from promptools.learning.validation import Outcome, check, render_trials, trial_tools
+from promptools.learning.validation import Outcome, Rendered, check, render_trials, trial_tools
 from promptools.schema import Tools
 
 if TYPE_CHECKING:
+    from promptools.dialects.contract import Dialect
     from promptools.dialects.declared import DeclaredDialect
 
 
@@ -106,6 +108,8 @@ def _ways(renderings: Renderings) -> Iterator[tuple[Variant, Frame, Samples]]:
             yield variant, frame, samples
 
 
+SOME_CALLS: Final = 8
+"""Turns with which keys are tried that are not about calls."""
 _DEFAULTS: Final = {"name_key": "name", "arguments_key": "arguments", "id_key": "", "separator": "\n"}
 """Values of keys that a table need not name."""
 
@@ -117,30 +121,27 @@ class _Attempt:
         self._name = name
         self._renderings = renderings
         self._frame, self._variant = frame, variant
+        self._rendered: Sequence[Rendered] = ()
         table = {key: value for key, value in table.items() if _DEFAULTS.get(key) != value}
         self.table: Table = {"name": name, "tier": _tier(table, renderings.special_tokens), **table}
-        self.outcome = self._try(renderings, variant, frame)
+        self.outcome = self._try()
         if self.outcome.holds:
             self._add_surroundings()
 
-    def _try(self, renderings: Renderings, variant: Variant, frame: Frame) -> Outcome:
+    def _try(self) -> Outcome:
         try:
             dialect = make_dialect(self.table, self._name)
         except UsageError as error:
             return Outcome(0, 0, 0, 0, 0, str(error))
-        rendered, refused = render_trials(renderings, frame, variant, _markers(self.table))
-        outcome = check(
-            dialect,
-            rendered,
-            Tools([*trial_tools()]),
-            refused,
-            allowed=self._allowed_fixes(),
-        )
-        if not outcome.problem and not outcome.holds:
-            return outcome._replace(
-                problem=f"the template renders only {outcome.read} of the calls that it is asked for"
-            )
-        return outcome
+        self._rendered, refused = render_trials(self._renderings, self._frame, self._variant, _markers(self.table))
+        outcome = self._check(dialect, self._rendered)._replace(refused=refused)
+        if outcome.problem or outcome.holds:
+            return outcome
+        few = f"the template renders only {outcome.read} of the calls that it is asked for"
+        return outcome._replace(problem=few)
+
+    def _check(self, dialect: Dialect, rendered: Sequence[Rendered]) -> Outcome:
+        return check(dialect, rendered, Tools([*trial_tools()]), allowed=self._allowed_fixes())
 
     def _allowed_fixes(self) -> frozenset[str]:
         """Return the kinds of fixes that reading the format takes: of what Python prints, of JSON in a text."""
@@ -149,13 +150,11 @@ class _Attempt:
         return frozenset(("coerce", *(["json"] if as_python else []), *(["unwrap"] if as_text else [])))
 
     def _add_surroundings(self) -> None:
-        """Add what is around calls, if the table still holds with it."""
-        calls, table = self.outcome, self.table
-        self.table = {**table, **learn_surroundings(self._renderings, self._frame, self._variant)}
-        if self.table != table:
-            self.outcome = self._try(self._renderings, self._variant, self._frame)
-        if not self.outcome.holds:
-            self.table, self.outcome = table, calls
+        """Add what is around calls, if some of the calls are still read as they were."""
+        table = {**self.table, **learn_surroundings(self._renderings, self._frame, self._variant)}
+        with suppress(UsageError):
+            if not self._check(make_dialect(table, self._name), self._rendered[:SOME_CALLS]).problem:
+                self.table = table
 
     def learned(self) -> Learned:
         """Return the dialect, with what was verified of it."""

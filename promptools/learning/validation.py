@@ -168,14 +168,7 @@ class Rendered(NamedTuple):
     text: str
 
 
-def check(
-    dialect: Dialect,
-    rendered: Sequence[Rendered],
-    tools: Tools,
-    refused: int,
-    *,
-    allowed: Collection[str],
-) -> Outcome:
+def check(dialect: Dialect, rendered: Sequence[Rendered], tools: Tools, *, allowed: Collection[str]) -> Outcome:
     """Try a candidate with rendered calls, as the only dialect there is.
 
     `allowed`: the kinds of fixes that plain calls may need, since the format is not JSON.
@@ -189,7 +182,7 @@ def check(
                 unread += 1
                 continue
             if problem:
-                return Outcome(read, written, otherwise, unread, refused, problem)
+                return Outcome(read, written, otherwise, unread, 0, problem)
             read += len(trial.calls)
             calls = [Call(call.id, call.name, call.arguments, dump(call.arguments)) for call in trial.calls]
             ours = dialect.render_calls(calls)
@@ -197,14 +190,14 @@ def check(
                 written += len(calls)
             elif trial.plain:
                 problem = f"it writes {ours!r}, and the template {text!r}"
-                return Outcome(read, written, otherwise, unread, refused, problem)
+                return Outcome(read, written, otherwise, unread, 0, problem)
             elif _values(parse(ours, tools, dialect=dialect.name)) == _expected(trial):
                 otherwise += len(calls)
             else:
                 problem = f"it does not read what it writes, {ours!r}"
-                return Outcome(read, written, otherwise, unread, refused, problem)
+                return Outcome(read, written, otherwise, unread, 0, problem)
         problem = _cut_problem(dialect, [each for each in rendered if not each.trial.quotes], tools)
-    return Outcome(read, written, otherwise, unread, refused, problem)
+    return Outcome(read, written, otherwise, unread, 0, problem)
 
 
 def render_trials(

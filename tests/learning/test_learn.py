@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import tomllib
+from dataclasses import replace
+from functools import cache
 
 import pytest
+from casebook import HERE, ROWS_FOLDERS, SETS, rows, tools_of
 from invented_templates import CALLS, invented_template
 
 from promptools import UsageError, dialects, parse
@@ -27,6 +31,7 @@ TOOL = {
 ARGUMENTS = {"what": "a table\nfor two", "seats": ["window", "door"], "now": True}
 
 
+@cache
 def learned(form: str) -> Learned:
     return learn(jinja_renderer(invented_template(form), special_tokens=TOKENS), name="acme")
 
@@ -45,6 +50,25 @@ def test_a_format_that_nobody_wrote_down_is_learned(form):
     assert reply.content == ""
     ours = outcome.dialect().render_calls([Call("abc123xyz", "book", ARGUMENTS, json.dumps(ARGUMENTS))])
     assert "".join(ours.split()) == "".join(text.removesuffix("<%%end%%>").split())
+
+
+def test_nothing_else_is_read_otherwise_where_they_are_known():
+    """Prose that looks like calls, and a case of each family, with all of the learned tables beside the others."""
+    tables = [
+        replace(learned(form).given, text=learned(form).toml.replace('"acme"', f'"acme{number}"', 1))
+        for number, form in enumerate(CALLS)
+    ]
+    prose = [
+        (row["text"], SETS["all"], row.get("options", {}))
+        for path in sorted((HERE / "corpus" / "negative").glob("*.toml"))
+        for row in tomllib.loads(path.read_text("utf-8"))["text"][::7]
+    ]
+    families = {row.table: row for row in rows(*ROWS_FOLDERS)}.values()
+    texts = [*prose, *((row.text, tools_of(row.tools), row.options) for row in families)]
+    assert len(texts) > 150
+    before = [parse(text, tools, **options).to_dict() for text, tools, options in texts]
+    with dialects.using(*tables):
+        assert [parse(text, tools, **options).to_dict() for text, tools, options in texts] == before
 
 
 def test_it_is_registered_nowhere():

@@ -1,0 +1,101 @@
+"""The keys of tables that are there for what chat templates write: it is written as they do, and read back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from promptools import StreamParser, dialects, parse
+from promptools.dialects.table import make_dialect
+from promptools.types import Call
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "book",
+            "parameters": {
+                "type": "object",
+                "properties": {"now": {"type": "boolean"}, "seats": {"type": "array"}, "for": {"type": "string"}},
+            },
+        },
+    }
+]
+ARGUMENTS = {"now": True, "seats": ["a", "b"]}
+CALLS = [
+    Call("Ab1Cd2Ef3", "book", ARGUMENTS, '{"now": true, "seats": ["a", "b"]}'),
+    Call("Gh4Ij5Kl6", "book", {"for": "me"}, '{"for": "me"}'),
+]
+NESTED = '{"id": "{id}", "function": {"name": {name}, "arguments": {text}}}'
+PARAMETER = {"call": "<do={name}>{parameters}</do>", "parameter": "<arg={key}>{value}</arg>"}
+TABLES: list[tuple[dict[str, Any], str]] = [
+    (
+        {"openers": {"((": "))"}, "call": '{"arguments": {arguments}, "name": {name}, "n": {index}}', "separator": ""},
+        (
+            '(({"arguments": {"now": true, "seats": ["a", "b"]}, "name": "book", "n": 0}))'
+            '(({"arguments": {"for": "me"}, "name": "book", "n": 1}))'
+        ),
+    ),
+    (
+        {"openers": {"<a>": "</a>"}, "call": NESTED, "separator": "", "wrapper": "<all>{calls}</all>"},
+        (
+            '<all><a>{"id": "Ab1Cd2Ef3", "function": {"name": "book", "arguments":'
+            ' "{\\"now\\": true, \\"seats\\": [\\"a\\", \\"b\\"]}"}}</a>'
+            '<a>{"id": "Gh4Ij5Kl6", "function": {"name": "book", "arguments": "{\\"for\\": \\"me\\"}"}}</a></all>'
+        ),
+    ),
+    (
+        {"kind": "named", "call": "<|to|>{name}:{index}<|with|>{arguments}<|sent|>"},
+        '<|to|>book:0<|with|>{"now": true, "seats": ["a", "b"]}<|sent|>\n<|to|>book:1<|with|>{"for": "me"}<|sent|>',
+    ),
+    (
+        {"kind": "named", "call": "[CALLS]{name}[CALL_ID]{id}[ARGS]{arguments}", "separator": ""},
+        (
+            '[CALLS]book[CALL_ID]Ab1Cd2Ef3[ARGS]{"now": true, "seats": ["a", "b"]}'
+            '[CALLS]book[CALL_ID]Gh4Ij5Kl6[ARGS]{"for": "me"}'
+        ),
+    ),
+    (
+        {"kind": "named", "call": "<|f|>{name}\n```json\n{arguments}\n```<|g|><|h|>", "wrapper": "<|b|>{calls}<|e|>"},
+        (
+            '<|b|><|f|>book\n```json\n{"now": true, "seats": ["a", "b"]}\n```<|g|><|h|>\n'
+            '<|f|>book\n```json\n{"for": "me"}\n```<|g|><|h|><|e|>'
+        ),
+    ),
+    (
+        {"kind": "tags", **PARAMETER, "values": "constants"},
+        '<do=book><arg=now>True</arg><arg=seats>["a", "b"]</arg></do>\n<do=book><arg=for>me</arg></do>',
+    ),
+    (
+        {"kind": "tags", **PARAMETER, "values": "python"},
+        "<do=book><arg=now>True</arg><arg=seats>['a', 'b']</arg></do>\n<do=book><arg=for>me</arg></do>",
+    ),
+    (
+        {"kind": "python", "openers": {"<|py|>": "<|/py|>"}, "json_values": True, "separator": ", "},
+        '<|py|>book(now=true, seats=["a", "b"]), book(for="me")<|/py|>',
+    ),
+]
+
+
+@pytest.mark.parametrize(("table", "text"), TABLES)
+def test_it_is_written_and_read(table, text):
+    dialect = make_dialect({"name": "acme", **table}, "acme.toml")
+    assert dialect.render_calls(CALLS) == text
+    with dialects.using(dialect):
+        stream = StreamParser(TOOLS, expect="acme")
+        for character in text:
+            stream.feed(character)
+        stream.close("stop")
+        for reply in (parse(text, TOOLS, expect="acme"), stream.reply):
+            assert [(call.name, call.arguments) for call in reply.calls] == [
+                ("book", ARGUMENTS),
+                ("book", {"for": "me"}),
+            ]
+            assert reply.content == ""
+
+
+def test_a_wrapper_alone_is_text():
+    dialect = make_dialect({"name": "acme", "openers": {"<a>": "</a>"}, "wrapper": "<all>{calls}</all>"}, "acme.toml")
+    with dialects.using(dialect):
+        assert parse("We take <all> of them.", TOOLS).content == "We take <all> of them."
