@@ -21,6 +21,9 @@ import environments
 
 from promptools import UsageError, dialects, parse
 from promptools.learning import Learned, learn
+from promptools.learning.candidates import ONE
+from promptools.learning.renderings import VARIANTS, Renderings
+from promptools.learning.validation import trial_tools
 from promptools.modes.jinja_template import jinja_renderer
 
 if TYPE_CHECKING:
@@ -69,12 +72,9 @@ class Outcome:
     learned: Learned | None
     why: str
     seconds: float
+    renders_calls: bool = True
+    """Whether the template writes calls at all."""
     cases: str = ""
-
-    @property
-    def renders_calls(self) -> bool:
-        """Whether the template writes calls at all."""
-        return "the calls cannot be found in what it renders" not in self.why
 
 
 def family_of(name: str) -> str:
@@ -92,8 +92,19 @@ def outcome_of(path: Path) -> Outcome:
         learned = learn(render, name="learned", special_tokens=TOKENS.values())
     except UsageError as error:
         why = str(error).removeprefix("No table of 'learned' could be learned from its template: ")
-        return Outcome(name, None, why, time.process_time() - started)
-    return Outcome(name, learned, "", time.process_time() - started, cases_read(learned, family_of(name)))
+        return Outcome(name, None, why, time.process_time() - started, renders_calls(path))
+    seconds = time.process_time() - started
+    return Outcome(name, learned, "", seconds, cases=cases_read(learned, family_of(name)))
+
+
+def renders_calls(path: Path) -> bool:
+    """Return whether a template writes the name and a value of a call in the history, in any way to give it one."""
+    renderings = Renderings(
+        jinja_renderer(path.read_text(encoding="utf-8"), special_tokens=TOKENS), trial_tools(ONE), ()
+    )
+    asked = renderings.render([]) or renderings.render([], prompt=True) or ""
+    texts = [renderings.of_calls([ONE], variant) or "" for variant in VARIANTS]
+    return any(text.count(ONE.name) > asked.count(ONE.name) and "zq value" in text for text in texts)
 
 
 def cases_read(learned: Learned, family: str) -> str:

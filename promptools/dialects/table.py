@@ -1,6 +1,6 @@
 """Read a dialect from a TOML table: a format of calls without code, one of the package or an app's own.
 
-    kind = "json"                           # or "named", "tags", "key_value", "python"
+    kind = "json"                           # or "named", "tags", "key_value", "python", "braces"
     name = "acme"
     models = "Acme 7B"
     tier = "S"                              # "S": prose cannot hold the markers; "A": readable; "B": ordinary text
@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prompt import Instructions, fill
 from promptools.dialects.readers.block_markers import GAP_CHARACTERS
+from promptools.dialects.readers.brace_calls import BraceCalls
+from promptools.dialects.readers.gemma_object import STRING_DELIMITERS
 from promptools.dialects.readers.marked_json import MarkedJson, NamedMarkerJson, is_call_template
 from promptools.dialects.readers.marked_python import MarkedPythonCalls
 from promptools.dialects.readers.pair_dialect import PairDialect, is_argument, is_call, is_wrapper
@@ -227,7 +229,9 @@ class Kind(NamedTuple):
 COMMON_KEYS: Final[dict[str, TableKey]] = {
     "name": NAME.means("the dialect's name"),
     "models": TEXT.means("the models that write it, for people"),
-    "kind": one_of("json", "named", "tags", "key_value", "python").means("the kind of format; default: `json`"),
+    "kind": one_of("json", "named", "tags", "key_value", "python", "braces").means(
+        "the kind of format; default: `json`"
+    ),
     "source": TEXT.means("where the format is defined, with its date"),
     "tier": one_of("S", "A", "B").means(
         "how distinctive the markers are: special tokens, readable tags, ordinary text"
@@ -490,6 +494,16 @@ KINDS: Final[dict[str, Kind]] = {
         },
         ("openers",),
         _python_problem,
+    ),
+    "braces": Kind(
+        BraceCalls,
+        {
+            "openers": OPENERS.means(_OPENERS_MEANING),
+            "quote": one_of(*STRING_DELIMITERS).means("the token around each text"),
+            "sorted_keys": FLAG.means("keys are written in the order of the alphabet"),
+            "null": one_of("null", "None").means("how null is written"),
+        },
+        ("openers",),
     ),
 }
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from promptools.dialects.readers.gemma_object import STRING_DELIMITERS
 from promptools.json_values import is_array, is_object
 from promptools.learning.renderings import CallOf, Frame, Renderings, Variant, common_prefix, common_suffix
 from promptools.patterns import lazy_pattern
@@ -19,6 +20,7 @@ Table: TypeAlias = dict[str, Any]
 
 ONE: Final = CallOf("Zq1id0001", "zq_first_tool", {"zq_key": "zq value", "zq_count": 7})
 VALUES: Final = CallOf("Zq4id0004", "zq_first_tool", {"zq_key": True, "zq_count": ["zq item"]})
+NOTHING: Final = CallOf("Zq6id0006", "zq_first_tool", {"zq_key": "zq value", "zq_count": None})
 MARKUP: Final = CallOf("Zq5id0005", "zq_first_tool", {"zq_key": "<b> & more", "zq_count": 7})
 OTHER: Final = CallOf("Zq2id0002", "zq_other_tool", {"zq_word": "zq text", "zq_size": 3})
 
@@ -27,12 +29,13 @@ _FENCE = lazy_pattern(r"```([\w+-]*)\n\Z")
 
 
 class Samples(NamedTuple):
-    """What a template writes for one call, for two in one turn, and for values that are no texts or have markup."""
+    """What a template writes for one call, for two in one turn, and for values of other kinds."""
 
     one: str
     two: str | None
     values: str
     markup: str
+    nothing: str
 
 
 def read_samples(renderings: Renderings, frame: Frame, variant: Variant) -> Samples | None:
@@ -43,7 +46,10 @@ def read_samples(renderings: Renderings, frame: Frame, variant: Variant) -> Samp
         return None if rendering is None else frame.calls_in(rendering)
 
     one = calls_in(ONE)
-    return None if one is None else Samples(one, calls_in(ONE, OTHER), calls_in(VALUES) or "", calls_in(MARKUP) or "")
+    if one is None:
+        return None
+    values, markup, nothing = (calls_in(call) or "" for call in (VALUES, MARKUP, NOTHING))
+    return Samples(one, calls_in(ONE, OTHER), values, markup, nothing)
 
 
 def candidates(renderings: Renderings, samples: Samples) -> Iterator[Table]:
@@ -54,6 +60,7 @@ def candidates(renderings: Renderings, samples: Samples) -> Iterator[Table]:
     elif found is not None:
         yield from _named_tables(renderings, samples, found)
     yield from _python_tables(samples)
+    yield from _brace_tables(samples)
     yield from _pair_tables(renderings, samples)
 
 
@@ -366,3 +373,19 @@ def _python_tables(samples: Samples) -> Iterator[Table]:
         first_end = match.end(3) + 1
         table["separator"] = samples.two[first_end:second]
     yield table
+
+
+# Braces: `call:name{key:<|"|>text<|"|>}`.
+
+
+def _brace_tables(samples: Samples) -> Iterator[Table]:
+    """Yield a table of the kind `braces`, whose keys may be in order."""
+    quote = next((quote for quote in STRING_DELIMITERS if f"{quote}{_VALUE}{quote}" in samples.one), "")
+    before, found, rest = samples.one.partition(f"call:{ONE.name}{{")
+    closer = rest.rpartition("}")[2].strip()
+    if quote and found and before.strip() and closer:
+        table: Table = {"kind": "braces", "openers": {before.strip(): closer}, "quote": quote}
+        in_order = rest.find("zq_count") < rest.find("zq_key")
+        if in_order:
+            table["sorted_keys"] = True
+        yield {**table, "null": "None"} if "None" in samples.nothing else table

@@ -68,8 +68,10 @@ def learn(render: Renderer, *, name: str, special_tokens: Iterable[str] | None =
     if renderings.render([], prompt=True) is None:
         raise UsageError(f"The template of {name!r} renders no conversation: {clip(renderings.refusal)}")
     best = Outcome(-1, 0, 0, 0, 0, "")
+    seen = ""
     tried: set[str] = set()
     for variant, frame, samples in _ways(renderings):
+        seen = seen or samples.one
         for table in candidates(renderings, samples):
             key = dump([table, frame.before, frame.after, variant])
             if key in tried:
@@ -79,7 +81,7 @@ def learn(render: Renderer, *, name: str, special_tokens: Iterable[str] | None =
             if attempt.outcome.holds:
                 return attempt.learned()
             best = max(best, attempt.outcome, key=lambda outcome: outcome.read)
-    reason = best.problem or _nothing_found(renderings)
+    reason = best.problem or (f"no table has the form of {seen!r}" if seen else _nothing_found(renderings))
     raise UsageError(f"No table of {name!r} could be learned from its template: {clip(reason, 600)}")
 
 

@@ -45,7 +45,7 @@ _PLAIN: Final[tuple[Mapping[str, Any], ...]] = (
     {"tags": ["red", "green"], "days": 0},
     {"tags": [], "city": "Ålesund"},
     {"numbers": [1, 2, 3], "note": "a, b; c: d"},
-    {"options": {"unit": "celsius", "limits": {"low": -5, "high": 30}}},
+    {"options": {"limits": {"high": 30, "low": -5}, "unit": "celsius"}},  # Ollama sorts the keys of inner objects
     {"options": {"names": ["x", "y"], "strict": True}, "city": "Rome"},
     {"options": {}, "note": "braces { } and [ ] in words"},
     {"note": "c:\\temp\\new", "city": "東京"},
@@ -191,7 +191,7 @@ def check(dialect: Dialect, rendered: Sequence[Rendered], tools: Tools, *, allow
             elif trial.plain:
                 problem = f"it writes {ours!r}, and the template {text!r}"
                 return Outcome(read, written, otherwise, unread, 0, problem)
-            elif _values(parse(ours, tools, dialect=dialect.name)) == _expected(trial):
+            elif _same(parse(ours, tools, dialect=dialect.name), trial):
                 otherwise += len(calls)
             else:
                 problem = f"it does not read what it writes, {ours!r}"
@@ -216,8 +216,10 @@ def render_trials(
     return rendered, refused
 
 
-def _expected(trial: Trial) -> list[tuple[str, dict[str, Any]]]:
-    return [(call.name, call.arguments) for call in trial.calls]
+def _same(reply: Reply, trial: Trial) -> bool:
+    """Return whether a reply has the calls of a trial; templates may sort their arguments."""
+    expected = [(call.name, call.arguments) for call in trial.calls]
+    return json.dumps(_values(reply), sort_keys=True) == json.dumps(expected, sort_keys=True)
 
 
 def _values(reply: Reply) -> list[tuple[str, dict[str, Any]]]:
@@ -231,7 +233,7 @@ def _read_problem(dialect: Dialect, trial: Trial, text: str, tools: Tools, allow
         stream.feed(character)
     stream.close("stop")
     for how, reply in (("whole", parse(text, tools, dialect=dialect.name)), ("in pieces", stream.reply)):
-        if dump(_values(reply)) != dump(_expected(trial)):
+        if not _same(reply, trial):
             return f"read {how}, {text!r} is {_values(reply)!r}"
         if reply.content:
             return f"read {how}, {text!r} leaves the text {reply.content!r}"
@@ -253,7 +255,7 @@ def _cut_problem(dialect: Dialect, rendered: Sequence[Rendered], tools: Tools) -
             stream.feed(text[:at])
             stream.feed(text[at:])
             stream.close("stop")
-            if _values(stream.reply) != _expected(trial):
+            if not _same(stream.reply, trial):
                 return f"cut at {at}, {text!r} is {_values(stream.reply)!r}"
     return ""
 

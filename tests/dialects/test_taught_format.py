@@ -26,6 +26,7 @@ LINES = {"call": "<use={name}>\n{parameters}</use>", "parameter": "<with={key}>\
 ELEMENTS = {"call": "<run>\n<what>{name}</what>\n{parameters}</run>", "parameter": "<{key}>{value}</{key}>\n"}
 PAIRS = {"call": "<ask>{name}{arguments}</ask>", "argument": "<k>{key}</k><v>{value}</v>"}
 TABLES: dict[str, dict[str, Any]] = {
+    "braces": {"kind": "braces", "openers": {"<|use|>": "<|used|>"}},
     "json": {"openers": {"<ask>": "</ask>"}},
     "json, a list": {"openers": {"<|ask|>": "<|/ask|>"}, "shape": "list", "tier": "S"},
     "json, lines": {"openers": {"<|ask|>": "<|/ask|>"}, "shape": "lines", "tier": "S", "space": "\n"},

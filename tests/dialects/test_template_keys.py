@@ -31,6 +31,13 @@ NESTED = '{"id": "{id}", "function": {"name": {name}, "arguments": {text}}}'
 PARAMETER = {"call": "<do={name}>{parameters}</do>", "parameter": "<arg={key}>{value}</arg>"}
 TABLES: list[tuple[dict[str, Any], str]] = [
     (
+        {"kind": "braces", "openers": {"<|go|>": "<|gone|>"}, "quote": "<escape>"},
+        (
+            "<|go|>call:book{now:true,seats:[<escape>a<escape>,<escape>b<escape>]}<|gone|>"
+            "<|go|>call:book{for:<escape>me<escape>}<|gone|>"
+        ),
+    ),
+    (
         {"openers": {"((": "))"}, "call": '{"arguments": {arguments}, "name": {name}, "n": {index}}', "separator": ""},
         (
             '(({"arguments": {"now": true, "seats": ["a", "b"]}, "name": "book", "n": 0}))'

@@ -140,6 +140,21 @@ VALUE
 {{- '<|/one|>' }}
 {%- endfor %}
 {{- '<|end_all|>' }}""",
+    "braces": """
+{%- macro put(value) %}
+{%- if value is mapping %}
+{{- '{' }}{%- for k, v in value.items() %}{{- k + ':' + put(v) }}{{- ',' if not loop.last }}{%- endfor %}{{- '}' }}
+{%- elif value is string %}
+{{- '<escape>' + value + '<escape>' }}
+{%- elif value is sequence %}
+{{- '[' }}{%- for v in value %}{{- put(v) }}{{- ',' if not loop.last }}{%- endfor %}{{- ']' }}
+{%- else %}
+{{- value | tojson }}
+{%- endif %}
+{%- endmacro %}
+EACH
+{{- '<|say|>call:' + call.name + put(call.arguments) + '<|said|>' }}
+{%- endfor %}""",
     "python": """
 {{- '<|py|>[' }}
 EACH

@@ -10,26 +10,20 @@ A server that strips the tokens leaves `call:get_weather{city:Oslo,days:2}`; Gem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, Head, Textual, Tier
+from promptools.dialects.readers.brace_calls import BraceCallReader, brace_value
 from promptools.dialects.readers.marked_python import begins_with_marker
-from promptools.dialects.readers.python_reader import CallLayout, PythonCallReader
+from promptools.dialects.readers.python_reader import CallLayout
 from promptools.dialects.written_calls import results_as_text, tools_as_json
-from promptools.json_values import is_array, is_object
-from promptools.jsontext.text import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
     from promptools.schema import Tools
-
-_CALLEE = lazy_pattern(
-    r"(?:(?:call|function|declaration|\w{1,32}(?=:default_api))?:[ \t]?)?(\w[\w.:/-]{0,127}+)[ \t]{0,8}+(?:\Z|\{)"
-)
-_BARE_KEY = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
 
 _NAME = r"[A-Za-z_][\w.-]{0,63}+"
 _KEY = r"[A-Za-z_][\w.-]{0,63}+(?:[ ]{1,2}+[\w.-]{1,64}+){0,8}+\s{0,4}+"
@@ -64,27 +58,6 @@ def _leak_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
     if leak is None or end == len(text):
         return NEED_MORE
     return options.tools is not None and options.tools.find(leak[1]) is not None
-
-
-class GemmaBlock(PythonCallReader):
-    """Calls written as `call:NAME{...}`, one after the other."""
-
-    opening_bracket = "{"
-
-    def _match_callee(self, text: str, at: int) -> tuple[str, int]:
-        callee = _CALLEE.match(text, at)
-        return (callee[1], callee.end()) if callee is not None else ("", at)
-
-    def _after_call(self, text: str, at: int, final: bool) -> int:
-        """Read what follows a call: another one, or the end."""
-        at = self._skip_space(text, at)
-        if at == len(text):
-            return at
-        rest = text[at : at + 5]
-        if "call:".startswith(rest) and rest != "call:" and not final:
-            return ~at
-        self._state = self._in_callee if rest == "call:" else self._after_calls
-        return at
 
 
 class Gemma4(Textual):
@@ -133,12 +106,12 @@ class Gemma4(Textual):
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Read from the name, or from the `call` before it."""
         if head.startswith(("<call", "<function")):
-            return GemmaBlock(head, _LEAK_LAYOUT, options, evidence, definite=definite)
+            return BraceCallReader(head, _LEAK_LAYOUT, options, evidence, definite=definite)
         if head:
-            return GemmaBlock(
+            return BraceCallReader(
                 head, CallLayout(closers=(self.closer,), brackets=False), options, evidence, definite=definite
             )
-        return GemmaBlock("", CallLayout(brackets=False), options, evidence, definite=definite)
+        return BraceCallReader("", CallLayout(brackets=False), options, evidence, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""
@@ -159,30 +132,13 @@ The functions are:
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Render calls as the model would write them."""
-        return "".join(f"{self.opener}call:{call.name}{self._value(call.arguments)}{self.closer}" for call in calls)
+        return "".join(
+            f"{self.opener}call:{call.name}{brace_value(call.arguments, self.quote)}{self.closer}" for call in calls
+        )
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Render results as one user turn."""
         return results_as_text(results)
-
-    def _value(self, value: Any) -> str:
-        """Return a value in the format; a string that contains the delimiter is written as JSON."""
-        if isinstance(value, str):
-            return self._string(value)
-        if is_object(value):
-            members = (
-                f"{key if _BARE_KEY.fullmatch(key) else self._string(key)}:{self._value(member)}"
-                for key, member in value.items()
-            )
-            return f"{{{','.join(members)}}}"
-        if is_array(value):
-            return f"[{','.join(map(self._value, value))}]"
-        return dump(value)
-
-    def _string(self, text: str) -> str:
-        if self.quote not in text:
-            return f"{self.quote}{text}{self.quote}"
-        return dump(text).replace("<", "\\u003c")
 
 
 class FunctionGemma(Gemma4):

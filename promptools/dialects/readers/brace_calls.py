@@ -1,0 +1,128 @@
+"""The kind `braces`: a name, and keys and values in braces, with a token around each text.
+
+    <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:2}<tool_call|>
+
+Gemma's families and tables share how such calls are read and written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Unpack
+
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.contract import Head
+from promptools.dialects.declared import CommonKeys, DeclaredDialect
+from promptools.dialects.prefix_patterns import any_literal_text
+from promptools.dialects.prompt import GENERIC_CALL
+from promptools.dialects.readers.gemma_object import STRING_DELIMITERS
+from promptools.dialects.readers.marked_python import begins_with_marker
+from promptools.dialects.readers.python_reader import CallLayout, PythonCallReader
+from promptools.json_values import is_array, is_object
+from promptools.jsontext.text import dump
+from promptools.parsing.parts import Candidate
+from promptools.patterns import lazy_pattern
+from promptools.types import Call
+
+_CALLEE = lazy_pattern(
+    r"(?:(?:call|function|declaration|\w{1,32}(?=:default_api))?:[ \t]?)?(\w[\w.:/-]{0,127}+)[ \t]{0,8}+(?:\Z|\{)"
+)
+_BARE_KEY = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
+_NAME: Final = r"[A-Za-z_][\w.-]{0,63}+"
+
+
+class BraceCallReader(PythonCallReader):
+    """Calls written as `call:NAME{...}`, one after the other."""
+
+    opening_bracket = "{"
+
+    def _match_callee(self, text: str, at: int) -> tuple[str, int]:
+        callee = _CALLEE.match(text, at)
+        return (callee[1], callee.end()) if callee is not None else ("", at)
+
+    def _after_call(self, text: str, at: int, final: bool) -> int:
+        """Read what follows a call: another one, or the end."""
+        at = self._skip_space(text, at)
+        if at == len(text):
+            return at
+        rest = text[at : at + 5]
+        if "call:".startswith(rest) and rest != "call:" and not final:
+            return ~at
+        self._state = self._in_callee if rest == "call:" else self._after_calls
+        return at
+
+
+def brace_value(value: Any, quote: str, null: str = "null") -> str:
+    """Return a value in the format; a string that contains the token around strings is written as JSON."""
+    if value is None:
+        return null
+    if isinstance(value, str):
+        return _string(value, quote)
+    if is_object(value):
+        members = (
+            f"{key if _BARE_KEY.fullmatch(key) else _string(key, quote)}:{brace_value(member, quote, null)}"
+            for key, member in value.items()
+        )
+        return f"{{{','.join(members)}}}"
+    if is_array(value):
+        return f"[{','.join(brace_value(item, quote, null) for item in value)}]"
+    return dump(value)
+
+
+def _string(text: str, quote: str) -> str:
+    if quote not in text:
+        return f"{quote}{text}{quote}"
+    return dump(text).replace("<", "\\u003c")
+
+
+def _sorted(value: Any) -> Any:
+    """Return a value with the keys of its objects in order, letters of both cases together, as Jinja2 sorts them."""
+    if is_object(value):
+        return {key: _sorted(value[key]) for key in sorted(value, key=str.lower)}
+    return [_sorted(item) for item in value] if is_array(value) else value
+
+
+class BraceCalls(DeclaredDialect):
+    """`call:NAME{...}` between markers.
+
+    `quote`: the token around texts; `sorted_keys`: keys are written in order; `null`: how that is written.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        openers: Mapping[str, str],
+        *,
+        quote: str = STRING_DELIMITERS[0],
+        sorted_keys: bool = False,
+        null: str = "null",
+        **common: Unpack[CommonKeys],
+    ) -> None:
+        closing = tuple(dict.fromkeys(filter(None, openers.values())))
+        common.setdefault("closers", closing)
+        super().__init__(name, **common)
+        self._opener, self._closer = next(iter(openers.items()))
+        self._quote, self._sorted_keys, self._null = quote, sorted_keys, null
+        self._layout = CallLayout(closers=closing, brackets=False)
+        pattern = any_literal_text(openers)
+        self.heads = (
+            Head(
+                tuple(openers),
+                rf"{pattern}\s{{0,64}}+(?:\Z|(?=call:)|[a-z]{{1,4}}+\Z|(?=:?{_NAME}[:{{])|:?(?:{_NAME})?\Z)",
+                body_starts="c",
+                begins=begins_with_marker,
+            ),
+        )
+
+    def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
+        """Read from the name, or from the `call` before it."""
+        return BraceCallReader(head, self._layout, options, evidence, definite=definite)
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls in the model's own format."""
+        return "".join(f"{self._opener}call:{call.name}{self._arguments(call)}{self._closer}" for call in calls)
+
+    def _arguments(self, call: Call) -> str:
+        if call is GENERIC_CALL:  # of a value whose type nobody knows
+            return "{parameter:its value}"
+        return brace_value(_sorted(call.arguments) if self._sorted_keys else call.arguments, self._quote, self._null)
