@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from promptools.dialects.reply_markers import reply_markers
 from promptools.jsontext.text import dump
@@ -29,6 +29,7 @@ QUESTION: Final = "Zqu asks?"
 ANSWER: Final = "Zqanswer"
 RESULT: Final = "Zqresult"
 NEXT: Final = "Zqu goes on?"
+DONE: Final = "Zqdone"
 
 Message: TypeAlias = dict[str, Any]
 
@@ -57,16 +58,14 @@ class Variant(NamedTuple):
     """The arguments are JSON, as in Chat Completions; else the object, as servers give them to templates."""
     content: str | None
     """The content of a message that has calls."""
-    followed: bool
-    """The user speaks again after the calls: some servers take a conversation that ends with the assistant's message
-    for the beginning of a reply."""
+    follow: Literal["", "user", "answer"] = ""
+    """What comes after the calls: nothing, the user again, or an answer first. Some servers take a conversation that
+    ends with the assistant's message for the beginning of a reply, and Mistral's templates want an answer."""
 
 
+_FOLLOWS: Final[tuple[Literal["", "user", "answer"], ...]] = ("", "user", "answer")
 VARIANTS: Final = tuple(
-    Variant(as_text, content, followed)
-    for as_text in (False, True)
-    for followed in (False, True)
-    for content in ("", None)
+    Variant(as_text, content, follow) for as_text in (False, True) for follow in _FOLLOWS for content in ("", None)
 )
 
 
@@ -127,8 +126,10 @@ class Renderings:
 
     def of_turn(self, message: Message, variant: Variant) -> str | None:
         """Return the rendering of a message of the assistant, with what follows it in a variant."""
-        follow: list[Message] = [{"role": "user", "content": NEXT}] if variant.followed else []
-        return self.render([message, *follow], prompt=variant.followed)
+        follow: list[Message] = [{"role": "user", "content": NEXT}] if variant.follow else []
+        if variant.follow == "answer" and "tool_calls" in message:
+            follow.insert(0, {"role": "assistant", "content": DONE})
+        return self.render([message, *follow], prompt=bool(variant.follow))
 
     def tokens_in(self, text: str) -> list[tuple[int, int]]:
         """Return the ranges of the markers in a text, the template's special tokens first."""
@@ -218,17 +219,29 @@ def _after_words(renderings: Renderings, rendering: str, with_words: str, call: 
 
 def _turn_header(renderings: Renderings) -> str:
     """Return what the model's turn begins with, up to the first marker: no call holds that; empty if unknown."""
-    asked, prompt = renderings.render([], prompt=False), renderings.render([], prompt=True)
-    if asked is None or prompt is None or not prompt.startswith(asked):
-        return ""
-    header = prompt[len(asked) :].lstrip()
+    header = _header_text(renderings)
     return next((header[:end] for _, end in renderings.tokens_in(header)), "")
+
+
+def _header_text(renderings: Renderings) -> str:
+    """Return all that a prompt adds to a conversation; empty if unknown."""
+    asked, prompt = renderings.render([], prompt=False), renderings.render([], prompt=True)
+    if prompt is None or (asked is not None and not prompt.startswith(asked)):
+        return ""
+    return (prompt[len(asked) :] if asked is not None else _last_header(renderings, prompt)).strip()
+
+
+def _last_header(renderings: Renderings, prompt: str) -> str:
+    """Return the end of a prompt from its last marker on, apart from those of reasoning, and the text before that."""
+    rest = prompt[prompt.rindex(QUESTION) + len(QUESTION) :] if QUESTION in prompt else prompt
+    tokens = [span for span in renderings.tokens_in(rest) if rest[slice(*span)] not in reply_markers().reasoning_tags]
+    return rest[tokens[-2][1] :] if len(tokens) > 1 else rest
 
 
 def _without_end_tokens(renderings: Renderings, rendering: str, end: int) -> int:
     """Return where calls end that are followed by tokens that end turns: those that are known, or end an answer."""
     ends = {*reply_markers().end_tokens, *renderings.special_tokens}
-    for variant in VARIANTS[:4:2]:
+    for variant in (Variant(as_text=False, content="", follow=follow) for follow in _FOLLOWS[:2]):
         answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
         after = "" if answer is None or ANSWER not in answer else answer[answer.rindex(ANSWER) + len(ANSWER) :].lstrip()
         ends |= {after[:stop] for start, stop in renderings.tokens_in(after)[:1] if start == 0}
@@ -243,6 +256,9 @@ def _without_end_tokens(renderings: Renderings, rendering: str, end: int) -> int
 def _turn_end(renderings: Renderings, rendering: str, variant: Variant) -> str:
     """Return what ends the turn with calls, and follows it: what ends a turn without them, too."""
     answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
+    if variant.follow == "answer" and DONE in rendering:
+        at = rendering.rindex(DONE)
+        return rendering[len(rendering[:at].rstrip().removesuffix(_header_text(renderings))) :]
     end = len(rendering)
     if answer is not None and ANSWER in answer:
         tail = answer[answer.rindex(ANSWER) + len(ANSWER) :]

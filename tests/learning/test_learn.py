@@ -71,6 +71,33 @@ def test_nothing_else_is_read_otherwise_where_they_are_known():
         assert [parse(text, tools, **options).to_dict() for text, tools, options in texts] == before
 
 
+@pytest.mark.parametrize("form", ["json: a list", "named: in a wrapper, with an id", "tags: an attribute", "key_value"])
+def test_a_server_that_renders_prompts_alone_is_enough(form):
+    """As llama.cpp and Ollama: what the assistant said last would be the beginning of the reply."""
+    render = jinja_renderer(invented_template(form), special_tokens=TOKENS)
+
+    def ask(messages, tools, **options):
+        if messages[-1]["role"] == "assistant" or not options["add_generation_prompt"]:
+            raise UsageError("no prompt")
+        return render(messages, tools, **options)
+
+    known = {key: value for key, value in learned(form).table.items() if key != "end_tokens"}
+    assert learn(ask, name="acme").table == known
+
+
+def test_a_template_that_wants_an_answer_before_the_user_speaks_again():
+    """As Mistral's: calls are no turn of their own."""
+    render = jinja_renderer(invented_template("json: a list"), special_tokens=TOKENS)
+
+    def ask(messages, tools, **options):
+        turns = [message["role"] for message in messages if not message.get("tool_calls")]
+        if messages[-1]["role"] != "user" or "useruser" in "".join(turns):
+            raise UsageError("roles must alternate")
+        return render(messages, tools, **options)
+
+    assert learn(ask, name="acme").table["openers"] == {"<|blip|>": "<|blop|>"}
+
+
 def test_it_is_registered_nowhere():
     known = dialects.names()
     learned("named")
