@@ -204,7 +204,7 @@ def _starts(renderings: Renderings, rendering: str, call: CallOf, variant: Varia
     if answer is not None and ANSWER in answer:
         shared = common_prefix(answer[: answer.rindex(ANSWER)], rendering)
         yield renderings.edge_before(rendering, shared)
-    yield least or None
+    yield renderings.edge_before(rendering, least) or None
 
 
 def _after_words(renderings: Renderings, rendering: str, with_words: str, call: CallOf, least: int) -> int | None:
@@ -234,7 +234,9 @@ def _header_text(renderings: Renderings) -> str:
 def _last_header(renderings: Renderings, prompt: str) -> str:
     """Return the end of a prompt from its last marker on, apart from those of reasoning, and the text before that."""
     rest = prompt[prompt.rindex(QUESTION) + len(QUESTION) :] if QUESTION in prompt else prompt
-    tokens = [span for span in renderings.tokens_in(rest) if rest[slice(*span)] not in reply_markers().reasoning_tags]
+    reasoning = reply_markers().reasoning_tags
+    tags = {*reasoning, *reasoning.values()}
+    tokens = [span for span in renderings.tokens_in(rest) if rest[slice(*span)] not in tags]
     return rest[tokens[-2][1] :] if len(tokens) > 1 else rest
 
 

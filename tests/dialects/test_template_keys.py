@@ -100,6 +100,7 @@ def test_it_is_written_and_read(table, text):
                 ("book", {"for": "me"}),
             ]
             assert reply.content == ""
+            assert {fix.kind for call in reply.calls for fix in call.fixes} <= {"json", "unwrap"}
 
 
 def test_a_wrapper_alone_is_text():

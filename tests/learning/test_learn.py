@@ -98,6 +98,39 @@ def test_a_template_that_wants_an_answer_before_the_user_speaks_again():
     assert learn(ask, name="acme").table["openers"] == {"<|blip|>": "<|blop|>"}
 
 
+def test_the_beginning_of_a_turn_is_no_part_of_a_call():
+    """As DeepSeek R1's: where the content is a text, even an empty one, the calls are followed by a turn for it."""
+    calls = "{{- ']<|blop|>' }}"
+    again = "{{- '<%%end%%><%%me%%>' if message.content is not none }}"
+    template = invented_template("json: a list").replace(calls, calls + again)
+    assert template.count(again) == 1
+    outcome = learn(jinja_renderer(template, special_tokens=TOKENS), name="acme")
+    assert outcome.table["openers"] == {"<|blip|>": "<|blop|>"}
+
+
+def test_arguments_as_text_are_no_way_out():
+    """As Kimi K3's: what is written for a text is neat, and not what servers, which give objects, let a model see."""
+    calls = "call.arguments | tojson"
+    template = invented_template("json: a list")
+    assert calls in template
+    odd = "(call.arguments if call.arguments is string else call.arguments | dictsort | tojson)"
+    with pytest.raises(UsageError, match="no table has the form of"):
+        learn(jinja_renderer(template.replace(calls, odd), special_tokens=TOKENS), name="acme")
+
+
+def test_text_is_tried_where_objects_are_printed():
+    template = invented_template("json: a list").replace("call.arguments | tojson", "call.arguments | string")
+    outcome = learn(jinja_renderer(template, special_tokens=TOKENS), name="acme")
+    assert outcome.table["openers"] == {"<|blip|>": "<|blop|>"}
+
+
+def test_what_would_be_written_otherwise_is_refused():
+    """A truth value as Python prints it is read without a repair, and no table of keys and values writes it."""
+    template = invented_template("key_value").replace("value | tojson", "value | string")
+    with pytest.raises(UsageError, match=r"it writes .*true.*, and the template .*True"):
+        learn(jinja_renderer(template, special_tokens=TOKENS), name="acme")
+
+
 def test_it_is_registered_nowhere():
     known = dialects.names()
     learned("named")

@@ -82,7 +82,7 @@ TEMPLATES = Recipe(
 
 VLLM_VERSION = "0.28.0"
 _OF_VLLM = "tool_chat_template_*.jinja"
-_ALL = "5dda79346cb3f098b00bb39b87a3601cf4c63110bc3023bdf8defdbc23e984e8"
+_ALL = "48a49273acf22c9345f075e008c3ca785811bd31172a0a488b99db3e883417f1"
 """The sha256 of all of these: of their names and texts, one after the other, in the order of the names."""
 
 
