@@ -64,10 +64,14 @@ TABLES: list[tuple[dict[str, Any], str]] = [
         ),
     ),
     (
-        {"kind": "named", "call": "<|f|>{name}\n```json\n{arguments}\n```<|g|><|h|>", "wrapper": "<|b|>{calls}<|e|>"},
+        {
+            "kind": "named",
+            "call": "<|a_call_begins_here|>{name}\n```json\n{arguments}\n```<|g|><|h|>",
+            "wrapper": "<|b|>{calls}<|e|>",
+        },
         (
-            '<|b|><|f|>book\n```json\n{"now": true, "seats": ["a", "b"]}\n```<|g|><|h|>\n'
-            '<|f|>book\n```json\n{"for": "me"}\n```<|g|><|h|><|e|>'
+            '<|b|><|a_call_begins_here|>book\n```json\n{"now": true, "seats": ["a", "b"]}\n```<|g|><|h|>\n'
+            '<|a_call_begins_here|>book\n```json\n{"for": "me"}\n```<|g|><|h|><|e|>'
         ),
     ),
     (
