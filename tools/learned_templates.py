@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import casebook
 import environments
 
-from promptools import UsageError, dialects, parse
+from promptools import Tools, UsageError, dialects, parse
 from promptools.learning import Learned, learn
 from promptools.learning.candidates import ONE
 from promptools.learning.renderings import VARIANTS, Renderings
@@ -116,11 +116,15 @@ def cases_read(learned: Learned, family: str) -> str:
     accept = ["learned"]
     with dialects.using(learned.given):
         read = sum(
-            _calls(parse(row.text, casebook.tools_of(row.tools), expect="learned", accept=accept, **row.options))
-            == list(row.calls)
+            _calls(parse(row.text, _tools(row), expect="learned", accept=accept, **row.options)) == list(row.calls)
             for row in rows
         )
     return f"{read} of {len(rows)} of {family}"
+
+
+def _tools(row: casebook.Row) -> Tools | None:
+    tools = casebook.tools_of(row.tools)
+    return None if tools is None else Tools([*tools])
 
 
 def _calls(reply: Reply) -> list[tuple[str, object]]:

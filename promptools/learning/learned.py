@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from promptools.dialects.table import make_dialect, parse_table
 from promptools.dialects.table_file import DialectTable
 from promptools.errors import UsageError, clip
+from promptools.json_values import is_object
 from promptools.jsontext.text import dump
 from promptools.learning.candidates import ONE, OTHER, Samples, Table, candidates, read_samples
 from promptools.learning.renderings import (
@@ -170,7 +171,7 @@ class _Attempt:
                 f"{outcome.written_otherwise} calls with markup in their text, or text that looks like another type,"
                 " are written in another way than the template's, and read back"
             )
-        notes = []
+        notes: list[str] = []
         if outcome.unread:
             notes.append(
                 f"{outcome.unread} calls whose text holds a marker of the format are malformed: nothing is escaped"
@@ -215,9 +216,9 @@ _READABLE: Final = re.compile(r"<[^<>\s]+|\[{1,3}[^\[\]\s]+\]|\({2,3}[^()\s]+\)|
 
 def to_toml(table: Mapping[str, Any]) -> str:
     """Write a table as TOML: its texts, flags and lists first, then the tables in it."""
-    lines = [f"{key} = {_toml_value(value)}" for key, value in table.items() if not isinstance(value, Mapping)]
+    lines = [f"{key} = {_toml_value(value)}" for key, value in table.items() if not is_object(value)]
     for key, value in table.items():
-        if isinstance(value, Mapping):
+        if is_object(value):
             lines += ["", f"[{key}]", *(f"{_toml_text(inner)} = {_toml_value(text)}" for inner, text in value.items())]
     return "\n".join(lines) + "\n"
 

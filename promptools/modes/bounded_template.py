@@ -161,12 +161,16 @@ def _checked(function: Any) -> Any:
 
 
 def _size(value: Any) -> int:
-    return len(value) if isinstance(value, str | list | tuple | dict) else 0
+    return _length(value, str, list, tuple, dict)
+
+
+def _length(value: Any, *kinds: type[Any]) -> int:
+    return len(value) if isinstance(value, kinds) else 0
 
 
 def _items(value: Any) -> int:
     """Return the steps that it takes to look at a value."""
-    return len(value) if isinstance(value, range | list | tuple | dict) else _size(value) // 64
+    return _length(value, range, list, tuple, dict) or _size(value) // 64
 
 
 def _number(value: Any) -> int:
@@ -174,4 +178,5 @@ def _number(value: Any) -> int:
 
 
 def _arguments(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
+    """Return what `%` fills in."""
+    return (*value,) if _length(value, tuple) else (value,)
