@@ -24,6 +24,7 @@ from promptools.lab.script import (
     read_script,
     settings,
 )
+from promptools.wire.chat_template import BYTE_LETTERS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,7 +73,7 @@ def make_vocabulary(script: Sequence[TokenizedReply], special: SpecialTokens = _
         return len(texts) - 1
 
     for byte in range(256):
-        add(_BYTE_LETTERS[byte], "normal")
+        add(BYTE_LETTERS[byte], "normal")
     add(_to_letters(b"  "), "normal")  # the result of the one merge rule: a tokenizer of this type needs at least one
     controls = {text: add(text, "control") for text in dict.fromkeys((*_CONTROL, *special.all))}
     is_harmony = any(spoken.end in _HARMONY_TURN_ENDS for spoken in script)
@@ -100,21 +101,11 @@ def _check_distinct(texts: Sequence[str]) -> None:
         seen.add(text)
 
 
-def _byte_letters() -> list[str]:
-    """Return the letter of each byte in GPT-2's byte-level vocabulary (openai/gpt-2, encoder.py)."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(0x100, 0x200))
-    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
-
-
-_BYTE_LETTERS = _byte_letters()
-
-
 def _to_letters(data: bytes) -> str:
-    return "".join(_BYTE_LETTERS[byte] for byte in data)
+    return "".join(BYTE_LETTERS[byte] for byte in data)
 
 
-MERGE = f"{_BYTE_LETTERS[0x20]} {_BYTE_LETTERS[0x20]}"
+MERGE = f"{BYTE_LETTERS[0x20]} {BYTE_LETTERS[0x20]}"
 """The one merge rule: two spaces."""
 
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from promptools.json_values import is_array
+from promptools.patterns import lazy_pattern
 from promptools.wire.json_body import as_int, as_list, as_object, as_text
 from promptools.wire.ollama_upstream import PATH as OLLAMA_PATH
 from promptools.wire.ollama_upstream import encode_chat_request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from promptools.profiles.profile import TemplateEndpoint
 
@@ -45,10 +46,19 @@ _LOADING = ("options", "num_ctx", "keep_alive", "truncate")
 """Parameters by which Ollama loads the model, even to render: with others it would load it again for the reply."""
 _UNUSED_BY_TOKENIZE = ("think", "reasoning")
 _RENDER_ONLY = "_debug_render_only"
-_VOCABULARY_SPACES = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t", "č": "\r"})
-"""How vocabularies write white space."""
-_NEWLINE_BYTE = "<0x0A>"
-"""How those of SentencePiece write a line's end."""
+_BYTE = lazy_pattern(r"<0x([0-9A-F]{2})>")
+"""How vocabularies of SentencePiece write a byte that is no character by itself."""
+
+
+def _byte_letters() -> list[str]:
+    """Return the letter of each byte in GPT-2's byte-level vocabulary (openai/gpt-2, encoder.py)."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
+
+
+BYTE_LETTERS = _byte_letters()
+_BYTES_BY_LETTER = {letter: bytes([byte]) for byte, letter in enumerate(BYTE_LETTERS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +68,7 @@ class RenderedPrompt:
     content: str | tuple[int, ...]
     """Text, or token ids."""
     text: str | None
-    """The text; of token ids their strings in the vocabulary, where letters outside of ASCII are unreadable. None: the
-    server returns the ids alone."""
+    """The text; of token ids that of their strings in the vocabulary. None: the server returns the ids alone."""
     prefill: str = ""
     """The beginning of the reply, with which the content ends."""
     context: int | None = None
@@ -130,11 +139,21 @@ def _text_prompt(text: Any) -> RenderedPrompt | None:
     return RenderedPrompt(text, text) if isinstance(text, str) and text else None
 
 
-def _token_text(string: str) -> str:
-    """Return the text of a token's string in the vocabulary; control tokens are returned unchanged."""
+def _tokens_text(strings: Sequence[str]) -> str:
+    """Return the text of tokens by their strings in the vocabulary; control tokens are returned unchanged."""
+    of_bytes = any("Ġ" in string or "Ċ" in string for string in strings)
+    return b"".join(_token_bytes(string, of_bytes=of_bytes) for string in strings).decode("utf-8", "replace")
+
+
+def _token_bytes(string: str, *, of_bytes: bool) -> bytes:
+    """Return the bytes of a token; `of_bytes`: a letter in the vocabulary stands for a byte."""
     if string.startswith("<") and string.endswith(">"):
-        return "\n" if string == _NEWLINE_BYTE else string
-    return string.translate(_VOCABULARY_SPACES)
+        byte = _BYTE.fullmatch(string)
+        return string.encode() if byte is None else bytes([int(byte[1], 16)])
+    text = string.replace("▁", " ")
+    if not of_bytes:
+        return text.encode()
+    return b"".join(_BYTES_BY_LETTER[letter] if letter in _BYTES_BY_LETTER else letter.encode() for letter in text)
 
 
 def _ids_prompt(data: Mapping[str, Any]) -> RenderedPrompt | None:
@@ -142,6 +161,6 @@ def _ids_prompt(data: Mapping[str, Any]) -> RenderedPrompt | None:
     if not ids or len(ids) != len(as_list(data.get("tokens"))):
         return None
     strings = data.get("token_strs")
-    text = "".join(_token_text(as_text(string)) for string in strings) if is_array(strings) else None
+    text = _tokens_text([as_text(string) for string in strings]) if is_array(strings) else None
     context = as_int(data.get("max_model_len")) or 0
     return RenderedPrompt(ids, text, context=context if 0 < context < _MANY_TOKENS else None)

@@ -3,6 +3,7 @@
 import pytest
 
 from promptools.wire.chat_template import (
+    BYTE_LETTERS,
     RenderedPrompt,
     decode_rendered_prompt,
     encode_template_request,
@@ -121,6 +122,16 @@ def test_the_strings_of_a_vocabulary():
     reply = {"tokens": list(range(len(strings))), "token_strs": strings}
     text = "<s> Hi  you\n<｜end▁of▁sentence｜><｜User｜> a\n\n\t<think>\n"
     assert decode_rendered_prompt(reply, "tokenize").text == text
+
+
+def test_letters_outside_of_ascii_are_read_in_either_kind_of_vocabulary():
+    text = "<|é|> ⟦call⟧ Größe: 5 °C\n"
+    letters = ["".join(BYTE_LETTERS[byte] for byte in word.encode()) for word in (" ⟦ca", "ll⟧", " Größe: 5 °C\n")]
+    split = [letters[0][:2], letters[0][2:], *letters[1:]]  # in the middle of a character
+    pieces = ["▁", "<0xE2>", "<0x9F>", "<0xA6>", "call", "⟧", "▁Größe:", "▁5", "▁°C", "<0x0A>"]
+    for strings in (["<|é|>", *split], ["<|é|>", *pieces]):
+        reply = {"tokens": list(range(len(strings))), "token_strs": strings}
+        assert decode_rendered_prompt(reply, "tokenize").text == text
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
