@@ -9,6 +9,7 @@ back one result:
     Abandon()       -> Done                close the open upstream request, read or not
     Wait(seconds)   -> Done                sleep
     Compute(work)   -> Computed            call a function that only computes, and may take long
+    Consult(work)   -> Computed            call a function that may ask the server small questions while it runs
     ReadBody()      -> Body                read the body of a client request that was begun without it
     Emit(head)      -> Done                the status and headers for the client; once, before any bytes
     Emit(bytes)     -> Done                bytes of the body for the client
@@ -97,12 +98,27 @@ class Compute:
     work: Callable[[], Any]
 
 
+Ask: TypeAlias = Callable[[Request], ProbeResponse | None]
+"""Sends a small request and waits for its response; returns None if it got none, or its time was up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consult:
+    """Call `work` with a function that sends small requests, one at a time; under an event loop in another thread.
+
+    The requests take at most `timeout` seconds in all: after that they get no response.
+    """
+
+    work: Callable[[Ask], Any]
+    timeout: float
+
+
 @dataclass(frozen=True, slots=True)
 class ReadBody:
     """Read the body of the client's request, of an endpoint whose exchange begins without it."""
 
 
-Effect: TypeAlias = Probe | Send | Read | Abandon | Wait | Emit | Compute | ReadBody
+Effect: TypeAlias = Probe | Send | Read | Abandon | Wait | Emit | Compute | Consult | ReadBody
 
 
 @dataclass(frozen=True, slots=True)

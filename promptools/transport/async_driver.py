@@ -13,6 +13,7 @@ from promptools.exchange import (
     Abandon,
     Body,
     Compute,
+    Consult,
     Done,
     EffectResult,
     Exchange,
@@ -23,7 +24,7 @@ from promptools.exchange import (
     Send,
     Wait,
 )
-from promptools.transport.driver import ExchangeDriver, probe_async
+from promptools.transport.driver import ExchangeDriver, consult_async, probe_async
 from promptools.transport.response_content import content_iterator, end_received, is_released
 
 if TYPE_CHECKING:
@@ -106,10 +107,11 @@ class AsyncDriver(ExchangeDriver):
                     self.running = False
                     yield item
                     self.running = True
-                self.waiting = not isinstance(effect, (Compute, ReadBody))
+                self.waiting = not isinstance(effect, (Compute, Consult, ReadBody))
                 match effect:
-                    case Probe():
-                        outcome = await probe_async(self, effect)
+                    case Probe() | Consult():
+                        asking = probe_async(self, effect) if isinstance(effect, Probe) else consult_async(self, effect)
+                        outcome = await asking
                     case Send():
                         outcome = await self._open(effect)
                         if (head := self.client_redirect(outcome)) is not None:

@@ -1,9 +1,9 @@
 """Shared by the two drivers of an exchange: they perform its effects over HTTP, and pass on what it emits.
 
 An exchange is a generator without I/O. It yields effects (open an upstream request, read a piece of the reply, abandon
-the reply, probe a server, wait, compute, emit), and is resumed with the outcome of each. A driver is the loop around
-it: take the next effect, perform it, send the outcome back, until the generator returns. The sync and the async driver
-differ by `await` and by how they wait; all decisions are in the base class.
+the reply, probe a server, wait, compute, consult, emit), and is resumed with the outcome of each. A driver is the loop
+around it: take the next effect, perform it, send the outcome back, until the generator returns. The sync and the async
+driver differ by `await` and by how they wait; all decisions are in the base class.
 
 Invariants:
 
@@ -26,14 +26,18 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import aclosing, closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.from_thread
+import anyio.to_thread
 
 from promptools.exchange import (
     Abandon,
     Compute,
     Computed,
+    Consult,
     Done,
     EffectResult,
     Emit,
@@ -174,7 +178,9 @@ class ExchangeDriver:
         self.clock = time.monotonic
         self.library_error: type[Exception] = library.module.RequestError
 
-    def step(self, outcome: EffectResult | None) -> Probe | Send | Read | Abandon | Wait | Compute | ReadBody | None:
+    def step(
+        self, outcome: EffectResult | None
+    ) -> Probe | Send | Read | Abandon | Wait | Compute | Consult | ReadBody | None:
         """Resume the exchange with an outcome; return its next effect, or None when it has ended or failed.
 
         What it emits on the way is appended to `pending_output`.
@@ -409,3 +415,33 @@ async def _send_probe_async(driver: AsyncDriver, request: Request, timeout: floa
                 await response.aclose()
     except Exception:  # noqa: BLE001 - a probe never fails the request; it has no response
         return None
+
+
+# Work that asks the server while it runs: its requests are sent as probes are, one after the other.
+
+
+def consult(driver: SyncDriver, effect: Consult) -> Computed:
+    """Do the work here; after the deadline its requests are no longer sent."""
+    until = driver.clock() + effect.timeout
+
+    def ask(request: Request) -> ProbeResponse | None:
+        return _send_probe(driver, request, until) if driver.clock() < until else None
+
+    return driver.compute_outcome(partial(effect.work, ask))
+
+
+async def consult_async(driver: AsyncDriver, effect: Consult) -> Computed:
+    """Do the work in a thread, and send its requests here; a cancelled task ends only when the work has returned."""
+    until = driver.clock() + effect.timeout
+
+    async def send(request: Request) -> ProbeResponse | None:
+        left = until - driver.clock()
+        with anyio.move_on_after(left):
+            return await _send_probe_async(driver, request, left) if left > 0 else None
+        return None
+
+    def ask(request: Request) -> ProbeResponse | None:
+        answer: ProbeResponse | None = anyio.from_thread.run(send, request)
+        return answer
+
+    return await anyio.to_thread.run_sync(driver.compute_outcome, partial(effect.work, ask))

@@ -10,6 +10,7 @@ from promptools.exchange import (
     Abandon,
     Body,
     Compute,
+    Consult,
     Done,
     EffectResult,
     Exchange,
@@ -20,7 +21,7 @@ from promptools.exchange import (
     Send,
     Wait,
 )
-from promptools.transport.driver import ExchangeDriver, probe
+from promptools.transport.driver import ExchangeDriver, consult, probe
 from promptools.transport.response_content import end_received, iter_content
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ class SyncDriver(ExchangeDriver):
                     yield item
                     self.running = True
                 match effect:
-                    case Probe():
-                        outcome = probe(self, effect)
+                    case Probe() | Consult():
+                        outcome = probe(self, effect) if isinstance(effect, Probe) else consult(self, effect)
                     case Send():
                         outcome = self._open(effect)
                         if (head := self.client_redirect(outcome)) is not None:

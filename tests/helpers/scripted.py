@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from promptools.exchange import (
     ClientRequest,
     Compute,
     Computed,
+    Consult,
     Context,
     Done,
     Emit,
@@ -127,6 +129,7 @@ class Seen:
 
     sent: list[Request] = field(default_factory=list)
     looks: list[Probe] = field(default_factory=list)
+    consulted: list[Request] = field(default_factory=list)
     timeouts: list[float | None] = field(default_factory=list)
     head: Head | None = None
     pieces: list[bytes] = field(default_factory=list)
@@ -242,7 +245,8 @@ def play(
     """Run one request against scripted answers; all are asked for, unless some may be `spare`.
 
     `tick` is the time between two ticks of the shell's clock (0: it has none, as in process). `looked` is what a look
-    gets, by path: a JSON value, a `(status, body)`, or None for no answer; 404 where it is not.
+    gets, by path: a JSON value, a `(status, body)`, None for no answer, or a function of the request's body that
+    returns one of these; 404 where it is not.
     """
     seen = Seen()
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -314,15 +318,29 @@ def play(
                     told = Computed(work(), None, now)
                 except UsageError as error:
                     told = Computed(None, error, now)
+            case Consult(work, timeout):
+                asked = partial(consulted, seen, looked or {})
+                try:
+                    told = Computed(work(asked), None, now)
+                except UsageError as error:
+                    told = Computed(None, error, now)
             case ReadBody():
                 told = Body(data, now)
             case Emit(what):
                 told = emit(what)
 
 
+def consulted(seen: Seen, looked: dict[str, Any], request: Request) -> Any:
+    """What a request gets that is sent in the middle of a computation."""
+    seen.consulted.append(request)
+    return told_of(request, looked)
+
+
 def told_of(request: Request, looked: dict[str, Any]) -> Any:
     """What a look's request gets."""
     said = looked.get(urlsplit(request.url).path, (404, b"not here"))
+    if callable(said):
+        said = said(json.loads(request.body))
     if said is None or isinstance(said, tuple):
         return said and Told(*said)
     return Told(200, json.dumps(said).encode())
