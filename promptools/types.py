@@ -269,6 +269,10 @@ class ServerInfo:
     contradicted")`."""
     template_tools: bool = True
     """Whether the model's chat template renders a request's tools; true if the server does not say."""
+    template_dialect: str | None = None
+    """The dialect in which the model's chat template writes calls, found out by rendering it; None: not found out."""
+    template_why: str = ""
+    """How that dialect was found out, or why none was; empty if the template was not rendered."""
     asked: tuple[tuple[str, str], ...] = ()
     """Each request with its outcome: `("GET /api/version", "HTTP 200")`."""
     why: str = ""
@@ -294,6 +298,8 @@ class ServerInfo:
             "family_why": self.family_why,
             "family_evidence": [list(pair) for pair in self.family_evidence],
             "template_tools": self.template_tools,
+            "template_dialect": self.template_dialect,
+            "template_why": self.template_why,
             "asked": [list(pair) for pair in self.asked],
             "why": self.why,
             "seconds": self.seconds,

@@ -199,13 +199,14 @@ def using(*given: GivenDialect) -> Generator[None]:
 
 
 @contextmanager
-def using_own(own: OwnDialects) -> Generator[None]:
-    """Know these dialects too, inside the block only, where others may be known already."""
+def using_own(own: OwnDialects, *, last: bool = False) -> Generator[None]:
+    """Know these dialects too, inside the block only, where others may be known already: before those, or `last`."""
     outer = _own.get()
     if outer is None or not own.given:
         token = _own.set(own if own.given else outer)
     else:
-        token = _own.set(import_module(f"{__name__}.own_dialects").together(outer, own))
+        pair = (own, outer) if last else (outer, own)
+        token = _own.set(import_module(f"{__name__}.own_dialects").together(*pair))
     try:
         yield
     finally:

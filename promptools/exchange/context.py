@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from promptools.exchange.effects import Headers, Request
+    from promptools.exchange.learning import LearnedDialects
     from promptools.exchange.observer import Observer
     from promptools.harmony.bpe_vocabulary import TokenCodec
     from promptools.modes.options import Options
@@ -82,6 +83,8 @@ class Context:
     refusals: Refusals = field(default_factory=Refusals)
     """The rewordings that servers required when they refused a request."""
     detection_cache: DetectionCache = field(default_factory=DetectionCache)
+    learned: LearnedDialects | None = None
+    """The formats of calls that were learned from chat templates; None: nothing is learned."""
     response_store: ResponseStore = field(default_factory=ResponseStore)
     """The responses that clients of the Responses API may continue."""
     options: Options | None = None

@@ -19,12 +19,13 @@ from promptools.exchange.client_api import respond_bad_request, respond_failure
 from promptools.exchange.detection import resolve_route
 from promptools.exchange.effects import Effect, EffectResult, Head
 from promptools.exchange.failures import Failure
+from promptools.exchange.learning import learn_format
 from promptools.exchange.passthrough import FormMonitor, PassthroughMonitor, TakenReply, forward
 from promptools.exchange.plan import AttemptPlan
 from promptools.exchange.response_writer import SseWriter, encode_json
 from promptools.exchange.retry import RetryLoop, is_retried_by_sdk, single_choice
 from promptools.exchange.rewording import REASONING_KEYS, find_rewordings, rewords_forwarded, without_reasoning
-from promptools.exchange.state import ExchangeState, Heartbeat, api_base
+from promptools.exchange.state import ExchangeState, Heartbeat, api_base, knowing
 from promptools.modes.options import Options
 from promptools.modes.registry import PREPARE, modes_for
 from promptools.modes.tool_request import ToolRequest, involves_tools, parse_request
@@ -36,6 +37,7 @@ from promptools.wire.parameters import thinking_budget
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from promptools.dialects.own_dialects import OwnDialects
     from promptools.exchange.client_api import ClientApi
     from promptools.exchange.context import ClientRequest, Context, Route
     from promptools.exchange.state import Steps
@@ -260,12 +262,28 @@ def _run(state: ExchangeState) -> Steps[list[Reply]]:
         state.url, state.headers = routed.route.url, routed.route.headers
         state.provider_model = routed.provider_model
         state.notes.extend((*routed.route.notes, *routed.notes))
-        if routed.unchanged_body is None or routed.is_reworded(state):
-            return (yield from _serve(state, routed))
-        return (yield from _forward(state, routed, routed.unchanged_body))
+        routed, learned = yield from _with_format(state, routed)
+        answering = _answer(state, routed)
+        return (yield from (answering if learned is None else knowing(learned, answering, last=True)))
     except UsageError as error:
         yield from respond_bad_request(state, error)
         return []
+
+
+def _with_format(state: ExchangeState, routed: RoutedRequest) -> Steps[tuple[RoutedRequest, OwnDialects | None]]:
+    """Return the request with what is known of its model's template, and the dialect that was learned from it."""
+    mode = as_object(routed.body.get("promptools")).get("mode", routed.defaults.mode)
+    if not routed.has_tools or mode in {"prompt", "harmony"}:  # there nothing that the template writes is asked for
+        return routed, None
+    route, finding = yield from learn_format(state, routed.route, routed.body)
+    return replace(routed, route=route), finding.own if finding else None
+
+
+def _answer(state: ExchangeState, routed: RoutedRequest) -> Steps[list[Reply]]:
+    """Serve or forward a request."""
+    if routed.unchanged_body is None or routed.is_reworded(state):
+        return (yield from _serve(state, routed))
+    return (yield from _forward(state, routed, routed.unchanged_body))
 
 
 def _forward(state: ExchangeState, routed: RoutedRequest, payload: bytes) -> Steps[list[Reply]]:
@@ -400,6 +418,13 @@ def preview_prompt(request: ClientRequest, context: Context) -> Steps[PromptPrev
     profile = routed.route.target.profile
     if state.seen is not None and not state.seen.answered and profile.chat_template is None:
         raise UpstreamError(f"no server answers at {without_credentials(api_base(routed.url))}")
+    routed, learned = yield from _with_format(state, routed)
+    previewing = _preview(state, routed)
+    return (yield from (previewing if learned is None else knowing(learned, previewing, last=True)))
+
+
+def _preview(state: ExchangeState, routed: RoutedRequest) -> Steps[PromptPreview]:
+    context = state.context
     parsed = yield from routed.parse(state)
     parsed = replace(parsed, options=parsed.options.override({"mode": "raw"}))
     plan = AttemptPlan(parsed, modes_for(parsed, tools=routed.has_tools), routed.provider_model, context, state.now)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from promptools.dialects import using_own
 from promptools.errors import clip, without_credentials
 from promptools.exchange.effects import (
     Abandon,
+    Ask,
     Compute,
     Computed,
+    Consult,
     Effect,
     EffectResult,
     Emit,
@@ -38,6 +41,7 @@ from promptools.types import Attempt, Reply, ServerInfo
 from promptools.wire.chat_encoder import add_usage
 
 if TYPE_CHECKING:
+    from promptools.dialects.own_dialects import OwnDialects
     from promptools.exchange.context import ClientRequest, Context
     from promptools.exchange.failures import Failure
     from promptools.exchange.observer import Purpose, Received, WrittenChoice
@@ -56,6 +60,8 @@ LARGE_WORK = 32 * 1024
 
 About fifty tools that are new, some 8 ms of work, or a hundred and fifty short calls in a reply, some 20 ms.
 """
+OWN_FIELDS = {"accept": "application/json", "content-type": "application/json", "user-agent": "promptools"}
+"""Fields of requests that no client made."""
 MAX_CACHED_URLS = 256
 """Maximum number of URLs whose base, or other route, is cached."""
 _ROUTES = (
@@ -219,6 +225,12 @@ class ExchangeState:
         url = route_url(self.url or self.request.url, path)
         return Request(method, url, upstream_headers(self.request.headers, self.headers), body)
 
+    def template_request(self, body: bytes, path: str) -> Request:
+        """Return a request of our own to render a template, where the client's goes, with the same credentials."""
+        request = self._request(body, path)
+        kept = tuple(pair for pair in request.headers if pair[0].lower() not in OWN_FIELDS)
+        return replace(request, headers=(*kept, *OWN_FIELDS.items()))
+
     def read(self) -> Steps[bytes | Failed | None]:
         """Return the next chunk of the body, None at its end, or how it broke off."""
         result = yield from self._perform(Read())
@@ -270,6 +282,16 @@ class ExchangeState:
         if (len(self.request.body) if size is None else size) < LARGE_WORK:
             return work()
         result = yield Compute(work)
+        self.now = result.at
+        assert isinstance(result, Computed), result
+        if result.error is not None:
+            raise result.error
+        value: T = result.value
+        return value
+
+    def consult(self, work: Callable[[Ask], T], seconds: float) -> Steps[T]:
+        """Call a function that asks the server small questions, for so many seconds; return what it returns."""
+        result = yield Consult(work, seconds)
         self.now = result.at
         assert isinstance(result, Computed), result
         if result.error is not None:
@@ -387,6 +409,33 @@ class ExchangeState:
         """Return `reply` with the attempts and notes in its trace."""
         notes = (*dict.fromkeys((*self.notes, *reply.trace.notes)),)
         return reply.with_trace(attempts=tuple(self.attempts), mode=mode, notes=notes, seen=self.seen)
+
+
+def knowing(own: OwnDialects, steps: Steps[T], *, last: bool = False) -> Steps[T]:
+    """Run the steps of an exchange, and the work that they ask for, with dialects that no other exchange knows.
+
+    `last`: they come after those that are known here already.
+    """
+    outcome: EffectResult | None = None
+    try:
+        while True:
+            with using_own(own, last=last):
+                try:
+                    effect = next(steps) if outcome is None else steps.send(outcome)
+                except StopIteration as stop:
+                    value: T = stop.value
+                    return value
+            if isinstance(effect, Compute):
+                effect = Compute(partial(_work_knowing, own, effect.work, last))
+            outcome = yield effect
+    finally:
+        with using_own(own, last=last):  # the observers are told of the end
+            steps.close()
+
+
+def _work_knowing(own: OwnDialects, work: Callable[[], T], last: bool) -> T:
+    with using_own(own, last=last):
+        return work()
 
 
 @lru_cache(maxsize=MAX_CACHED_URLS)

@@ -41,11 +41,15 @@ INSTALL_COMMAND = "promptools harmony vocab --from FILE"
 """The command that installs the file."""
 
 
-def cached_file(environ: Mapping[str, str], home: Path) -> Path:
-    """Return the path of promptools' own copy, existing or not: in PROMPTOOLS_CACHE, else in `~/.cache/promptools`."""
+def cache_folder(environ: Mapping[str, str], home: Path) -> Path:
+    """Return the cache folder, existing or not: PROMPTOOLS_CACHE, else `~/.cache/promptools`."""
     folder = environ.get(CACHE_VARIABLE)
-    cache_folder = Path(folder).expanduser() if folder else home / ".cache" / "promptools"
-    return cache_folder / "harmony" / FILE_NAME
+    return Path(folder).expanduser() if folder else home / ".cache" / "promptools"
+
+
+def cached_file(environ: Mapping[str, str], home: Path) -> Path:
+    """Return the path of promptools' own copy, existing or not, in the cache folder."""
+    return cache_folder(environ, home) / "harmony" / FILE_NAME
 
 
 def search_paths(environ: Mapping[str, str], home: Path) -> dict[str, Path]:

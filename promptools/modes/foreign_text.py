@@ -40,15 +40,17 @@ NO_ESCAPES = markup_escaper(frozenset[str]())
 def foreign_escaper(request: ToolRequest, *, dialect: str | None) -> ForeignEscaper:
     """Return the escaper for a request; `dialect` is that of prompt mode, None is native mode.
 
-    In native mode the server's template writes calls and results: of a known family, in the dialect of its profile.
+    In native mode the server's template writes calls and results: in the dialect that is known of it, else of a known
+    family in the dialect of its profile.
     """
     if not request.options.escape:
         return ForeignEscaper(NO_ESCAPES, NO_ESCAPES)
     own: WrittenMarkup = NO_MARKUP
     if dialect is not None:
         own = written_markup(dialect, request.tools.names)
-    elif request.profile.family is not None:
-        own = written_markup(request.profile.dialect, request.tools.names)._replace(labels=frozenset())
+    elif request.profile.template_dialect is not None or request.profile.family is not None:
+        written = request.profile.template_dialect or request.profile.dialect
+        own = written_markup(written, request.tools.names)._replace(labels=frozenset())
     return ForeignEscaper(*_escapers(request.profile.control_tokens, own))
 
 

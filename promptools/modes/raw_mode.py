@@ -96,8 +96,10 @@ def shows_tools(conversation: PreparedRequest, prompt: RenderedPrompt) -> bool:
 
 
 def _own_dialect(request: ToolRequest) -> str | None:
-    """Return the dialect that the model's template teaches; None where its family is not known."""
-    family = request.profile.family
+    """Return the dialect that the model's template teaches; None where nothing tells."""
+    family, dialect = request.profile.family, request.profile.template_dialect
+    if dialect is not None:
+        return dialect
     if family == HARMONY_FAMILY:
         return HARMONY
     return family_dialect(family) if family else None
@@ -180,6 +182,8 @@ def beginning_of_call(request: ToolRequest, conversation: PreparedRequest, promp
     family = request.profile.family
     if dialect is None or family is None or load_builtin(family).template_dialect is not None:
         return None  # the templates of such a family write calls in more than one way
+    if request.profile.template_dialect is not None:
+        return None  # what was learned of a template leaves out white space
     try:
         head = _common_head(dialect, _sent_name(request, conversation))
     except UsageError:  # a dialect that is only read

@@ -54,6 +54,10 @@ class Profile:
     SGLang, or Ollama's /api/chat with `_debug_render_only`. None: it does not, and raw mode needs `chat_template`."""
     chat_template: str | None = None
     """Path of a Jinja chat template, or of a `tokenizer_config.json` with one, which raw mode renders itself."""
+    template_dialect: str | None = None
+    """The dialect in which the model's chat template writes calls; None: as its family's does, if that is known."""
+    learn: bool = True
+    """Whether the format of calls is learned from the chat template of a model whose family is not known."""
     context: int | None = None
     """Maximum number of tokens of a prompt and its reply together; None if not known."""
     needs_key: bool = True

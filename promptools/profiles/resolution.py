@@ -401,12 +401,13 @@ def _check_dialect(facts: Mapping[str, Any], location: Location) -> None:
     wrong = dialects.unknown(facts.get("accept") or ())
     if wrong:
         raise (location / "accept").error(wrong)
-    name = facts.get("dialect")
-    if name is not None and name not in dialects.names():
-        raise (location / "dialect").error(
-            f"there is no dialect {name!r}; {did_you_mean(name, dialects.names())}`promptools dialects` lists all of"
-            " them; one of your own is named in the config's `dialects`, or registered first"
-        )
+    for key in ("dialect", "template_dialect"):
+        name = facts.get(key)
+        if name is not None and name not in dialects.names():
+            raise (location / key).error(
+                f"there is no dialect {name!r}; {did_you_mean(name, dialects.names())}`promptools dialects` lists all"
+                " of them; one of your own is named in the config's `dialects`, or registered first"
+            )
 
 
 def _format_value(value: Any) -> str:

@@ -248,6 +248,8 @@ def may_serve_ollama(seen: ServerInfo) -> bool:
 
 def detected_facts(seen: ServerInfo, modes: Sequence[str]) -> Iterator[tuple[str, Any, str]]:
     """Yield `(profile key, value, reason)` for what the server states about a model; `modes` are those so far."""
+    if seen.template_dialect is not None:
+        yield "template_dialect", seen.template_dialect, seen.template_why
     if seen.parser is not None:
         yield "dialect", "json", f"PARSER {seen.parser} reads replies to requests without tools too"
     if not seen.template_tools:

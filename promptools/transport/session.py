@@ -14,23 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from promptools import dialects
-from promptools.dialects import using_own
-from promptools.dialects.own_dialects import OwnDialects, read_own
+from promptools.dialects.own_dialects import OwnDialects, read_own, together
 from promptools.errors import UsageError, clip, suggest
 from promptools.exchange import (
     Caller,
     ClientRequest,
-    Compute,
     Context,
     DetectionCache,
-    EffectResult,
     Exchange,
     Request,
     Route,
 )
 from promptools.exchange.detection import probe_server
+from promptools.exchange.learning import LearnedDialects, learn_at_server, probe_format
 from promptools.exchange.response_store import ResponseStore
-from promptools.exchange.state import api_base
+from promptools.exchange.state import api_base, knowing
 from promptools.exchange.upstream import MAX_REPLY
 from promptools.fallback import Breaker, ContextSizes, Refusals
 from promptools.harmony import bpe_vocabulary
@@ -43,6 +41,7 @@ from promptools.profiles.facts import kind_of
 from promptools.transport.endpoints import CHAT_ENDPOINT, Endpoint
 from promptools.transport.found_config import find_here, read_found
 from promptools.transport.http_library import split_credentials
+from promptools.transport.learned_tables import LearnedTables, learned_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from promptools.fallback import Stop, WaitFor
     from promptools.harmony.bpe_vocabulary import TokenCodec
     from promptools.harmony.conversation import CallOrder, ReasoningPolicy
+    from promptools.learning import Learned
     from promptools.modes.options import ArgumentStreaming, Hold, OnMalformed, Prefill, Undeclared
     from promptools.profiles.profile import OnRepeat
     from promptools.types import ModeName, Reply, ServerInfo, Strictness, ToolPlacement
@@ -112,31 +112,6 @@ def as_observers(observer: Observer | Sequence[Observer] | None) -> Sequence[Obs
     return (
         cast("Sequence[Observer]", observer) if isinstance(observer, (list, tuple)) else (cast("Observer", observer),)
     )
-
-
-# Exchanges of a session with its own dialects, which are known while the exchange runs, and nowhere else.
-
-
-def with_own_dialects(exchange: Exchange, own: OwnDialects) -> Exchange:
-    """Run `exchange`, and the work that it asks for, with dialects that no other exchange knows."""
-    outcome: EffectResult | None = None
-    try:
-        while True:
-            with using_own(own):
-                try:
-                    effect = next(exchange) if outcome is None else exchange.send(outcome)
-                except StopIteration as stop:
-                    reply: Reply | None = stop.value
-                    return reply
-            outcome = yield Compute(partial(_work_with, own, effect.work)) if isinstance(effect, Compute) else effect
-    finally:
-        with using_own(own):  # the observers are told of the end
-            exchange.close()
-
-
-def _work_with(own: OwnDialects, work: Callable[[], Any]) -> Any:
-    with using_own(own):
-        return work()
 
 
 ID_ALPHABET = string.ascii_letters + string.digits
@@ -224,7 +199,7 @@ class Session:
     """Starts exchanges: calling it with a client's request returns one.
 
     The copies of a client share its breaker, what was detected about servers, what those refused, the context sizes
-    that were raised, and the stored responses.
+    that were raised, the dialects that were learned, and the stored responses.
     """
 
     def __init__(
@@ -234,6 +209,7 @@ class Session:
         context_sizes: ContextSizes | None = None,
         response_store: ResponseStore | None = None,
         refusals: Refusals | None = None,
+        learned: LearnedDialects | None = None,
     ) -> None:
         """Check the settings, find and read the config; raise `UsageError` for anything invalid."""
         _check_names(settings)
@@ -253,6 +229,7 @@ class Session:
             detection_cache=detections or DetectionCache(),
             context_sizes=context_sizes or ContextSizes(),
             refusals=refusals or Refusals(),
+            learned=(learned or LearnedDialects(LearnedTables(learned_folder()))) if self.detect else None,
             response_store=ResponseStore() if response_store is None else response_store,
             options=_default_options(settings, self.own_dialects),
             stop=settings.get("stop"),
@@ -287,6 +264,7 @@ class Session:
             shared.context_sizes,
             shared.response_store,
             None if "breaker" in settings else shared.refusals,
+            shared.learned,
         )
 
     def __call__(
@@ -307,7 +285,7 @@ class Session:
         began_at = time.monotonic() if at is None else at
         client_request = ClientRequest(request, began_at, endpoint.api, caller or Caller())
         exchange = endpoint.begin(client_request, Context(router, *self._shared))
-        return with_own_dialects(exchange, self.own_dialects) if self.own_dialects.given else exchange
+        return knowing(self.own_dialects, exchange) if self.own_dialects.given else exchange
 
     def _own_router(self, request: Request, endpoint: Endpoint) -> Router:
         """Return the router of a request that goes to its own URL, unless it names another provider."""
@@ -342,15 +320,32 @@ class Session:
         configured = provider and provider.base_url and provider.base_url.rstrip("/")
         return configured if configured and f"{configured}/v1" == base_url else base_url
 
-    def detect_server(self, base_url: str, model: str, headers: Headers) -> Steps[tuple[Route, ServerInfo]]:
-        """Detect which server is at a base URL, and return the route and what was detected."""
-        request = Request("POST", base_url.rstrip("/") + CHAT_ENDPOINT.path, headers, b"")
+    def detect_server(
+        self, base_url: str, model: str, headers: Headers, *, learn: bool = False
+    ) -> Steps[tuple[Route, ServerInfo]]:
+        """Detect which server is at a base URL, and return the route and what was detected.
+
+        `learn`: also in which dialect the model's chat template writes calls, if its family is not known.
+        """
+        return (probe_format if learn else probe_server)(*self._own_request(base_url, headers), model)
+
+    def learn_dialect(self, base_url: str, model: str, headers: Headers, name: str) -> Steps[Learned]:
+        """Learn in which dialect the chat template of a model writes calls, from the server that renders it."""
+        return learn_at_server(*self._own_request(base_url, headers), model, name)
+
+    def _own_request(self, base_url: str, headers: Headers) -> tuple[ClientRequest, Context]:
+        """Return a request that no client has made, and its context."""
 
         def route(model: str | None, provider: str | None) -> Route:
             return self.route(model, base_url, provider)
 
-        client_request = ClientRequest(request, time.monotonic())
-        return probe_server(client_request, replace(self.context, route=route), model)
+        request = Request("POST", base_url.rstrip("/") + CHAT_ENDPOINT.path, headers, b"")
+        return ClientRequest(request, time.monotonic()), replace(self.context, route=route)
+
+    def known_dialects(self) -> OwnDialects:
+        """Return the dialects that this session's exchanges know, those that were learned included."""
+        learned = self.context.learned
+        return self.own_dialects if learned is None else together(learned.dialects(), self.own_dialects)
 
     def route(self, model: str | None, base_url: str | None, provider: str | None) -> Route:
         """Resolve a model at a base URL; the route says how to resolve it again after detection, if that is due."""

@@ -225,7 +225,7 @@ def _walk(value: Any, place: str) -> Iterator[tuple[str | None, str]]:
 
 
 MAX_PREVIEW = 120
-MODE_REASONS = ("modes", "raw mode", "harmony_last", "dialect =")
+MODE_REASONS = ("modes", "raw mode", "harmony_last", "dialect =", "template_dialect =")
 """Prefixes of a target's reasons that decide about the mode."""
 
 

@@ -100,7 +100,7 @@ class Inspector(Extension):
 
     async def _list(self, proxy: Proxy, _: Request) -> Response:
         change, kept = self.store.change, self.store.exchanges()
-        with dialects.using_own(proxy.session.own_dialects):
+        with dialects.using_own(proxy.session.known_dialects()):
             names = [*dialects.names()]
         view = {
             "store": self.store.id,
@@ -120,7 +120,7 @@ class Inspector(Extension):
         if kept is None:
             return _json({"error": "this exchange is not kept any more"}, 404)
         origin = str(request.base_url).rstrip("/")
-        with dialects.using_own(proxy.session.own_dialects):  # the thread gets a copy of the context
+        with dialects.using_own(proxy.session.known_dialects()):  # the thread gets a copy of the context
             return _json(await anyio.to_thread.run_sync(view_exchange, kept, proxy, origin))
 
     async def _events(self, request: Request) -> Response:
@@ -153,7 +153,7 @@ class Inspector(Extension):
             if len(body) > MAX_BENCH_BODY:
                 return _json({"error": f"the bench parses at most {MAX_BENCH_BODY} bytes"}, 413)
         try:
-            with dialects.using_own(proxy.session.own_dialects):
+            with dialects.using_own(proxy.session.known_dialects()):
                 return _json(await anyio.to_thread.run_sync(parse_for_bench, body))
         except UsageError as error:
             return _json({"error": str(error)}, 400)

@@ -1,0 +1,486 @@
+"""Find out in which dialect a model's chat template writes calls, before the first request, if its family is not known.
+
+`learn_format` renders a few conversations where the server, or a template of the config, renders them, within
+`LEARN_TIMEOUT` in all. A template that writes a dialect we have is left to that, which knows repairs that no template
+shows. Of any other a table is learned (`promptools.dialects.learn`), and calls are read in it too, as long as its
+markers cannot be mistaken for prose.
+
+A table is kept by the fingerprint of its template: a digest of what the template makes of two conversations, so that it
+is the same on every server, and whether or not the server shows the template itself. `LearnedDialects` remembers the
+tables, and which model has which; a `TableStore` may keep them longer than the process lives.
+
+Nothing that goes wrong here fails a request: the reason is a part of its trace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import promptools
+from promptools import dialects
+from promptools.dialects.own_dialects import OwnDialects, read_own
+from promptools.dialects.sample import tiers
+from promptools.dialects.table_file import DialectTable
+from promptools.engine import parse
+from promptools.errors import UsageError, clip
+from promptools.exchange.detection import ANY_NAME_TTL, DEADLINE_SHARE, resolve_route
+from promptools.exchange.response_writer import encode_json
+from promptools.exchange.state import ExchangeState, api_base
+from promptools.json_values import is_object, try_json, write_json
+from promptools.modes.jinja_template import render_template
+from promptools.profiles.server_detection import server_root
+from promptools.types import Call, ServerInfo
+from promptools.wire.chat_template import TEMPLATE_KEYS, decode_rendered_prompt, encode_template_request
+from promptools.wire.json_body import as_list, as_object, as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from promptools.dialects.contract import Dialect
+    from promptools.exchange.context import ClientRequest, Context, Route
+    from promptools.exchange.effects import Ask, Request
+    from promptools.exchange.state import Steps
+    from promptools.learning import Learned
+    from promptools.profiles import Profile
+    from promptools.profiles.profile import TemplateEndpoint
+    from promptools.schema import ToolLike
+
+
+LEARN_TIMEOUT = 2.0
+"""The time limit for all that is asked of a server to learn from its template."""
+ASKED_TIMEOUT = 60.0
+"""The same where the user asked for it."""
+RETRY_SECONDS = 60.0
+"""Seconds after which a template is rendered again that could not be: its model may have been loading."""
+LOADING = ("options", "num_ctx", "keep_alive")
+"""Keys of a body by which Ollama loads a model: with others it would load it again for the reply."""
+CERTAIN_TIERS = frozenset(("S", "A"))
+"""Tiers of the markers of a table that is used without being asked for."""
+NOTHING_LEARNED = "# nothing was learned: "
+"""What the file of a template begins with that teaches no format of calls."""
+
+
+# What was learned.
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is known about a template's format of calls."""
+
+    dialect: str | None
+    """The dialect in which the template writes calls, a built-in one or `own`; None: not known."""
+    why: str
+    """How that is known, or why it is not, as a sentence."""
+    own: OwnDialects | None = None
+    """The dialect that was learned."""
+
+
+class _Place(NamedTuple):
+    """A model on a server, and what its template always gets."""
+
+    root: str
+    model: str
+    given: str
+
+
+class TableStore(Protocol):
+    """Keeps the text of tables longer than the process lives; neither method raises."""
+
+    def get(self, name: str) -> str | None:
+        """Return the text that is kept under a name; None if there is none."""
+
+    def put(self, name: str, text: str) -> None:
+        """Keep a text, if possible."""
+
+
+class _Memory(dict[str, str]):
+    """Keeps the text of tables in memory."""
+
+    def put(self, name: str, text: str) -> None:
+        self[name] = text
+
+
+class LearnedDialects:
+    """What was learned, by server and model; and the tables by the fingerprints of their templates.
+
+    At most `limit` models are remembered, the newest. Threads may share it: each step is one operation of a dict.
+    """
+
+    def __init__(self, store: TableStore | None = None, *, limit: int = 256) -> None:
+        self._store: TableStore = _Memory() if store is None else store
+        self._limit = limit
+        self._findings: dict[_Place, tuple[Finding, float]] = {}
+        self._learning: dict[_Place, object] = {}
+
+    def get(self, place: _Place, at: float) -> Finding | None:
+        """Return what is known about the template of a model, if that still holds at the time `at`."""
+        finding, until = self._findings.get(place, (None, 0.0))
+        return finding if at < until else None
+
+    def begin(self, place: _Place) -> bool:
+        """Whether to find it out now: no other exchange does. `end` follows."""
+        mine = object()
+        return self._learning.setdefault(place, mine) is mine
+
+    def end(self, place: _Place, finding: Finding | None, until: float = inf) -> None:
+        """Remember what was found out; None if the exchange ended before that."""
+        if finding is not None:
+            self._findings.pop(place, None)
+            self._findings[place] = finding, until
+            for old in tuple(self._findings)[: -self._limit]:
+                self._findings.pop(old, None)
+        self._learning.pop(place, None)
+
+    def read(self, name: str) -> str | None:
+        """Return the table of a template, or why there is none; None if neither is kept."""
+        return self._store.get(name)
+
+    def keep(self, name: str, text: str) -> None:
+        """Keep the table of a template, or why there is none."""
+        self._store.put(name, text)
+
+    def dialects(self) -> OwnDialects:
+        """Return all dialects that are in use, for what reads replies again."""
+        owns = [finding.own for finding, _ in tuple(self._findings.values()) if finding.own is not None]
+        return read_own(tuple({table: None for own in owns for table in own.given}))
+
+
+# The exchange's part.
+
+
+def learn_format(state: ExchangeState, route: Route, body: Mapping[str, Any]) -> Steps[tuple[Route, Finding | None]]:
+    """Find out in which dialect the template of a request's model writes calls, if that is not known.
+
+    Returns the route with that, and what was found out.
+    """
+    learned = state.context.learned
+    model = route.target.model or as_text(body.get("model"))
+    if learned is None or state.seen is None or route.resolve is None or not _is_wanted(route.target.profile, model):
+        return route, None
+    state.url, state.headers = route.url, route.headers
+    given = {key: value for key, value in route.target.defaults.items() if key in TEMPLATE_KEYS}
+    root = server_root(api_base(route.url or state.request.url))
+    place = _Place(root, model, write_json(given, "the defaults of a model"))
+    finding = learned.get(place, state.now)
+    if finding is None:
+        finding = yield from _find_out(
+            state, learned, place, _renderer(state, route, {**given, **_loading(body)}, model)
+        )
+    if finding is None:
+        return route, None
+    state.seen = replace(state.seen, template_dialect=finding.dialect, template_why=finding.why)
+    return replace(route, target=route.resolve(state.seen)), finding
+
+
+def _is_wanted(profile: Profile, model: str) -> bool:
+    """Whether there is something to learn, which would be used; only llama.cpp renders without a model's name."""
+    if not profile.learn or profile.family or profile.template_dialect or profile.accept is not None:
+        return False
+    if not {"native", "raw"} & {*profile.modes}:  # the template shows no tools, or is not used
+        return False
+    endpoint = profile.template_endpoint
+    return profile.chat_template is not None or endpoint == "llamacpp" or (endpoint is not None and bool(model))
+
+
+def _loading(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: body[key] for key in LOADING if body.get(key) is not None}
+
+
+def _find_out(
+    state: ExchangeState, learned: LearnedDialects, place: _Place, renderer: Callable[[Ask], TemplateRenderer]
+) -> Steps[Finding | None]:
+    """Render and learn, unless another exchange does that: then this one goes on without."""
+    if not learned.begin(place):
+        return None
+    left = state.policy.seconds_left(state.now)
+    seconds = LEARN_TIMEOUT if left is None else min(LEARN_TIMEOUT, DEADLINE_SHARE * left)
+    finding, lasts = None, RETRY_SECONDS
+    try:
+        finding, lasts = yield from state.consult(partial(_study, learned, renderer), seconds)
+    except Exception as error:  # noqa: BLE001 - a template, and what renders it, may raise anything
+        finding = Finding(None, f"nothing was learned from the model's chat template: {clip(str(error))}")
+    finally:
+        learned.end(place, finding, state.now + lasts)
+    state.notes.append(finding.why)
+    return finding
+
+
+def _renderer(
+    state: ExchangeState, route: Route, given: Mapping[str, Any], model: str
+) -> Callable[[Ask], TemplateRenderer]:
+    """Return what makes the renderer of a model's template, once there is something to ask the server with."""
+    profile = route.target.profile
+    if profile.chat_template is not None:
+        return lambda _: FileRenderer(str(profile.chat_template), given)
+    assert profile.template_endpoint is not None, "something renders"
+    num_ctx = profile.num_ctx if isinstance(profile.num_ctx, int) else None
+    return partial(
+        ServerRenderer, {"model": model, **given}, profile.template_endpoint, state.template_request, num_ctx=num_ctx
+    )
+
+
+# Rendering.
+
+
+class TemplateRenderer(Protocol):
+    """Renders conversations with the template of one model, as `promptools.dialects.learn` calls it."""
+
+    is_late: bool
+    """Whether a conversation was not rendered for want of time, or since nothing answered."""
+    lasts: float
+    """Seconds for which the template is certain to stay the same."""
+
+    def __call__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, **options: Any) -> str:
+        """Return the prompt; raise UsageError where the template, or what renders it, refuses."""
+
+
+class FileRenderer:
+    """Renders with the template of the config."""
+
+    is_late = False
+    lasts = inf
+
+    def __init__(self, path: str, given: Mapping[str, Any]) -> None:
+        self._path, self._given = path, given
+
+    def __call__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, **options: Any) -> str:
+        """Return the prompt."""
+        kwargs = {**as_object(self._given.get("chat_template_kwargs")), **options}
+        return render_template(self._path, _body({**self._given, "chat_template_kwargs": kwargs}, messages, tools, {}))
+
+
+class ServerRenderer:
+    """Renders with the template of the model's server: a request for each conversation.
+
+    llama.cpp and Ollama take an assistant's message at the end for the beginning of the reply, and leave out its calls:
+    such a conversation is refused here. Ollama always renders up to the reply.
+    """
+
+    def __init__(
+        self,
+        given: Mapping[str, Any],
+        endpoint: TemplateEndpoint,
+        request: Callable[[bytes, str], Request],
+        ask: Ask,
+        *,
+        num_ctx: int | None = None,
+    ) -> None:
+        self._given, self._endpoint, self._request, self._ask, self._num_ctx = given, endpoint, request, ask, num_ctx
+        self.is_late = False
+        # a llama.cpp answers to any name, and may have another model the next time
+        self.lasts = ANY_NAME_TTL if endpoint == "llamacpp" else inf
+
+    def __call__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, **options: Any) -> str:
+        """Return the prompt."""
+        self._refuse_inexpressible(messages, options)
+        encoded = encode_template_request(
+            _body(self._given, messages, tools, options), self._endpoint, num_ctx=self._num_ctx
+        )
+        if encoded is None:
+            raise UsageError("the server's API has no place for a part of the conversation")
+        answer = self._ask(self._request(encode_json(encoded.body), encoded.path))
+        if answer is None:
+            self.is_late = True
+            raise UsageError("the server rendered nothing in time")
+        if answer.status != 200:
+            raise UsageError(f"the server renders no such conversation: HTTP {answer.status}")
+        prompt = decode_rendered_prompt(try_json(answer.body), self._endpoint)
+        if prompt is None or prompt.text is None:
+            raise UsageError("the server returns no text of a rendered template")
+        return prompt.text
+
+    def _refuse_inexpressible(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
+        if self._endpoint != "tokenize" and messages and messages[-1].get("role") == "assistant":
+            raise UsageError("the server takes an assistant's message at the end for the beginning of the reply")
+        if self._endpoint == "ollama" and options.keys() - {"add_generation_prompt"}:
+            raise UsageError("Ollama's API has no place for options of a template")
+
+
+def _body(
+    given: Mapping[str, Any],
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Any] | None,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the body of a conversation; options that are no parameters of the API are variables of the template."""
+    own = {key: value for key, value in options.items() if key in TEMPLATE_KEYS}
+    kwargs = {**as_object(given.get("chat_template_kwargs")), **{key: options[key] for key in options.keys() - own}}
+    return {
+        **given,
+        **own,
+        **({"chat_template_kwargs": kwargs} if kwargs else {}),
+        "messages": [_with_texts(message) for message in messages],
+        **({"tools": list(tools)} if tools else {}),
+    }
+
+
+def _with_texts(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy a message with the arguments of its calls as JSON, as in OpenAI's API: servers make objects of them."""
+    calls = as_list(message.get("tool_calls"))
+    return {**message, "tool_calls": [_with_text(as_object(call)) for call in calls]} if calls else {**message}
+
+
+def _with_text(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = as_object(call.get("function"))
+    arguments = function.get("arguments")
+    text = json.dumps(arguments, ensure_ascii=False) if is_object(arguments) else arguments
+    return {**call, "function": {**function, "arguments": text}}
+
+
+# Learning.
+
+
+def _study(learned: LearnedDialects, renderer: Callable[[Ask], TemplateRenderer], ask: Ask) -> tuple[Finding, float]:
+    """Return what is known or learned of a template, and for how many seconds that holds."""
+    render = renderer(ask)
+    name = fingerprint(render)
+    text = learned.read(name)
+    finding = None if text is None else _read_table(name, text)
+    if finding is not None:
+        return finding, render.lasts
+    text = _learn_table(render, name)
+    if render.is_late:
+        return Finding(None, "nothing was learned from the model's chat template in time"), RETRY_SECONDS
+    learned.keep(name, text)
+    finding = _read_table(name, text)
+    assert finding is not None, "what was learned can be read"
+    return finding, render.lasts
+
+
+def _learn_table(render: TemplateRenderer, name: str) -> str:
+    """Return the table of a template as TOML, or the reason why it has none as a comment."""
+    from promptools.learning import learn  # few models need it
+
+    try:
+        return learn(render, name=name).toml
+    except UsageError as error:
+        return f"{NOTHING_LEARNED}{clip(str(error))}\n"
+
+
+def _read_table(name: str, text: str) -> Finding | None:
+    """Return what the table of a template, or the reason for none, comes to; None if it cannot be read."""
+    if text.startswith(NOTHING_LEARNED):
+        return Finding(
+            None, f"nothing was learned from the model's chat template: {text[len(NOTHING_LEARNED) :].strip()}"
+        )
+    try:
+        own = read_own((DialectTable(f"{name}.toml", text),))
+        dialect = own.by_name[name]
+    except (UsageError, KeyError):  # of another version, or damaged
+        return None
+    return judge(dialect, own)
+
+
+def judge(dialect: Dialect, own: OwnDialects) -> Finding:
+    """Return how the dialect that was learned from a template is used."""
+    if not {*tiers(dialect)} <= CERTAIN_TIERS:
+        why = "such calls could be ordinary text, so a table of it is used only where it is asked for"
+        return Finding(None, f"the format of calls in the model's chat template is not used: {why}")
+    known = known_format(dialect)
+    if known is not None:
+        return Finding(known, f"the model's chat template writes calls as {known!r} does")
+    return Finding(dialect.name, f"the format of calls was learned from the model's chat template: {dialect.name}", own)
+
+
+def _tool(name: str, **types: str) -> dict[str, Any]:
+    properties = {key: {"type": kind} for key, kind in types.items()}
+    parameters = {"type": "object", "properties": properties}
+    return {"type": "function", "function": {"name": name, "description": "Do it.", "parameters": parameters}}
+
+
+def _call(number: int, name: str, arguments: dict[str, Any]) -> Call:
+    return Call(f"call0000{number}", name, arguments, json.dumps(arguments))
+
+
+_TOOLS: list[ToolLike] = [
+    _tool("find_path", place="string", steps="integer", exact="boolean"),
+    _tool("send_note", lines="array", to="object"),
+    _tool("list_all"),
+]
+_CALLS = (
+    _call(1, "find_path", {"place": "the harbour", "steps": 3, "exact": True}),
+    _call(2, "send_note", {"lines": ["first", "second\nthird"], "to": {"name": "Ada", "copies": [1, 2.5, None]}}),
+    _call(3, "list_all", {}),
+)
+"""Calls with values of all kinds, by which a format is recognized."""
+
+
+def known_format(dialect: Dialect) -> str | None:
+    """Return the dialect that already reads all that a learned one writes, without a fix; None if none does.
+
+    One that merely finds JSON in it, whatever is around that, does not count.
+    """
+    texts = [dialect.render_calls([call]) for call in _CALLS]
+    replies = [parse(text, _TOOLS) for text in texts]
+    read = [call for reply in replies for call in reply.calls]
+    if any(call.fixes for call in read) or any(reply.content.strip() for reply in replies):
+        return None
+    if [(call.name, call.arguments) for call in read] != [(call.name, call.arguments) for call in _CALLS]:
+        return None
+    name = read[0].dialect
+    return name if CERTAIN_TIERS & {*tiers(dialects.get(name))} else None
+
+
+def fingerprint(render: TemplateRenderer) -> str:
+    """Return the name of a template's table: a digest of what the template makes of two conversations.
+
+    Raises UsageError if it renders neither.
+    """
+    made: list[str] = []
+    problem: UsageError | None = None
+    for messages in (_conversation(_CALLS[:1]), _conversation(_CALLS[:2], "Let me see.")):
+        try:
+            made.append(render(messages, _TOOLS))
+        except UsageError as error:
+            problem = error
+            made.append("")
+    if problem is not None and not any(made):
+        raise problem
+    digest = hashlib.sha256(json.dumps([promptools.__version__, *made]).encode())
+    return f"learned_{digest.hexdigest()[:12]}"
+
+
+def _conversation(calls: Sequence[Call], content: str = "") -> list[dict[str, Any]]:
+    written = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in calls
+    ]
+    return [
+        {"role": "user", "content": "Where is it?"},
+        {"role": "assistant", "content": content, "tool_calls": written},
+        *({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": "done"} for call in calls),
+    ]
+
+
+def learn_at_server(request: ClientRequest, context: Context, model: str, name: str) -> Steps[Learned]:
+    """Learn a table from the template of a model, whatever is known of it, within `ASKED_TIMEOUT`.
+
+    Raises UsageError where nothing is learned, or nothing is known that renders the template.
+    """
+    state = ExchangeState(request, context)
+    route = yield from resolve_route(state, context.route(model or None, None), model)
+    profile = route.target.profile
+    if profile.template_endpoint is None:
+        raise UsageError(f"no endpoint is known at which a server of kind {profile.kind!r} renders its chat template")
+    state.url, state.headers = route.url, route.headers
+    renderer = _renderer(state, route, {}, model)
+
+    def work(ask: Ask) -> Learned:
+        from promptools.learning import learn
+
+        return learn(renderer(ask), name=name)
+
+    return (yield from state.consult(work, ASKED_TIMEOUT))
+
+
+def probe_format(request: ClientRequest, context: Context, model: str) -> Steps[tuple[Route, ServerInfo]]:
+    """Probe the server of a request without sending the request, and its template; return the route and the result."""
+    state = ExchangeState(request, context)
+    route = yield from resolve_route(state, context.route(model or None, None), model)
+    route, _ = yield from learn_format(state, route, {"model": model})
+    return route, state.seen or ServerInfo(why="what server it is has been settled")

@@ -1,0 +1,61 @@
+"""The tables that were learned from chat templates, as files: a template is studied once on a machine.
+
+Each is a file of its own, in the folder `learned` of the cache: PROMPTOOLS_CACHE, else `~/.cache/promptools`. It may be
+deleted at any time. Where nothing can be written, the tables are kept in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from promptools.dialects.table_file import read_table
+from promptools.errors import UsageError
+from promptools.harmony.bpe_vocabulary import CACHE_VARIABLE, cache_folder
+from promptools.transport.found_config import home_folder
+
+
+class LearnedTables:
+    """Keeps the text of tables in the files of a folder, and in memory."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._texts: dict[str, str] = {}
+
+    def get(self, name: str) -> str | None:
+        """Return the text that is kept under a name; None if there is none."""
+        text = self._texts.get(name)
+        if text is None and self._folder is not None:
+            with suppress(UsageError):
+                text = self._texts[name] = read_table(self._folder / f"{name}.toml").text
+        return text
+
+    def put(self, name: str, text: str) -> None:
+        """Keep a text; where it cannot be written, in memory alone."""
+        self._texts[name] = text
+        if self._folder is not None:
+            with suppress(OSError):
+                _write(self._folder / f"{name}.toml", text)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole: another process may read it at any time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, new = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(new).replace(path)
+    except BaseException:
+        Path(new).unlink(missing_ok=True)
+        raise
+
+
+def learned_folder() -> Path | None:
+    """Return the folder of the learned tables, existing or not; None if there is no place for it."""
+    home = home_folder()
+    if home is None and not os.environ.get(CACHE_VARIABLE):
+        return None
+    return cache_folder(os.environ, home or Path()) / "learned"
