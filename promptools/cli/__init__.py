@@ -29,7 +29,7 @@ COMMANDS = (
         "render",
         "Show what a request becomes in a mode, or how a dialect writes tools, calls and results.",
     ),
-    Command("dialects", "List the dialects with an example of each, or show how one writes tools, calls and results."),
+    Command("dialects", "List the dialects, show how one writes calls, or learn one from a chat template."),
     Command("harmony", "Install the vocabulary of gpt-oss, for token ids and exact counts."),
     Command("providers", "List the config's providers and the known kinds of server, or explain one."),
     Command(

@@ -32,7 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Probe the server and show the result; return 1 if nothing answered."""
     base_url, basic = split_credentials(named_url(arguments).rstrip("/"))
     key = server_key(arguments)
-    target, seen = detect_server(base_url, arguments.model or "", basic or (f"Bearer {key}" if key else None))
+    authorization = basic or (f"Bearer {key}" if key else None)
+    target, seen = detect_server(base_url, arguments.model or "", authorization, learn=True)
     if arguments.json:
         print_json(
             {"base_url": base_url, **seen.to_dict(), "modes": target.profile.modes, "raw_mode": _raw_mode(target)}
@@ -45,14 +46,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def detect_server(
-    base_url: str, model: str, authorization: str | None, detections: DetectionCache | None = None
+    base_url: str,
+    model: str,
+    authorization: str | None,
+    detections: DetectionCache | None = None,
+    *,
+    learn: bool = False,
 ) -> tuple[Target, ServerInfo]:
-    """Detect which server is at `base_url`, in at most 2 s; the result is cached in `detections`."""
+    """Detect which server is at `base_url`, in at most 2 s; the result is cached in `detections`.
+
+    `learn`: also in which dialect the chat template of a model of no known family writes calls, in another 2 s.
+    """
     from promptools.transport import Session
 
     session = Session({"config": Config()}, detections)
     headers = (("authorization", authorization),) if authorization else ()
-    route, seen = run_exchange(session.detect_server(base_url, model, headers))
+    route, seen = run_exchange(session.detect_server(base_url, model, headers, learn=learn))
     return route.target, seen
 
 
@@ -70,6 +79,8 @@ def _show(base_url: str, target: Target, detection: ServerInfo) -> None:
         lines.append((f"\n{model}: family {detection.family}, by {detection.family_why}", ""))
     elif detection.family_evidence:
         lines.append((f"\n{model}: no known family matches", ""))
+    if detection.template_why:
+        lines.append((f"\n{model}: {detection.template_why}", ""))
     if detection.answered:
         lines.append((f"\n{_raw_mode(target)}", ""))
     if detection.family_evidence:

@@ -30,6 +30,7 @@ from promptools.transport.http_library import split_credentials
 
 if TYPE_CHECKING:
     from promptools.probing.probe_runner import Cost
+    from promptools.types import ServerInfo
 
 
 MAX_TOKENS = 512
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     detections = DetectionCache()
     with Prober(url, authorization, timeout=arguments.timeout, detections=detections) as prober:
         model = arguments.model or prober.find_model()
-        target, seen = detect_server(url, model, authorization, detections)
+        target, seen = detect_server(url, model, authorization, detections, learn=True)
         if not seen.answered:
             raise no_answer(url, "")
         prober.cost.requests += len(seen.asked)
@@ -87,9 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.write, write_provider(arguments.name, without_credentials(url), variable, subject, recommendation)
         )
     if arguments.json:
-        print_json(_as_json(url, subject, findings, recommendation, prober.cost))
+        print_json(_as_json(url, subject, findings, recommendation, prober.cost, seen))
     elif arguments.write != "-":
-        _show(url, subject, findings, recommendation, prober.cost)
+        _show(url, subject, findings, recommendation, prober.cost, seen)
     return int(any(finding.check == "native tools" and finding.verdict in PROBLEMS for finding in findings))
 
 
@@ -124,12 +125,20 @@ def _groups(text: str) -> frozenset[str]:
     return names
 
 
-def _show(url: str, subject: Subject, findings: list[Finding], recommendation: Recommendation, cost: Cost) -> None:
+def _show(
+    url: str,
+    subject: Subject,
+    findings: list[Finding],
+    recommendation: Recommendation,
+    cost: Cost,
+    seen: ServerInfo,
+) -> None:
     rows = [(finding.check, finding.verdict, finding.reason) for finding in findings]
     print_table(f"{subject.model} at {without_credentials(url)}", ("check", "verdict", "reason"), rows)
     lines = [("Modes, in this order\n", "bold")]
     lines += [(f"{position}. {mode}: {why}\n", "") for position, (mode, why) in enumerate(recommendation.modes, 1)]
     lines += [(f"not {mode}: {why}\n", "") for mode, why in recommendation.left_out]
+    lines += [(f"\n{seen.template_why}\n", "")] if seen.template_why else []
     lines += [(f"\n{_describe_cost(cost)}", "dim")]
     print_styled(lines)
 
@@ -139,13 +148,20 @@ def _describe_cost(cost: Cost) -> str:
 
 
 def _as_json(
-    url: str, subject: Subject, findings: list[Finding], recommendation: Recommendation, cost: Cost
+    url: str,
+    subject: Subject,
+    findings: list[Finding],
+    recommendation: Recommendation,
+    cost: Cost,
+    seen: ServerInfo,
 ) -> dict[str, Any]:
     return {
         "base_url": without_credentials(url),
         "model": subject.model,
         "kind": subject.profile.kind,
         "family": subject.profile.family,
+        "template_dialect": seen.template_dialect,
+        "template_why": seen.template_why,
         "findings": [finding.to_dict() for finding in findings],
         "modes": [{"mode": mode, "why": why} for mode, why in recommendation.modes],
         "left_out": [{"mode": mode, "why": why} for mode, why in recommendation.left_out],

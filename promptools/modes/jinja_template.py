@@ -142,16 +142,36 @@ def _object(arguments: Any) -> Any:
 @lru_cache(maxsize=8)
 def _load(path: str, _changed_at: int, with_tools: bool) -> _Template:
     """Compile a template; it is read again when the file has changed."""
-    file = Path(path)
+    file = read_template(Path(path), with_tools=with_tools)
+    return _Template(_environment().from_string(file.source), {**file.tokens, "bos_token": ""})
+
+
+class TemplateFile(NamedTuple):
+    """A chat template as it is kept with its model."""
+
+    source: str
+    tokens: dict[str, str]
+    """The special tokens that the template knows by name, such as `eos_token`."""
+    special: frozenset[str]
+    """The texts of all special tokens."""
+
+
+def read_template(file: Path, *, with_tools: bool = True) -> TemplateFile:
+    """Read a Jinja file, and the `tokenizer_config.json` beside it, or such a file alone, which holds a template.
+
+    Raises UsageError for a JSON file without a template, and OSError as files do.
+    """
     source = file.read_text(encoding="utf-8")
-    config: Any = {}
+    config: dict[str, Any] = {}
     if file.suffix == ".json":
         config = _parse_config(file, source)
         source = _template_of(config, file, with_tools=with_tools)
     elif (beside := file.with_name(TOKENIZER_CONFIG)).is_file():
         config = _parse_config(beside, beside.read_text(encoding="utf-8"))
     tokens = {key: _token(value) for key, value in config.items() if key.endswith("_token")}
-    return _Template(_environment().from_string(source), {**tokens, "bos_token": ""})
+    added = map(as_object, as_object(config.get("added_tokens_decoder")).values())
+    special = {*tokens.values(), *(_token(token) for token in added if token.get("special") is True)}
+    return TemplateFile(source, tokens, frozenset(filter(None, special)))
 
 
 def _parse_config(file: Path, source: str) -> dict[str, Any]:
