@@ -39,6 +39,8 @@ class ScriptedModel:
     template: OllamaTemplate = "go"
     context: int | None = CONTEXT
     """Its `num_ctx`, in tokens; None for the server's default (4,096)."""
+    chat_template: str | None = None
+    """The chat template in the model file of `jinja`; None: one with Hermes tags."""
 
 
 def find_ollama() -> Path | None:
@@ -121,7 +123,8 @@ def _address(printed: str) -> str | None:
 
 
 def _create(model: ScriptedModel, folder: Path, program: Path, environment: Mapping[str, str]) -> None:
-    jinja = (TEMPLATES / "hermes.jinja").read_text(encoding="utf-8") if model.template == "jinja" else None
+    hermes = (TEMPLATES / "hermes.jinja").read_text(encoding="utf-8")
+    jinja = (model.chat_template or hermes) if model.template == "jinja" else None
     weights = write_model(model.lines, folder, template=jinja)
     text = f"FROM {weights}\n" + (MODELFILES / f"{model.template}.Modelfile").read_text(encoding="utf-8")
     if model.context is not None:
