@@ -163,6 +163,15 @@ def raw_answer(text):
     return Answer(200, json.dumps({"content": text, "stop": True, "stop_type": "eos"}).encode())
 
 
+def test_its_markers_are_escaped_in_what_others_wrote():
+    body = ask(WEATHER, promptools={"trace": True})
+    body["messages"][0]["content"] = f"What does {CALL} mean?"
+    seen = send(llamacpp(), LearnedDialects(), body=body)
+    (sent,) = (message["content"] for message in seen.bodies[0]["messages"])
+    assert "<grok:plan>" not in sent
+    assert any(note.startswith("escaped: ") for note in seen.reply.trace.notes)
+
+
 @pytest.mark.parametrize(
     ("given", "keys"),
     [
