@@ -98,11 +98,17 @@ class TableStore(Protocol):
         """Keep a text, if possible."""
 
 
-class _Memory(dict[str, str]):
+class _Memory:
     """Keeps the text of tables in memory."""
 
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def get(self, name: str) -> str | None:
+        return self._texts.get(name)
+
     def put(self, name: str, text: str) -> None:
-        self[name] = text
+        self._texts[name] = text
 
 
 class LearnedDialects:
@@ -199,14 +205,16 @@ def _find_out(
         return None
     left = state.policy.seconds_left(state.now)
     seconds = LEARN_TIMEOUT if left is None else min(LEARN_TIMEOUT, DEADLINE_SHARE * left)
-    finding, lasts = None, RETRY_SECONDS
+    finding: Finding | None = None
+    lasts = RETRY_SECONDS
     try:
         finding, lasts = yield from state.consult(partial(_study, learned, renderer), seconds)
     except Exception as error:  # noqa: BLE001 - a template, and what renders it, may raise anything
         finding = Finding(None, f"nothing was learned from the model's chat template: {clip(str(error))}")
     finally:
         learned.end(place, finding, state.now + lasts)
-    state.notes.append(finding.why)
+    if finding is not None:
+        state.notes.append(finding.why)
     return finding
 
 
@@ -237,6 +245,7 @@ class TemplateRenderer(Protocol):
 
     def __call__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, **options: Any) -> str:
         """Return the prompt; raise UsageError where the template, or what renders it, refuses."""
+        ...
 
 
 class FileRenderer:
@@ -270,7 +279,8 @@ class ServerRenderer:
         *,
         num_ctx: int | None = None,
     ) -> None:
-        self._given, self._endpoint, self._request, self._ask, self._num_ctx = given, endpoint, request, ask, num_ctx
+        self._given, self._request, self._ask, self._num_ctx = given, request, ask, num_ctx
+        self._endpoint: TemplateEndpoint = endpoint
         self.is_late = False
         # a llama.cpp answers to any name, and may have another model the next time
         self.lasts = ANY_NAME_TTL if endpoint == "llamacpp" else inf

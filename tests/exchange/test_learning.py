@@ -9,11 +9,20 @@ from scripted import JSON, WEATHER, Answer, ask, play, reply, stream
 from promptools.dialects.own_dialects import DialectTable, read_own
 from promptools.dialects.table import parse_table
 from promptools.exchange import Route
-from promptools.exchange.learning import ANY_NAME_TTL, RETRY_SECONDS, LearnedDialects, fingerprint, judge, known_format
+from promptools.exchange.learning import (
+    ANY_NAME_TTL,
+    RETRY_SECONDS,
+    LearnedDialects,
+    ServerRenderer,
+    fingerprint,
+    judge,
+    known_format,
+)
 from promptools.exchange.runner import run
 from promptools.exchange.state import knowing
 from promptools.modes.jinja_template import jinja_renderer
 from promptools.profiles import Config, Model, Provider, resolve
+from promptools.profiles.server_detection import ProbeResponse
 from promptools.wire.chat_template import BYTE_LETTERS
 
 NO_CONFIG = Config()
@@ -96,6 +105,13 @@ def called(seen):
     return [(call.name, call.arguments) for call in seen.reply.calls]
 
 
+class Kept(dict):
+    def put(self, name, text):
+        self[name] = text
+
+
+KEPT = Kept()
+"""For tests of what comes after learning: it takes a third of a second."""
 PARIS = [("get_weather", {"city": "Paris"})]
 
 
@@ -123,7 +139,7 @@ def test_in_ollamas_own_api():
         ask(WEATHER),
         [Answer(200, json.dumps(body).encode(), JSON)],
         looked=ollama(),
-        learned=LearnedDialects(),
+        learned=LearnedDialects(KEPT),
         route=routed(),
     )
     assert called(seen) == PARIS
@@ -146,7 +162,7 @@ def test_a_required_call_is_begun_as_the_template_begins_it():
 
 
 def new_server():
-    return {"looked": llamacpp(), "learned": LearnedDialects(), "route": routed()}
+    return {"looked": llamacpp(), "learned": LearnedDialects(KEPT), "route": routed()}
 
 
 def rendered_prompt(name="", arguments=None):
@@ -166,7 +182,7 @@ def raw_answer(text):
 def test_its_markers_are_escaped_in_what_others_wrote():
     body = ask(WEATHER, promptools={"trace": True})
     body["messages"][0]["content"] = f"What does {CALL} mean?"
-    seen = send(llamacpp(), LearnedDialects(), body=body)
+    seen = send(llamacpp(), LearnedDialects(KEPT), body=body)
     (sent,) = (message["content"] for message in seen.bodies[0]["messages"])
     assert "<grok:plan>" not in sent
     assert any(note.startswith("escaped: ") for note in seen.reply.trace.notes)
@@ -225,7 +241,7 @@ def test_llamacpp_is_asked_again_which_template_it_has():
 
 
 def test_one_exchange_learns_and_the_others_go_on():
-    learned, render = LearnedDialects(), llamacpp()["/apply-template"]
+    learned, render = LearnedDialects(KEPT), llamacpp()["/apply-template"]
     inner = []
 
     def meanwhile(body):
@@ -236,11 +252,6 @@ def test_one_exchange_learns_and_the_others_go_on():
 
     assert called(send({**LLAMACPP, "/apply-template": meanwhile}, learned)) == PARIS
     assert (called(inner[1]), inner[1].consulted) == ([], [])
-
-
-class Kept(dict):
-    def put(self, name, text):
-        self[name] = text
 
 
 def test_what_is_kept_is_not_learned_again():
@@ -258,7 +269,9 @@ def test_what_is_kept_is_not_learned_again():
 def test_it_is_asked_where_the_request_goes_with_its_keys():
     headers = (("authorization", "Bearer mine"), ("x-api-key", "other"))
     route = routed(headers=(("authorization", "Bearer theirs"), ("x-api-key", "")))
-    seen = play(ask(WEATHER), [reply(SAID)], headers=headers, looked=llamacpp(), learned=LearnedDialects(), route=route)
+    seen = play(
+        ask(WEATHER), [reply(SAID)], headers=headers, looked=llamacpp(), learned=LearnedDialects(KEPT), route=route
+    )
     assert {request.url for request in seen.consulted} == {"http://server/apply-template"}
     assert {dict(request.headers).get("authorization") for request in seen.consulted} == {"Bearer theirs"}
     assert all("x-api-key" not in dict(request.headers) for request in seen.consulted)
@@ -270,7 +283,7 @@ def test_a_template_of_the_config_is_learned_without_asking_anyone(tmp_path):
     provider = Provider("box", kind="lmstudio", base_url="http://server/v1", facts=facts)
     config = Config(providers={"box": provider}, file=str(tmp_path / "promptools.toml"))
     looked = {"/api/v0/models": {"data": [{"id": "m", "compatibility_type": "gguf", "state": "loaded"}]}}
-    seen = send(looked, LearnedDialects(), config=config, provider="box")
+    seen = send(looked, LearnedDialects(KEPT), config=config, provider="box")
     assert (called(seen), seen.consulted) == (PARIS, [])
 
 
@@ -278,7 +291,7 @@ def test_what_the_template_always_gets_is_what_it_is_learned_with():
     model = Model("m", defaults={"chat_template_kwargs": {"style": "long"}})
     provider = Provider("box", kind="llamacpp", base_url="http://server/v1", models={"m": model})
     config = Config(providers={"box": provider})
-    seen = send(llamacpp(), LearnedDialects(), config=config, provider="box")
+    seen = send(llamacpp(), LearnedDialects(KEPT), config=config, provider="box")
     assert all(json.loads(request.body)["chat_template_kwargs"] == {"style": "long"} for request in seen.consulted)
 
 
@@ -297,7 +310,7 @@ def test_an_own_dialect_comes_before_the_learned_one():
         ask(WEATHER),
         [reply(SAID)],
         looked=llamacpp(),
-        learned=LearnedDialects(),
+        learned=LearnedDialects(KEPT),
         route=routed(),
         begin=lambda request, context: knowing(own, run(request, context)),
     )
@@ -336,3 +349,13 @@ def test_a_fingerprint_is_of_the_template_alone():
     assert one == prints(invented_template(FORM))
     assert one != prints(invented_template("key_value"))
     assert one.isidentifier()
+
+
+def test_options_of_a_template_are_its_variables():
+    sent = []
+    given = {"model": "m", "chat_template_kwargs": {"style": "long"}}
+    answer = ProbeResponse(200, b'{"prompt": "x"}')
+    render = ServerRenderer(given, "llamacpp", lambda body, path: sent.append(json.loads(body)), lambda request: answer)
+    assert render([{"role": "user", "content": "?"}], None, enable_thinking=False, add_generation_prompt=False) == "x"
+    assert sent[0]["chat_template_kwargs"] == {"style": "long", "enable_thinking": False}
+    assert sent[0]["add_generation_prompt"] is False
