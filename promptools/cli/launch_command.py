@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from promptools.cli.command_parser import CommandParser
-    from promptools.proxy import Proxy
+    from promptools.proxy import Extension, Proxy
 
 HOST: Final = "127.0.0.1"
 PROVIDER: Final = "promptools"
@@ -205,7 +205,7 @@ def _build_proxy(arguments: argparse.Namespace, *keys: str) -> Proxy:
     from promptools.proxy import Proxy
 
     settings: dict[str, Any] = {"provider": arguments.provider} if arguments.provider else {}
-    inspectors = []
+    inspectors: list[Extension] = []
     if arguments.inspect:
         from promptools.proxy.inspector import Inspector
 
