@@ -13,6 +13,7 @@ from counted import functions_called
 
 from promptools import StreamParser, Tools, dialects, parse
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.readers.tags import CLOSER_AND_TAG_LIMIT, TagNames
 from promptools.types import Call
 
 HOSTILE = {
@@ -145,6 +146,27 @@ def test_closing_tags_in_a_row(opener: str, unit: str, step: int | None) -> None
     interpreted(opener + unit, step)
     small, large = (interpreted(f"{opener}{grown(unit, size)}x", step) for size in (SMALL // 2, LARGE // 2))
     assert large <= small * (LARGE / SMALL) * 1.25 + 400
+
+
+def test_a_value_that_seems_to_end_again_and_again_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closing tag after the call makes all before it a part of the value, which then ends once more."""
+    searched: list[int] = []
+    find = TagNames.find_damaged_tag
+
+    def counted(names: TagNames, text: str) -> tuple[bool, int]:
+        searched.append(len(text))
+        return find(names, text)
+
+    monkeypatch.setattr(TagNames, "find_damaged_tag", counted)
+    value = "O" + "</parameter>\n</function>\n</seed:too" * 200
+    opener, closer = (
+        '<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">',
+        "</parameter>\n</invoke>",
+    )
+    reply = parse(f"{opener}{value}{closer}\n</minimax:tool_call>", SETS["demo"], finish_reason="length")
+    assert [call.arguments["city"] for call in reply.calls] == [value]
+    assert len(searched) > 200
+    assert max(searched) <= 2 * CLOSER_AND_TAG_LIMIT
 
 
 def fed(text: str, **options: Any) -> None:

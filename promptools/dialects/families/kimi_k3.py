@@ -66,6 +66,10 @@ _KINDS: Final[dict[str, TagKind]] = {"wrap": "wrap", "call": "call", "param": "p
 class XtmlNames(TagNames):
     """The tags of XTML, between tokens instead of brackets."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "closer_and_tag", _BROKEN_OPENER)
+
     def read_tag(self, text: str, at: int, spaced_keys: Collection[str] = ()) -> Tag | None:
         """Read the tag of the block, a call or an argument at `at`."""
         del spaced_keys
@@ -94,11 +98,6 @@ class XtmlNames(TagNames):
     def begins_broken_tag(self, text: str) -> bool:
         """Return whether a text begins with an opening tag that cannot be read."""
         return _BROKEN_TAG.match(text) is not None
-
-    def holds_damaged_tag(self, value: str) -> bool:
-        """Return whether a value holds an argument's closing tag and right after it a broken opening tag."""
-        starts = (match.start("tag") for match in _BROKEN_OPENER.finditer(value))
-        return any(self.read_tag(value, at) is None for at in starts)
 
 
 GRAMMAR: Final = MarkupGrammar(

@@ -209,6 +209,11 @@ class OpenValue:
         """The index up to which the tokens after a closing tag are known to decide nothing."""
         self._rejected_to = 0
         """The index up to which closing tags are known to be part of the value."""
+        self._searched_pieces = 0
+        """The pieces that were searched for damaged tags, when the value ended for the first time or once more."""
+        self._not_searched = ""
+        """Their end, in which such a tag may have begun."""
+        self._holds_cdata = False
         self.end = 0
         """The index of the tag at which it ended, if text after its call may still be part of it; else 0."""
 
@@ -355,7 +360,7 @@ class OpenValue:
 
     def _finish(self, *, closed: bool) -> None:
         """Add the value to its call; `closed`: its own closing tag ended it."""
-        call, names = self._call, self._grammar.names
+        call, is_damaged = self._call, self._holds_damaged_tag()
         if not closed:
             if self._style != "nameless":  # such a value has no closing tag of its own
                 if self.unmatched_closer:
@@ -363,13 +368,21 @@ class OpenValue:
                 call.record_fix(self._grammar.missing_value_closer())
             # the line break before the next tag is layout
             self._pieces = ["".join(self._pieces).removesuffix("\n").removesuffix("\r")]
-        text = "".join(self._pieces)
         call.holds_opener = call.holds_opener or bool(self._open_params)
         if self._open_params and self._closed_inner_param:  # one closing tag too few: any of them may be the value's
             self._reject_call()
-        if not (self._grammar.cdata and "<![CDATA[" in text) and names.holds_damaged_tag(text):
+        if is_damaged:
             self._reject_call()
         call.add_revocable(self.key, self._pieces, self._type_name)
+
+    def _holds_damaged_tag(self) -> bool:
+        """Return whether the text since the last end of the value, if there was one, holds a damaged tag."""
+        text = self._not_searched + "".join(self._pieces[self._searched_pieces :])
+        self._searched_pieces = len(self._pieces)
+        self._holds_cdata = self._holds_cdata or (self._grammar.cdata and "<![CDATA[" in text)
+        is_damaged, searched_to = self._grammar.names.find_damaged_tag(text)
+        self._not_searched = text[searched_to:]
+        return is_damaged and not self._holds_cdata
 
     def _reject_call(self) -> None:
         """Refuse the call: its value may be that of two calls."""

@@ -25,6 +25,8 @@ from promptools.patterns import lazy_pattern
 
 TAG_LIMIT = 1600
 """Longest tag in characters, with its attributes."""
+CLOSER_AND_TAG_LIMIT = 512
+"""More characters than a parameter's closing tag and a damaged tag after it have."""
 
 TagKind = Literal[
     "wrap", "call", "param", "key", "type", "value", "element", "cdata", "separator", "reasoning", "noise", "end", "cut"
@@ -144,7 +146,8 @@ class TagNames:
     """Matches a call's opening tag without its bracket."""
     longest_token: int = field(init=False)
     _start: re.Pattern[str] = field(init=False)
-    _closer_and_tag: re.Pattern[str] = field(init=False)
+    closer_and_tag: re.Pattern[str] = field(init=False)
+    """A parameter's closing tag, and a tag after it that may be damaged."""
     _token: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -166,7 +169,7 @@ class TagNames:
         object.__setattr__(self, "longest_token", max(map(len, self.tokens), default=0))
         object.__setattr__(self, "_token", lazy_pattern(_any_name(self.tokens)))
         object.__setattr__(self, "_start", lazy_pattern(start))
-        object.__setattr__(self, "_closer_and_tag", lazy_pattern(closer_and_tag))
+        object.__setattr__(self, "closer_and_tag", lazy_pattern(closer_and_tag))
 
     def read_tag(self, text: str, at: int, spaced_keys: Collection[str] = ()) -> Tag | None:
         """Read the tag of a block, a call or a parameter at `at`; `spaced_keys`: parameters with white space."""
@@ -213,10 +216,17 @@ class TagNames:
         lead = self._start.match(strip_blank(text))
         return lead is not None and lead["wrap"] is None
 
-    def holds_damaged_tag(self, value: str) -> bool:
-        """Return whether a value holds a parameter's closing tag and right after it a tag with a damaged opening."""
-        starts = (match.start("tag") for match in self._closer_and_tag.finditer(value))
-        return any(self.read_tag(value, at) is None for at in starts)
+    def find_damaged_tag(self, text: str) -> tuple[bool, int]:
+        """Return whether a text holds a parameter's closing tag and right after it a tag with a damaged opening.
+
+        Also returns where to go on if the text does.
+        """
+        at = 0
+        for match in self.closer_and_tag.finditer(text):
+            if self.read_tag(text, match.start("tag")) is None:
+                return True, match.end()
+            at = match.end()
+        return False, max(at, len(text) - CLOSER_AND_TAG_LIMIT)
 
 
 def is_blank(text: str) -> bool:
