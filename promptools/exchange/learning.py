@@ -80,7 +80,7 @@ class Finding:
     """The dialect that was learned."""
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """A model on a server, and what its template always gets."""
 
     root: str
@@ -120,20 +120,20 @@ class LearnedDialects:
     def __init__(self, store: TableStore | None = None, *, limit: int = 256) -> None:
         self._store: TableStore = _Memory() if store is None else store
         self._limit = limit
-        self._findings: dict[_Place, tuple[Finding, float]] = {}
-        self._learning: dict[_Place, object] = {}
+        self._findings: dict[Place, tuple[Finding, float]] = {}
+        self._learning: dict[Place, object] = {}
 
-    def get(self, place: _Place, at: float) -> Finding | None:
+    def get(self, place: Place, at: float) -> Finding | None:
         """Return what is known about the template of a model, if that still holds at the time `at`."""
         finding, until = self._findings.get(place, (None, 0.0))
         return finding if at < until else None
 
-    def begin(self, place: _Place) -> bool:
+    def begin(self, place: Place) -> bool:
         """Whether to find it out now: no other exchange does. `end` follows."""
         mine = object()
         return self._learning.setdefault(place, mine) is mine
 
-    def end(self, place: _Place, finding: Finding | None, until: float = inf) -> None:
+    def end(self, place: Place, finding: Finding | None, until: float = inf) -> None:
         """Remember what was found out; None if the exchange ended before that."""
         if finding is not None:
             self._findings.pop(place, None)
@@ -171,7 +171,7 @@ def learn_format(state: ExchangeState, route: Route, body: Mapping[str, Any]) ->
     state.url, state.headers = route.url, route.headers
     given = {key: value for key, value in route.target.defaults.items() if key in TEMPLATE_KEYS}
     root = server_root(api_base(route.url or state.request.url))
-    place = _Place(root, model, write_json(given, "the defaults of a model"))
+    place = Place(root, model, write_json(given, "the defaults of a model"))
     finding = learned.get(place, state.now)
     if finding is None:
         finding = yield from _find_out(
@@ -198,7 +198,7 @@ def _loading(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _find_out(
-    state: ExchangeState, learned: LearnedDialects, place: _Place, renderer: Callable[[Ask], TemplateRenderer]
+    state: ExchangeState, learned: LearnedDialects, place: Place, renderer: Callable[[Ask], TemplateRenderer]
 ) -> Steps[Finding | None]:
     """Render and learn, unless another exchange does that: then this one goes on without."""
     if not learned.begin(place):

@@ -64,7 +64,8 @@ def test_the_first_request_does_not_ask_again(server):
     server.about = VLLM
     server.play(completion("Hello."))
     started(server, ask=ASK)
-    paths = [each.path for each in server.looks]
+    # by /tokenize a model's chat template is rendered, each time with another conversation
+    paths = [each.path for each in server.looks if each.path != "/tokenize"]
     assert len(paths) == len(set(paths))
 
 
