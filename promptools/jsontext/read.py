@@ -53,6 +53,7 @@ def read_value(
         if exceeds_max_depth(value, text, start, end):
             raise Unreadable(start, f"more than {MAX_DEPTH} levels of brackets", "limit")
         return ParsedValue(value, end)
+    # vllm#19056: the last brace before `</tool_call>` is missing.
     if supply_closers and text.startswith("{", start):
         value, member_spans, _ = read_members(text, start)
         parsed = _with_last_bracket(text, start, value, member_spans)

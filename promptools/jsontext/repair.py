@@ -46,17 +46,20 @@ from promptools.patterns import lazy_pattern
 # reader. A run says nothing about grammar: whether a comma or a colon is due is left to `json`.
 
 
+# Templates that print arguments through Jinja's string filter teach Python's spelling: Qwen3-Coder, Seed-OSS.
 PYTHON_LITERALS: Final = {"True": "true", "False": "false", "None": "null"}
 
 _BLANKS = r"[ \t\n\r]*+"
 _NEXT_ITEM = rf"(?={_BLANKS}[\"'\[{{\w-])"
 _NEXT_ITEM_OR_CLOSER = rf"(?={_BLANKS}[\"'\[{{\w}}\]-])"
+# smolagents keeps calls in its memory as Python prints them, and models copy that (smolagents#122).
 _SINGLE_QUOTED = r"'[^'\"\\\x00-\x1f]*+'"
 """A string in single quotes that contains no quote of any kind and no escape."""
 _NOT_TRIPLE_QUOTES = r"(?!\"\"\"|''')"
 _NUMBER_IN_RUN = r"-?[0-9][0-9.eE+-]*+"
 _LITERAL = r"(?:true|false|null)\b(?!\s*+:)"
 _PYTHON_LITERAL = r"(?:True|False|None)\b(?!\s*+:)"
+# `{"file_path": "test.sh", content: "..."}` (opencode#2728).
 _UNQUOTED_KEY = rf"(?<![\w.+-])[^\W\d][\w$-]*+(?={_BLANKS}:)"
 _BETWEEN_ITEMS = rf"[ \t\n\r:]++|,{_NEXT_ITEM}"
 
@@ -136,6 +139,7 @@ _NUMBER = lazy_pattern(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++
 _CUT_NUMBER = lazy_pattern(r"(?:[0-9.+-]|[0-9.][eE])\Z")
 _COMMENT = r"//[^\n]*+\n|\#(?=[\s#!])[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/"
 _COMMENTS = lazy_pattern(_COMMENT)
+# A line break between two members as a backslash and an n: OpenHands/software-agent-sdk#2488.
 _GAP = rf"(?:[\s\ufeff\u200b-\u200d\u2060]|\\[nrt]|{_COMMENT})"
 _ODD_SPACE = lazy_pattern(rf"{_GAP}++")
 _TRAILING = lazy_pattern(rf",{_GAP}*+(?=[}}\]])")
@@ -207,6 +211,7 @@ class RepairingReader:
     def _decode_open(self, repaired: str) -> ParsedValue:
         """Decode text that ends inside containers, with their closing brackets if these may be supplied."""
         stripped = repaired.rstrip()
+        # lobe-chat#13817: cut arguments that were completed ran in a loop. No string or number is completed here.
         number = _CUT_NUMBER.search(repaired, max(0, len(repaired) - 2))
         cut = len(repaired.rstrip("0123456789.eE+-") if number else stripped.rstrip(","))
         if (
@@ -257,6 +262,7 @@ class RepairingReader:
         if len(self._stack) >= MAX_DEPTH:
             raise Unreadable(self.at, f"more than {MAX_DEPTH} levels of brackets", "limit")
         self.entered_depth = max(self.entered_depth, len(self._stack) + 1)
+        # Prompts that double their braces for a template engine teach it.
         if char == "{" and self.text.startswith("{{", self.at):
             self.fix_log.add("doubled braces")
             self._replace(self.at, "", self.at + 1)
@@ -281,6 +287,7 @@ class RepairingReader:
             and not (self.quotes and self.quotes.guessed_quote)
             and _ONLY_CLOSERS.match(self.text, self.at)
         ):
+            # A model left out one brace, and LM Studio then the whole call (lmstudio-bug-tracker#942).
             self._replace(self.at, self._supply_closer(), self.at)
             self.at += char == closer[0]
         else:
@@ -350,6 +357,7 @@ class RepairingReader:
                 raise self._out_of_range()
             if unknown.lstrip("-") in _NOT_NUMBERS:
                 raise Unreadable(self.at, f"{unknown} is not a JSON number", "invalid_json")
+            # `{"action": listt_windows"}` was shown to a user as cut off, which it is not (hermes-agent#83229).
             raise Unreadable(self.at, f"{clip(unknown, 40)!r} is not JSON", "invalid_json")
         self.at = end
 

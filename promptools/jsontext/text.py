@@ -36,6 +36,7 @@ STRICT_STRING: Final = r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[
 encode_string: Callable[[str], str] = vars(json.encoder)["encode_basestring"]
 """Encode a string as strict JSON, in C (typeshed lacks it)."""
 
+# Command R+ writes `\$`, and Go's parser in Ollama fails on it (ollama#12064).
 _NEEDLESS = frozenset("'$`_")
 _VALID = lazy_pattern(r'[^\\"]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^\\"]*+)*+\Z')
 _CONTROL = lazy_pattern(r"[\x00-\x1f]")
@@ -78,6 +79,7 @@ class FixLog:
 
 def decode_string(body: str, fix_log: FixLog) -> str:
     """Decode the text between the quotes of a string. O(n) in characters."""
+    # xgrammar 0.2.8 (vLLM 0.32) lets raw control characters into strings that have a `maxLength`.
     if _CONTROL.search(body):
         fix_log.add("control character in a string")
     if "\\" not in body:
