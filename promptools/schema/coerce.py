@@ -166,8 +166,10 @@ class _EditPlanner:
         branches: dict[Any, list[Any]] = {}
         for inner in error.context:
             branches.setdefault(inner.schema_path[0], []).append(inner)
+        # JSON is text to a parameter that takes strings (livekit/agents#5409).
         if isinstance(error.instance, str) and any(_accepts_strings(errors) for errors in branches.values()):
             return None
+        # vLLM's parsers return `"5"` where the schema has `anyOf` with null (vllm#37831).
         best: list[Edit] | None = None
         for errors in branches.values():
             edits = self.edits_for_all(errors, path)
@@ -221,6 +223,7 @@ def _edit_for_type(path: Path, value: Any, wanted: set[str], number_texts: Numbe
             continue
         if kind == "string":
             coerced = _number_as_string(path, value, number_texts) if wanted <= {"string", "null"} else UNREADABLE
+        # Lists and objects come as JSON in a string (quarkus-langchain4j#2642).
         elif isinstance(value, str):
             coerced = _PARSERS[kind](value.strip())
         elif kind == "integer" and isinstance(value, float) and value.is_integer():
@@ -275,6 +278,7 @@ def _parse_structure(text: str, kind: type) -> Any:
 def _parse_json(text: str) -> Any:
     if text[:1] not in {"{", "[", '"', "'"}:
         return UNREADABLE
+    # The templates of Qwen3-Coder and Seed-OSS print lists as Python does, and so do the models.
     for spelling in (text, _LITERAL.sub(_to_json, text)):
         try:
             return json.loads(spelling, parse_constant=reject_constant, parse_float=parse_finite_float)

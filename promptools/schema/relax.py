@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 DROPPED = frozenset(
     [
-        "pattern",
+        "pattern",  # llama.cpp#26930, #27580
         "format",
-        "not",
+        "not",  # of zod: llama.cpp#17574
         "if",
         "then",
         "else",
@@ -33,13 +33,13 @@ DROPPED = frozenset(
         "maxContains",
         "dependentRequired",
         "dependentSchemas",
-        "patternProperties",
-        "propertyNames",
+        "patternProperties",  # xgrammar: vllm#30390
+        "propertyNames",  # xgrammar: vllm#30390
         "unevaluatedItems",
         "unevaluatedProperties",
         "uniqueItems",
         "multipleOf",
-        "minItems",
+        "minItems",  # vllm#16880
         "minProperties",
         "maxProperties",
         "contentEncoding",
@@ -108,9 +108,11 @@ class _Relaxer:
 
     def relax_node(self, node: Any, at: str, ancestors: frozenset[int]) -> Schema:
         if not is_object(node):
+            # llama.cpp's converter, in LM Studio too, takes no `true` (lmstudio-bug-tracker#2247).
             self.note(at, f"{str(node).lower()} became a string")
             return dict(STRING_SCHEMA)
         self.subschemas_left -= 1
+        # LM Studio finds no `$defs`, llama.cpp no `$ref` of items (lmstudio-bug-tracker#738, llama.cpp#16790).
         parts = list(self.graph.applied_nodes(node, ("allOf",)))
         ids = frozenset(map(id, parts))
         if self.subschemas_left < 0 or ids & ancestors or self.depth >= MAX_DEPTH:
@@ -140,6 +142,7 @@ class _Relaxer:
     def relax_type(self, made: Schema, at: str) -> None:
         """Reduce a node to exactly one type, or alternatives, and to the keywords of that type."""
         kind = made.get("type")
+        # Ollama's Go struct holds one type: `["string", "null"]` is a 400 (ollama#10328).
         if is_array(kind):
             kinds = [name for name in kind if name != "null"] or ["null"]
             made["type"] = "string" if "string" in kinds else kinds[0]
@@ -150,6 +153,7 @@ class _Relaxer:
             kinds = list(dict.fromkeys(map(type_name, made["enum"])))
             if len(kinds) == 1:
                 made["type"] = kinds[0]
+        # pydantic's `Any` is a node without a type, which llama.cpp refuses (llama.cpp#19716).
         elif kind is None and ("properties" in made or not made.keys() & {"anyOf", "oneOf"}):
             made["type"] = next((name for name, words in _HINTS if made.keys() & set(words)), "string")
             self.note(at, f"had no type, became {made['type']!r}")
@@ -171,6 +175,7 @@ class _Relaxer:
                 self.relax_node(branch, f"{at}/{word}/{index}", ancestors)
                 for index, branch in self.within_limit(enumerate(branches), at)
             ]
+            # Of `anyOf` with null, the parsers of vLLM and Ollama take the wrong branch (vllm#37831, ollama#12621).
             real = [branch for branch in made_branches if branch.get("type") != "null"] or [{"type": "null"}]
             if len(real) < len(branches) or word == "oneOf":
                 self.note(at, f"{word!r} became {'anyOf' if len(real) > 1 else 'its one alternative'}")
@@ -204,11 +209,13 @@ class _Relaxer:
         items = made.get("items")
         if not is_object(items):
             items = prefix[0] if prefix else STRING_SCHEMA
+            # Copilot refuses an array without `items` (Unity-MCP#440).
             self.note(at, "had no items, became the first one's" if prefix else "had no items, became strings")
         made["items"] = self.relax_node(items, f"{at}/items", ancestors)
 
     def merge_root_alternatives(self, made: Schema) -> Schema:
         """Merge alternatives at the root into one object, since servers take none there."""
+        # Copilot over LM Studio refuses `oneOf` at the root (lmstudio-copilot-provider#2).
         self.note("", "its alternatives became one object")
         properties: Schema = {}
         for branch in made.pop("anyOf"):

@@ -35,7 +35,9 @@ NAMESPACES: Final = (
 )
 """What models put before a tool's name: OpenAI's prompts declare tools in a namespace, and so do Gemini's."""
 _NAMESPACE = lazy_pattern("|".join(map(re.escape, NAMESPACES)))
+# `.call` follows Llama 3.1's built-in tools, a number the names in Kimi K2's ids: `functions.get_weather:0`.
 _TAIL = lazy_pattern(r"(?:\(\s*\)|\.call|:\d*)$")
+# gpt-oss glues its constraint to the name: `shelljson` (llama.cpp#15158).
 _WORD = lazy_pattern(r"(?:\s+|(?<=[^\s_.:-]))(?:commentary|analysis|final|json)$")
 _OF_SERVER = lazy_pattern(r"\w[\w.-]*(?:/\w[\w.-]*)+")
 """A tool of an MCP server: `Files/read_file` (GLM 5.3 Flash), for a tool `read_file` or `files__read_file`."""
@@ -73,6 +75,7 @@ def name_candidates(written: str) -> Iterable[str]:
     """Yield what a name in a reply may mean: first the name itself, then with one more layer removed each time."""
     name = written.strip(_QUOTES)
     yield name
+    # vLLM 0.13 leaves `<|channel|>commentary` at the end of gpt-oss' names (vllm#32587).
     cut = name.partition("<")[0].strip(_QUOTES)
     if cut != name:
         name = cut

@@ -196,7 +196,9 @@ class Tools(Sequence[Tool]):
             tool_name = (
                 name
                 if name in self._entries
+                # `Write` for `write`: kilocode#13446.
                 else self._cased.get(name.casefold())
+                # LFM2 writes `resolve_library_id` for `resolve-library-id` (lmstudio-bug-tracker#1358).
                 or self._folded.get(spelling.fold_name(name))
                 or self._other_names.find(name)
             )
