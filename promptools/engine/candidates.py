@@ -262,6 +262,7 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
         is_call = not (candidate.amid_words or any(map(_is_not_offered, parts)))
     if _is_named(state, candidate):
         state.last_named_end = end - len(reader.unread)
+    # Command R7B, LFM2 and Nemotron Nano write an empty list where they call nothing.
     if is_call and is_empty:
         _write_empty_block(state, candidate, lead, parts)
     elif is_call:
@@ -304,6 +305,7 @@ def _write_as_text(state: ParserState, candidate: OpenCandidate, lead: list[Part
     _note_quoted_token(state, candidate)
     markers = state.plan.markers
     if not candidate.mentioned and any(part.malformed is not None for part in parts):
+        # What follows a broken call is one more example: one such ran.
         state.out.shows_calls = True
     for part in (*lead, *parts):
         if part.raw in markers.reasoning_tags:

@@ -218,6 +218,7 @@ class MessageRouter:
             if self._maybe_quoted and self._is_quotation(opened, ended):
                 self._write_quoted(opened, ended)
                 return
+            # vLLM, llama.cpp and Ollama leave `<|call|>` out of the text.
             self._parse_arguments(
                 opened, done=ended.complete or (finish_reason in COMPLETE_REASONS and not ended.in_header)
             )

@@ -73,6 +73,7 @@ def enter_code(state: ParserState, match: re.Match[str], final: bool) -> Progres
     if code.run_length < 3:
         code.searched = 0
         return inline_start(state, text, start, final)
+    # Qwen2.5-Coder's template asks for `<tool_call>`, and the model writes a ```json fence.
     head = _HEAD.match(text, start)
     assert head is not None
     inside = head.end()
@@ -553,11 +554,13 @@ def after_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
     if bare > at:
         return bare
     markers = state.plan.markers
+    # openclaw#70736: with its tools in the prompt alone, the model goes on with results of its own.
     if text.startswith(markers.result_openers, at):
         state.next = "made_up_result"
         return at
     if not final and text[at : at + markers.longest_result_opener] in markers.result_prefixes:
         return state.hold(at)
+    # Llama 3.1 joins its calls with semicolons (unsloth#5620).
     separator = _SEPARATOR.match(text, at)
     if separator is not None:
         if separator.end() == len(text) and not final:

@@ -132,6 +132,7 @@ def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
 def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decision:
     """Return whether this is the closer of the zone, and not one with another suffix."""
     closer = state.reasoning.closer
+    # Command A's template opens the thought with a token of its own, MiniMax M3's with `<mm:think>`.
     if match[0] == closer or (not closer and state.plan.markers.template_closer.fullmatch(match[0])):
         return True
     return NEED_MORE if not final and match.end() == len(match.string) and match[0][-1] != ">" else False
@@ -261,6 +262,7 @@ def _may_rescue(state: ParserState, thought: str) -> bool:
     state.reasoning.verdicts = alone.verdicts
     if not alone.has_calls or alone.has_text or alone.has_malformed:
         return False
+    # Kimi K2 Thinking, hosted by others, makes its call in the thought and says no more (qwen-code).
     return state.options.rescue is True or alone.dialects <= state.plan.markers.rescuing_dialects
 
 
@@ -308,6 +310,7 @@ def resolve_held_call(state: ParserState, finish_reason: str | None) -> str:
     """
     held = "".join(state.reasoning.held_call)
     state.reasoning.held_call, state.reasoning.closer_overlap = [], ""
+    # vllm#39056: Qwen3.5 calls inside `<think>`, and vLLM 0.19 leaves the call in `reasoning`.
     if not _ends_in_calls(state, held, finish_reason):
         _end_thought(state, held)
         return ""

@@ -191,6 +191,7 @@ def _handle_closer(state: ParserState, marker: str) -> None:
     if state.reasoning.closed:
         state.out.add_zone_tag(marker, "text")
     else:
+        # GLM 4.7's template prints `<think>` itself, so that the reply has the closing tag alone.
         state.out.reclassify_as_reasoning(marker)
     state.reasoning.closed = state.at_line_start = True
 
@@ -200,6 +201,7 @@ def _is_frame(state: ParserState, marker: str) -> bool:
     if marker == state.frame_closer:
         return True
     known = state.plan.markers
+    # Granite 3.3 and Ernie 4.5 frame the answer after a thought, Hunyuan A13B frames both.
     beside = state.out.is_after_tag or (
         marker not in known.plain_answer_tags and (state.out.at_start or state.out.is_after_call)
     )
@@ -211,6 +213,7 @@ def _handle_lone_marker(state: ParserState, group: str, marker: str) -> None:
     if group != "lone":
         state.out.add_token(marker, "debris" if group == "end" else "markup")
         state.at_line_start = True
+    # A reply that was `</tool_call>` and nothing else: llama.cpp#20761.
     elif marker.startswith("</"):
         state.out.add_text(marker)
     else:  # perhaps doubled: the next one may open a call

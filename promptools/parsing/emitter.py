@@ -165,6 +165,7 @@ class Emitter:
             if not raw.strip(SPACE):
                 self._group.append((Part("space", raw), False))
                 return
+            # A router ran an example that began a line, as words after it would have shown.
             self.reject_group()
         if self._tokens:
             if not raw.strip(SPACE):
