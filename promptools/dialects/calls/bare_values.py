@@ -121,6 +121,7 @@ class CallBuilder:
         """Read the text of an argument, of type `type_name` if the model gave one; return its value and the fixes."""
         if type_name == ANY_JSON:
             return _read_json(text)
+        # K2 Horizon writes a type beside each argument.
         if type_name in TYPE_NAMES:
             return read_typed(text, frozenset((TYPE_NAMES[type_name],)))
         return read_parameter(self.options, self.tool_name, key, text)

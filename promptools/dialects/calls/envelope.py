@@ -37,17 +37,17 @@ NAME_KEYS = (
     "function_name",
     "action",
     "command",
-    "recipient_name",
+    "recipient_name",  # OpenAI's multi_tool_use
     "toolName",
 )
 AMBIGUOUS_NAME_KEYS = frozenset({"action", "command"})
 """Name keys that are parameters just as often: `{"command": "ls -l"}` names no tool."""
 ARGUMENT_KEYS = (
     "arguments",
-    "parameters",
-    "args",
+    "parameters",  # Llama 3.1 and later
+    "args",  # ollama#18388
     "input",
-    "action_input",
+    "action_input",  # LangChain's structured chat agent
     "params",
     "kwargs",
     "tool_input",
@@ -248,6 +248,7 @@ def _read_object(node: JsonNode, anchors: frozenset[str], tools: Tools | None, d
         if (is_object(inner) or is_array(inner)) and inner and _only_metadata(keys, wrapper):
             return unresolved_calls(_wrapped_node(node, wrapper, anchors), anchors, tools, depth + 1)
     function = keys.get("function")
+    # The API's own object, printed as text: smolagents#122.
     if is_object(function) and not any(isinstance(keys.get(key), str) for key in ("tool", "name")):
         inner_node = member_node(node, "function")
         calls = unresolved_calls(inner_node, anchors, tools, depth + 1)

@@ -357,7 +357,7 @@ def _read_value(body: str, options: ParseOptions, *, ended: bool) -> tuple[JsonN
 def _is_plain_string(value: object) -> bool:
     """Whether the value is a JSON string that does not hold JSON itself.
 
-    Plain text without quotes may be the argument that the model meant (ollama#10221). A quoted string comes from an
+    Plain text without quotes may be the argument that the model meant (continue#10221). A quoted string comes from an
     engine that was asked for a call and constrains only its envelope (vLLM 0.32, required and named).
     """
     return isinstance(value, str) and bool(value.strip()) and value.lstrip()[0] not in '{["'

@@ -100,6 +100,7 @@ def _reject_foreign_keys(
             or _is_name_only_call(unresolved, tool, options, evidence)
         ):
             return
+        # `Here is a user: {"name": "Alice"}` (Rapid-MLX#703).
         raise NotACall("it has a name, but no arguments")
     checked_flat = options.tools.check(tool, flat, guess=False)
     keys = options.tools.keys(tool.name)
@@ -157,6 +158,7 @@ def _to_object(value: Any, fixes: list[Fix], tool: Tool | None) -> dict[str, Any
     if is_object(value):
         return value
     if value is None or (isinstance(value, str) and not value.strip()):
+        # vLLM streams a call without arguments with an empty string (vllm#21301).
         fixes.append(Fix("coerce", f"{dump(value)} to {{}}"))
         return {}
     if isinstance(value, str):
@@ -169,6 +171,7 @@ def _decode_string(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str,
         inner = read_whole_value(value)
     except Unreadable as error:
         single = sole_string_parameter(tool) if value.strip().lstrip("-") not in ("NaN", "Infinity") else None
+        # gpt-oss on Ollama wrote `ls -R` and a line break for arguments (continue#10221).
         if single is not None:
             fixes.append(Fix("unwrap", f"the arguments were a bare string: taken as {single!r}"))
             return {single: value}
@@ -176,6 +179,7 @@ def _decode_string(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str,
         raise InvalidArguments(
             reason, f"its arguments are a string that is not a JSON object ({clip(value, 80)!r})"
         ) from None
+    # Arguments that are encoded twice: ollama#12413.
     fixes.append(Fix("unwrap", "the arguments were JSON inside a string"))
     fixes.extend(inner.fixes)
     if isinstance(inner.value, str):
@@ -223,6 +227,7 @@ def _unwrap(
         except InvalidArguments:
             return node, arguments
         node = None
+        # gpt-oss-120b wraps a call twice.
         fixes += [*inner_fixes, Fix("unwrap", "the call was wrapped in a call")]
 
 

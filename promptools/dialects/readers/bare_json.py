@@ -142,6 +142,7 @@ class JsonCandidate(CandidateBase):
             self.parts = self._streamer.reconcile_parts(parts) if self._streamer is not None else parts
             self.tries.append(trace_entry("json", len(raw), self.parts))
             self.unread = raw[total_length(self.parts) :]
+            # The bracket of a list that never began: ollama#17638.
             if self._surplus and not self.unread:
                 add_fix(reversed(self.parts), Fix("closer", f"{self._surplus!r} too many"))
                 self.parts.append(Part("markup", self._surplus))
@@ -165,6 +166,7 @@ _INSIDE = lazy_pattern(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 
 _CHARACTER = r"(?s:\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.)"
 """One character of the string as written: escaped, a surrogate pair, or plain; compiled only when needed."""
+# Seen in OpenManus#989.
 _FIX = Fix("unwrap", "the whole call was encoded as a string")
 
 

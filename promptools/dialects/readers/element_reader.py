@@ -75,6 +75,7 @@ class ElementReader(SingleCallReader):
         super().__init__(head, buffer, options, evidence, definite=definite and not self._is_ambiguous)
         self._tokens.append(tag)
         buffer.advance()
+        # Devstral loses them (ai-sdk-tool-call-middleware).
         if "<" not in tag:
             self._record_fix("the brackets of its first tag were lost")
         self._options = options

@@ -85,6 +85,7 @@ def build_tree(tokens: Sequence[Tag | str], tag_prefix: str) -> tuple[Element, l
     stack = [root]
     fixes: list[Fix] = []
     for token in tokens:
+        # MiniMax M3; SGLang 0.5.23 drops the second one too.
         if not isinstance(token, str) and token.close and _is_repeated_closer(token, stack):
             fixes.append(Fix("closer", f"{token.raw!r} too many"))
         elif isinstance(token, str) or token.kind != "element" or not token.raw.startswith(tag_prefix):
@@ -142,6 +143,7 @@ def _read_value(element: Element, schema: Any, root: dict[str, Any]) -> Any:
             return []
         if "object" in kinds:
             return {}
+    # Hosted MiniMax M3 loses the mark of inner tags.
     if "<" in text and kinds and "string" not in kinds and (unmarked := read_unmarked(text)) is not None:
         return _read_value(unmarked, schema, root)
     if text.strip().lower() in ("none", "null") and text.strip() != "null":

@@ -156,6 +156,7 @@ class LabelledCandidate(CandidateBase):
         if finish_reason == "length":
             return cut
         text = raw.strip()
+        # As in the paper of ReAct: `Action: search[Oslo]`.
         if text.startswith("["):
             text = self._unbracket(text)
         arguments, fixes = read_input(text, tool, self._options)

@@ -118,6 +118,7 @@ def read_bare_value(text: str, types: frozenset[str], fix_log: FixLog, at: int) 
     value, fixes = read_typed(text, types)
     for fix in fixes:
         fix_log.add(fix.detail, fix.kind)
+    # `call:write_file{content:hello,path:a.txt}` of Gemma 4: openclaude#380.
     if isinstance(value, str):
         fix_log.add("no delimiters around a string", "marker")
     return dump(value)
@@ -323,6 +324,7 @@ class GemmaObject:
             if delimiter.startswith(rest) and not final:
                 return True
         char = rest[0]
+        # Gemma 4 also uses plain quotes: `{memory: "The user's name is John."}` (llama.cpp#22786).
         if char == '"' or (char == "'" and self._token_closes):  # without the tokens it may be an apostrophe
             self._delimiter = char
             self._uncertain = False
@@ -487,6 +489,7 @@ class GemmaObject:
 
     def _spaced_key_follows(self, text: str, at: int, final: bool) -> bool | NeedMore:
         """Return whether a key of several words comes next: a declared one, or any after a non-string value."""
+        # Gemma 4 writes keys with spaces (ollama#18390).
         few = len(self._pieces) <= _MOST_PIECES
         any_key = _WORDS_KEY.match(text, at) if few and _NO_STRING.fullmatch("".join(self._pieces)) else None
         if any_key is not None:

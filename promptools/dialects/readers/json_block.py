@@ -556,6 +556,7 @@ class JsonBlockReader(CandidateBase):
             return self._streamer.reconcile_parts(parts) if self._streamer is not None else parts
         except NotACall as no:
             self.tries.append(TriedStrategy(self._evidence.dialect, "text", str(no), len(raw)))
+            # The header of a Kimi K2 call may hold a counter and no name (SGLang 0.5.23).
             if self._name == "":
                 return [
                     self._malformed_part(raw, "unknown_tool", "it names no tool, and its arguments do not fit just one")

@@ -75,6 +75,7 @@ class MarkupCall(CallBuilder):
         resolved = options.tools.find(name) if options.tools is not None else None
         last = name.rpartition(".")[2]
         if (
+            # Muse Glimmer puts the namespace of the tools before the name.
             resolved is None
             and grammar.namespaced
             and options.tools is not None
@@ -124,6 +125,7 @@ class MarkupCall(CallBuilder):
 
     def _strip_layout(self, text: str) -> str:
         """Return a value's text without the layout around it."""
+        # MiniCPM5's template writes values so.
         if self._grammar.cdata and "<![CDATA[" in text:
             sections: list[str] = _CDATA.findall(text)
             outside = _CDATA.sub("", text)
@@ -136,6 +138,7 @@ class MarkupCall(CallBuilder):
             return text.strip(LAYOUT)
         if self._grammar.trim == "verbatim":
             return text
+        # Qwen3-Coder sets a value on lines of its own; MiMo V2 does not, so there a line break is the value's.
         return strip_matching_newlines(text)
 
     def resolve(self, evidence: Evidence) -> Call | Malformed:
@@ -229,6 +232,7 @@ class OpenValue:
         self._call_just_opened = token.kind == "call" and not token.close
         if token.kind == "cdata":
             self.add(token.raw)
+        # Of Qwen3-Coder and Step 3: the parsers of SGLang 0.5.23 repair it too.
         elif self._repeats_opener(token):
             self._call.record_fix(Fix("marker", f"{clip(token.raw, 60)!r} came twice"))
         elif self._open_calls:
@@ -339,6 +343,7 @@ class OpenValue:
         if isinstance(following, str):  # no value ends in a closing tag and a broken tag by chance
             return own and self._grammar.names.begins_broken_tag(following)
         if own and following.kind == "element":
+            # Anthropic's form of 2023 closes `<parameters>` here.
             return self._style == "element" or following.name == "parameters"
         if own:
             return following.kind != "noise" or "end" in following.raw

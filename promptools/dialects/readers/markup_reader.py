@@ -232,6 +232,7 @@ class MarkupReader(TagReader):
         ends_call = tuple(filter(None, (self._grammar.closers[0], self._grammar.json_closer)))
         right = ends_call if name is not None else tuple(closer for _, closer in wrappers)
         openers = tuple(opener for opener, _ in wrappers if opener)
+        # Llama 3.1 8B closes its JSON with `<function>`.
         ends = Closers(right=right, wrong=("<function>", "</think>"), openers=openers)
         early: list[Fix] = []
         if name is None:
@@ -297,6 +298,7 @@ class MarkupReader(TagReader):
                 self._open_call(self._index, token.name)
                 if token.empty:
                     self._end_call(self._index + 1)
+            # GLM-4.7 writes the name as a line, and the parameters as elements.
             case "param" | "element" if not token.close and name is not None:
                 self._pending_fixes.append(Fix("marker", "the name was outside of the tag"))
                 self._open_call(self._index, name)
@@ -413,8 +415,10 @@ class MarkupReader(TagReader):
             self._outside_text.append(token)
             return
         name = "".join(self._outside_text).strip()
+        # Anthropic's prompts of 2023 have an element for the name.
         if token.kind == "element" and not token.close and not name and token.name in self._names.naming_elements:
             self._outside_text = []
+        # Llama 3.1 8B: `<function>get_weather</function>`, and then the parameters.
         elif name and (token.kind in ("call", "element") if token.close else token.kind == "param"):
             if token.kind != "element" or token.name != self._names.naming_element:
                 self._pending_fixes.append(Fix("marker", "the name was outside of the tag"))
@@ -430,6 +434,7 @@ class MarkupReader(TagReader):
         assert call is not None
         if fix is not None:
             call.record_fix(fix)
+        # qwen3-coder:30b leaves out `<tool_call>` in about one turn of five after a preamble.
         if not self._in_wrapper and not self._grammar.unwrapped and not self._segments:
             call.record_fix(Fix("marker", f"no {self._grammar.wrapper[0]!r}"))
         self._segments.append(CallSegment(self._call_start, end, call, [], self._streamer))
@@ -457,6 +462,7 @@ class MarkupReader(TagReader):
                     call.error = "a value holds the opener of a parameter, whose closer may be this one"
             case "element" if token.name != call.name:
                 pass
+            # DeepSeek V4 Flash writes a parameter so.
             case "call" if not token.close and token.empty and token.name and inline_value(token) is not None:
                 call.record_fix(Fix("marker", f"the parameter {token.name!r} was written as a call"))
                 self._stream_param(token.name, verbatim=False)
@@ -485,6 +491,7 @@ class MarkupReader(TagReader):
         if is_blank(text):
             return
         bare = strip_blank(text)
+        # Llama 3.1 and Functionary 3.1: `<function=get_weather>{"city": "Oslo"}</function>`.
         if bare[0] == "{" and not call.values:
             self._buffer.put_back(len(bare))
             self._start_json(call.name)
@@ -536,6 +543,7 @@ class MarkupReader(TagReader):
         call = self._call
         assert call is not None
         declared = call.tool is not None and call.declares(key)
+        # Qwen2.5-7B and DeepSeek V3.1: `<parameter>city</parameter>`, and the value behind it.
         if token.kind != "param" or not token.close or not declared:
             self._give_up("a parameter has no name", token)
             return

@@ -168,6 +168,7 @@ class PairTags:
 
 def is_blank(text: str) -> bool:
     r"""Return whether a text is white space; the characters `\n` too, for servers that escape the reply."""
+    # SGLang 0.5.23's parser glm45 takes escaped line breaks for layout too.
     return not text.replace("\\n", "").strip()
 
 
@@ -221,6 +222,7 @@ class PairReader(SingleCallReader):
         buffer = TokenBuffer(tags.tokenizer, name, is_blank)
         super().__init__(head[: len(head) - len(name)], buffer, options, evidence, definite=definite)
         self._tags = tags
+        # GLM's `<tool_call>` is a special token, and was stripped with the others.
         if not opened:
             self._record_fix(f"no {opener!r} before its name")
         self._tag_state = self._in_name
@@ -297,6 +299,7 @@ class PairReader(SingleCallReader):
                 kind = "key"
         rest = self._text_between().removeprefix(_cut(self._tags.key.opener)).lstrip()
         self._take_text()
+        # Ollama 0.32's parser of GLM 4.7 finds such a key as well.
         if kind == "key/" and self._may_be_next_key(rest):
             self._key = rest
             self._record_fix(f"the key {rest!r} had no opener")
@@ -325,6 +328,7 @@ class PairReader(SingleCallReader):
         if self._is_word and not self._call.arguments:
             self._finish_as_text(start, "a word between two tags is not a tool")
         elif tag.role == "call/":
+            # Hunyuan 4 puts the suffix of its checkpoint into each tag.
             after = self._buffer.after(start) if self._tags.suffixed else None
             if after is NEED_MORE:  # its wrapper's closer cannot be known beforehand
                 return NEED_MORE
@@ -334,6 +338,7 @@ class PairReader(SingleCallReader):
         elif tag.kind in ("call", "end"):
             self._finish(start, start, self._missing_closer_fix())
         else:
+            # GLM 4.7 closes calls with `</think>` (ai-sdk-tool-call-middleware).
             self._finish(start, end, Fix("closer", f"closed by {tag.raw!r}"))
         return None
 
@@ -387,12 +392,14 @@ class PairReader(SingleCallReader):
             self._call.error = "there is text between a key and its value"
         between = between.lstrip().removeprefix(_cut(self._tags.value.opener))
         self._text_pieces, self._text_size = [between], len(between)
+        # GLM 4.5 and 4.6 on vLLM under load.
         self._record_fix(f"the value of {self._key!r} had no opener")
         self._tag_state = self._in_value
         return self._in_value(tag)
 
     def _in_type(self, tag: Tag) -> None:
         type_name = self._take_text().strip()
+        # K2 Horizon writes a type beside each key.
         if tag.role == "type/":
             self._type_name, self._tag_state = type_name, self._after_key
         else:
@@ -535,6 +542,7 @@ class PairReader(SingleCallReader):
     def _check_call(self) -> None:
         values = [value for value in self._call.arguments.values() if isinstance(value, str)]
         tags = [tag for text in (*values, *self._call.arguments) for tag in self._tags.pattern.findall(text)]
+        # exo drops such calls of GLM as well.
         if self._call.fixes and any(self._tags.tags[tag].kind in _OF_ARGUMENTS for tag in tags):
             self._call.error = "what it holds is not certain: a tag is part of a value"
 

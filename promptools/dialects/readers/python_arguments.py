@@ -304,6 +304,7 @@ class LiteralLexer:
 
     def _closes_string(self, text: str, end: int, final: bool, keyed: bool) -> bool | NeedMore:
         """Return whether the quote at `end` ends the string."""
+        # LFM2 puts quotes of the same kind into a string; vLLM 0.32's parser repairs it.
         after = _AFTER[keyed, self._uncertain].match(text, end + 1)
         if after is not None:
             return True if after.end() < len(text) or final else NEED_MORE

@@ -97,6 +97,7 @@ _LIST_ENDS = lazy_pattern(r"(\)\s{0,64}+(?:,\s{0,64}+)?(?:\Z|\]))(?:\Z|[ \t]{0,6
 """The end of a list of calls at the end of a line, or what there is of it."""
 _CALLEE = lazy_pattern(rf"({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\()")
 _SPACED_CALLEE = lazy_pattern("(" + name_pattern(r"\w", r"[\w.:/ -]", 127) + r")(?:\Z|\()")
+# smolagents' CodeAgent assigns what a call returns.
 _STATEMENT = lazy_pattern(
     r"(?:[^\W\d]\w{0,63}[ \t]{0,4}=(?!=)[ \t]{0,4})?(?:await[ \t]{1,4})?(print[ \t]?\([ \t]{0,4})?(?:await[ \t]{1,4})?"
     rf"(?!print\b|await\b)({CALLEE_PATTERN})[ \t]{{0,4}}\("
@@ -211,6 +212,7 @@ class PythonCallReader(CandidateBase):
         at = self._skip_space(text, at)
         if at == len(text):
             return at
+        # LFM2 leaves out the brackets around a single call; Ollama's parser takes it.
         self._bracketed = text[at] == "[" and self._layout.brackets is not False
         self._state = self._in_callee
         if self._bracketed:
@@ -263,6 +265,7 @@ class PythonCallReader(CandidateBase):
                 return "", at
             self._open_prints = int(match[1] is not None)
             return match[2], match.end()
+        # ToolACE-8B writes names with spaces.
         match = (_SPACED_CALLEE if self._layout.spaced_names and self._bracketed else _CALLEE).match(text, at)
         return (match[1].strip(), match.end()) if match is not None else ("", at)
 
@@ -412,6 +415,7 @@ class PythonCallReader(CandidateBase):
         """Consume the calls once more, if they are repeated before another closer."""
         bare = SPACE.match(text, at)
         assert bare is not None
+        # LFM2 repeats its calls before a second end token; vLLM 0.32's parser drops that too.
         for echo in {self._repeated_text, self._repeated_text.removeprefix("[")}:
             for closer in self._layout.closers:
                 whole = echo + closer

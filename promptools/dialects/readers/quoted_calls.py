@@ -39,6 +39,7 @@ _CLOSED = lazy_pattern(r"(\))\s{0,64}+\]")
 _STRING = lazy_pattern(r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'", re.DOTALL)
 _NAMED = lazy_pattern(r"(?:\[\s*[\"']|[\"'](?:\[\s*)?)([^(]*)\(")
 _FIX = Fix("unwrap", "the call was in a string")
+# Small models lose it under BFCL's prompt.
 _LOST_QUOTE = Fix("marker", "a quote around the call is missing")
 
 

@@ -103,6 +103,7 @@ class TagHeads:
         if not first.tags:
             return NEED_MORE if first.incomplete else False
         tag = first.tags[0]
+        # `<function=task>` without `<tool_call>`: opencode#33959.
         if tag.kind != "call" or tag.close:
             return False
         if tag.name is None:

@@ -33,13 +33,15 @@ TagKind = Literal[
 ]
 
 BARS = r"[|｜]{1,4}\s{0,4}"
+# Bars that are missing: vllm#30541, vllm#40806.
 DSML = rf"(?:{BARS}(?:DSML|GCML)\s{{0,4}}[|｜]{{0,4}}|(?:DSML|GCML)\s{{0,4}}[|｜]{{1,4}})\s{{0,4}}"
 """What precedes the words of DeepSeek's tags, with bars lost, doubled, or in ASCII."""
-DSML_MARKS: Final = ("DSML", "GCML")
+DSML_MARKS: Final = ("DSML", "GCML")  # GigaChat 3.5 writes GCML
 
 NAMING_ELEMENTS: Final = frozenset(("tool_name", "name", "parameters"))
 """Elements of Anthropic's format of 2023, which names the tool and its parameters by elements."""
 
+# MiniCPM5's replies hold its tokenizer's letters for a space and a line break (vLLM 0.32).
 _BLANK = " \t\r\n\f\v\u00a0\u200b\ufeffĠĊ"
 _QUOTES = "\"'“”‘’"
 _KEY = r"[\sĠĊ]{0,8}[A-Za-z_][\w:-]{0,40}\s{0,8}"
@@ -74,7 +76,7 @@ _EQUALS = lazy_pattern(
     rf"(?:(?:\s{_ATTRIBUTE}){{0,4}}[\sĠĊ]{{0,8}}(?P<empty>/?)>"
     rf"|(?P<lost>(?=[\sĠĊ]{{0,8}}[<{{])|{_NEXT_LINE}(?!\s{_MAY_BE_ATTRIBUTES})))"
 )
-# `<parameter=command=create</parameter>`
+# `<parameter=command=create</parameter>`: Qwen3-Coder behind OpenHands
 _TWICE = lazy_pattern(rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}})=")
 _WORD = lazy_pattern(rf"\s{{1,8}}(?P<bare>{_NAME}{{1,128}}?)[\sĠĊ]{{0,8}}>")  # `<function bash>`
 # `<parameter=start date>`, where a tool has such a parameter
@@ -153,6 +155,7 @@ class TagNames:
     def __post_init__(self) -> None:
         any_wrapper, any_call, any_param = map(_any_name, (self.wrappers, self.calls, self.params))
         space = "|".join((*map(re.escape, self.spaces), *([DSML] if self.dsml else [])))
+        # MiniCPM5's tokenizer loses the space before `name` (vLLM 0.32).
         start = (
             rf"<[\sĠĊ]{{0,8}}(?P<close>/?)[\sĠĊ]{{0,8}}(?P<space>{space or '(?!)'})?"
             rf"(?:(?P<wrap>{any_wrapper})|(?P<call>{any_call})|(?P<param>{any_param}))"
@@ -278,7 +281,7 @@ SHARED_NAMES: Final = TagNames(
         "toolcall",
         "function_calls",
         "function_call",
-        "dots_function_call",
+        "dots_function_call",  # dots
         "tvoe_calls",
         "calls",
         "tool",
