@@ -71,6 +71,7 @@ class _PendingCalls:
             return call_id, name or self.names[call_id]
         if call is None:
             call = next((pending for pending in self.pending if pending.name == name), None)
+        # The Python SDK of Ollama drops the id of a result (0.6.1).
         if call is None and not call_id:
             call = next(iter(self.pending), None)
         if call is None:
@@ -134,6 +135,7 @@ def _call(call_id: str, name: str, arguments: Any, notes: list[str]) -> Call:
     if is_object(arguments):
         return Call(call_id, name, arguments, _dump(arguments))
     text = as_text(arguments)
+    # Ollama's /v1 refuses the empty string and broken JSON, llama.cpp broken JSON, on each later turn too.
     if not text.strip():
         return Call(call_id, name, {}, "{}")
     value = try_json(text, parse_constant=reject_constant)
@@ -193,6 +195,7 @@ def place_system(turns: Sequence[Turn], profile: Profile) -> tuple[list[Turn], t
     as the conversation's own.
     """
     placed = list(turns)
+    # Qwen3.5's template raises `System message must be at the beginning.` (llama.cpp#27367).
     if profile.system_place == "anywhere":
         return placed, ()
     opening = next((position for position, turn in enumerate(placed) if turn.role != "system"), len(placed))
@@ -223,6 +226,7 @@ def plain_message(turn: Turn, profile: Profile) -> Message:
     }
     reasoning = next((field for key in REASONING_FIELDS if (field := as_text(turn.message.get(key)))), "")
     if turn.role == "assistant" and reasoning:
+        # vLLM from 0.16 on drops `reasoning_content` (vllm#33402).
         message[profile.reasoning_field] = reasoning
     content = message.get("content")
     if is_array(content) and not profile.content_parts:
@@ -276,9 +280,11 @@ def fit_template(system: str, messages: Iterable[Message], profile: Profile) -> 
         settled = [
             {**message, "role": "user"} if message.get("role") in _SYSTEM_ROLES else message for message in settled
         ]
+    # Gemma's template raises `System role not supported`.
     if system and not profile.system_role:
         settled = _prepend_to_user(system, settled)
         system = ""
+    # Mistral's and Gemma's templates raise where two messages of one role meet (autogen#3597).
     if profile.alternate_roles:
         settled = _merge_same_roles(settled)
     return [{"role": "system", "content": system}, *settled] if system else settled

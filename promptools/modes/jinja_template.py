@@ -128,6 +128,7 @@ def _with_objects(message: dict[str, Any]) -> dict[str, Any]:
     if not calls:
         return message
     functions = [as_object(call.get("function")) for call in calls]
+    # Qwen3-Coder's template fails on arguments that are text (Qwen3-Coder#444).
     objects = [{**function, "arguments": _object(function.get("arguments"))} for function in functions]
     return {
         **message,

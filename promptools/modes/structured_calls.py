@@ -193,6 +193,7 @@ class StructuredCalls:
         self._streams_arguments = (
             request.stream
             and request.options.arguments != "whole"
+            # vLLM's parser `hermes` ends a streamed call at `</tool_call>`, even inside a string.
             and (live or not request.profile.cuts_streams)
             and request.choice.kind != "none"
             and options.restore is None
@@ -301,6 +302,7 @@ class StructuredCalls:
         """Assign a call its number and a unique id, once, and return them."""
         if pending.number is None:
             pending.number, self._count = self._count, self._count + 1
+            # Ollama sends no ids before 0.12.10, lmdeploy the same one for each call (lmdeploy#3412).
             if not pending.id or pending.id in self._ids:
                 pending.id = self._new_id()
             self._ids.add(pending.id)

@@ -38,6 +38,7 @@ def legal_names(names: Iterable[str], pattern_text: str) -> dict[str, str]:
     numbers: dict[str, int] = {}
     sent: dict[str, str] = {}
     for name in illegal:
+        # MCP servers name tools with dots and slashes (copilot-cli#1879), apps in Chinese (Qwen3#1092).
         base = _ILLEGAL.sub("_", name).strip("_")[:MAX_NAME_LENGTH] or "tool"
         candidate = _unused_name(base, taken, pattern, numbers)
         taken.add(candidate or name)

@@ -114,11 +114,13 @@ def judge_reply(
     harmony = mode == "harmony"
     reply = _restore_length(request, reply, usage, harmony=harmony)
     sent = {name: sent_name for sent_name, name in names.items()}
+    # Ollama's /v1 ends a stream so when its parser or its runner fails.
     if request.stream and reply.finish_reason is None:
         return Verdict("cut", _as_content(reply, raw), "the stream ended without a finish reason", retry_elsewhere=True)
     if stop_reason == HARMONY_CALL and not (
         harmony or reply.calls or reply.malformed or _answers_without_calls(request, reply)
     ):
+        # vLLM 0.32 does so without its flags for tools, and where the request has no tools.
         why = "the model ended with a call (stop_reason 200012) and the server sent none"
         return Verdict("swallowed", _as_content(reply, raw), why, retry_elsewhere=True)
     if not reply.calls and reply.malformed:
@@ -128,6 +130,7 @@ def judge_reply(
     if not reply.calls and not reply.content.strip():
         return _empty_reply(request, reply, raw, usage, harmony=harmony)
     if not reply.calls and reply.finish_reason in {"tool_calls", "function_call"}:
+        # vLLM's parsers of Gemma 4 (vllm#53363) and DeepSeek-V3 (DeepSeek-V3#944).
         why = "the server's finish reason speaks of calls and there are none"
         return Verdict("empty_calls", _as_content(reply, ""), why, retry_elsewhere=True)
     if not (reply.calls or harmony or mode == "raw") and (why := _missing_tokens(request, reply, raw, usage)):
@@ -463,6 +466,7 @@ def _empty_reply(
             "swallowed", _as_content(reply, raw), why, retry_with_feedback=True, retry_elsewhere=True, feedback=feedback
         )
     spent = as_count((usage or {}).get("completion_tokens"))
+    # Ollama and LM Studio drop a call that they cannot parse (ollama#11381, lmstudio-bug-tracker#942).
     lost = reply.finish_reason in {"tool_calls", "function_call"} or (
         request.profile.swallows and (bool(reply.reasoning) or spent is None or spent > MAX_EMPTY_TOKENS)
     )
