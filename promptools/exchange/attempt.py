@@ -283,6 +283,7 @@ class AttemptRunner:
             data = yield from self._state.compute(work, size + self._open_text if size else 0)
             if data:
                 yield from self._state.emit(data, self.head)
+            # llama.cpp, under `required`, lets the model go on with white space until the context is full.
             if chunk is not None and self.decoder.streamed and self._is_over():
                 self._state.notes.append(OVER_NOTE)
                 yield from self._state.abandon()

@@ -293,6 +293,7 @@ class PassthroughMonitor:
             return failure if self.is_retried(failure) else None
         if not self._closed or decoder.decode_error:
             return None
+        # Ollama's /v1 ends a stream so when its parser or its runner fails.
         if decoder.streamed and not decoder.finish_reasons and not decoder.done:
             return Failure("cut", _CUT, opened=opened)
         lost = decoder.stop_reasons.get(0) == HARMONY_CALL or decoder.finish_reasons.get(0) in CALL_FINISH_REASONS

@@ -98,10 +98,12 @@ def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failur
     text = failure.text.lower()
     match adaptation:
         case "tool_choice":
-            if "thinking" in text:  # refused is any forced call, and only while the model thinks
+            # DeepSeek's API refuses any forced call, and only while the model thinks (DeepSeek-V3#1376).
+            if "thinking" in text:
                 return Rewording(adaptation, _FORCED, _reasoning_digest(request))
             return Rewording(adaptation, _next_weaker(request))
         case "roles":
+            # Gemma's template: `System role not supported`.
             fold = "system" in text and "not supported" in text
             return Rewording(adaptation, ("system",) if fold else ())
         case "no_reasoning":

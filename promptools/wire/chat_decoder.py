@@ -237,6 +237,7 @@ _MAX_INDEX_DIGITS = 10
 def _arguments(arguments: Any) -> str:
     if arguments is None:
         return ""
+    # Ollama's /api/chat sends an object.
     return arguments if isinstance(arguments, str) else _encode(arguments)
 
 

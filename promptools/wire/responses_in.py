@@ -129,9 +129,11 @@ class ClientTools:
                 self.functions.append(dict(tool))
             case "function" | None:
                 self._add_function(_function(tool), ClientTool(as_text(tool.get("name")), namespace), preface)
+            # Codex CLI's `apply_patch` (unsloth#9114).
             case "custom":
                 client_tool = ClientTool(as_text(tool.get("name")), namespace, custom=True)
                 self._add_function(_custom_function(tool), client_tool, preface)
+            # Codex CLI sends its tools in namespaces, a type that vLLM refuses (vllm#49493).
             case "namespace":
                 text = as_text(tool.get("description"))
                 for member in as_list(tool.get("tools")):
@@ -141,6 +143,7 @@ class ClientTools:
                 self.left_out["shell"] = "it runs in a container on OpenAI's servers"
             case str(kind) if kind in self._typed:
                 self._add_typed(self._typed[kind], tool)
+            # Codex CLI offers some beside its own; llama.cpp refused each such request (codex#10635).
             case str(kind) if kind in _NOT_SERVED:
                 self.left_out[kind] = _NOT_SERVED[kind]
             case kind:

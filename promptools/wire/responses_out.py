@@ -342,6 +342,7 @@ class ResponseEvents:
         text, complete.fragments = complete.fragments[0], []
         added = _item_event("added", position, complete.encode("in_progress"))
         self._items.append(complete)
+        # Where the arguments come in `done` alone, litellm hands on `{}` (litellm#25321).
         return [*ended, added, *self._extend_call(position, text), *self._end_call(position)]
 
 
