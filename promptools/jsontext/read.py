@@ -40,7 +40,7 @@ def read_value(
     string, a key, a number or a literal. `strict=False` skips the strict reader, for text known not to be strict JSON.
     A lone surrogate is kept. Strict JSON is read at the speed of `json`, anything else in O(n) characters.
 
-    Raise `Unreadable`, and nothing else, if there is no value.
+    Raise `Unreadable`, and nothing else, if it finds none.
     """
     start = _skip_space(_SPACE, text, start)
     if not strict:
