@@ -197,7 +197,7 @@ def same_in_latest(node: Schema, draft: Draft) -> bool:
     return draft == 2019 or "$ref" not in node or REF_SIBLINGS.issuperset(node)
 
 
-# A fast check that the keywords of a schema are well formed, as the meta-schema of draft 2020-12 has it.
+# A fast check that the keywords of a schema are well formed by the meta-schema of draft 2020-12.
 #
 # Yes is certain. No means that jsonschema is to decide: a keyword is malformed, or rare.
 

@@ -150,7 +150,7 @@ class _Normalizer:
             try:
                 resolved = resolver.lookup(reference)
                 return resolved.contents, resolved.resolver
-            except Exception:  # noqa: BLE001, S110  it does not resolve, or is no reference at all
+            except Exception:  # noqa: BLE001, S110  it does not resolve, or is not a reference
                 pass
         return resolve_pointer(self.root, reference), resolver
 

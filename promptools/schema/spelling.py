@@ -1,7 +1,7 @@
 """Match what models write to what tools declare: the names of tools, and the keys of their arguments.
 
 A tool's name is found in any spelling (`fold_name`, `name_candidates`), or as the name by which models were trained on
-a tool like it (`OtherNames`). A key is renamed to the parameter that it stands for (`Spellings`, `rename_keys`).
+a tool like it (`OtherNames`). A key is renamed to the parameter that it means (`Spellings`, `rename_keys`).
 """
 
 from __future__ import annotations
