@@ -554,7 +554,7 @@ def after_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
     if bare > at:
         return bare
     markers = state.plan.markers
-    # openclaw#70736: with its tools in the prompt alone, the model goes on with results of its own.
+    # openclaw#70736: with tools described in the prompt only, the model goes on to invent their results.
     if text.startswith(markers.result_openers, at):
         state.next = "made_up_result"
         return at

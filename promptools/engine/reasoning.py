@@ -132,7 +132,7 @@ def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
 def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decision:
     """Return whether this is the closer of the zone, and not one with another suffix."""
     closer = state.reasoning.closer
-    # Command A's template opens the thought with a token of its own, MiniMax M3's with `<mm:think>`.
+    # Command A's template opens the thought with `<|START_THINKING|>`, MiniMax M3's with `<mm:think>`.
     if match[0] == closer or (not closer and state.plan.markers.template_closer.fullmatch(match[0])):
         return True
     return NEED_MORE if not final and match.end() == len(match.string) and match[0][-1] != ">" else False

@@ -1,7 +1,7 @@
 """What the engine searches for in a reply: the active dialects, compiled once for each set of them into scanners.
 
 A `ScanPlan` belongs to a set of dialects. Its scanners find the heads of calls, tags of reasoning and of answers,
-end-of-turn tokens, closers that may stand alone, and backticks. Which of them count depends on what came before, so
+end-of-turn tokens, closers that may occur alone, and backticks. Which of them count depends on what came before, so
 there are three scanners (`Scanners`): a head marked `at_start`, say, begins a call only if no text precedes it.
 
 Heads marked `at_line_start` (a tool's name that begins a line) depend on the offered tools. For those,
@@ -339,7 +339,7 @@ class ScanPlan:
         self.line_heads = LineHeads(self.heads)
         active = [dialect for dialect in chosen if dialect.tier in tiers or dialect.name == expected]
         self.closers = tuple(dict.fromkeys(closer for dialect in active for closer in dialect.closers))
-        """Markers that may stand alone beside a call."""
+        """Markers that may be alone beside a call."""
         sentinels = tuple(dict.fromkeys(token for dialect in active for token in _sentinels(dialect)))
         self._lone_closers = (*self.closers, *self.markers.result_closers)
         self.literal_scanner = MarkerScanner([*_literal_markers(self.markers, self._lone_closers, sentinels), _CONTROL])
@@ -496,7 +496,7 @@ def default_plan(expect: str | None) -> ScanPlan:
 
 
 def content_plan(plan: ScanPlan) -> ScanPlan:
-    """Return the plan for the content of one message, in which there are no headers."""
+    """Return the plan for the content of one message, which holds no headers."""
     names, tiers, asked = plan.key
     return _cached_plan(names, tiers, asked, channels=False)
 
@@ -513,7 +513,7 @@ _PLAIN_TAG = lazy_pattern(r"</?[a-z]+>\Z")
 
 
 def _sentinels(dialect: Dialect) -> Iterator[str]:
-    """Yield the special tokens of a dialect that may stand alone; tags that are plain words do not count."""
+    """Yield the special tokens of a dialect that may occur alone; tags that are plain words do not count."""
     yield from dialect.control_tokens
     openers = [literal for head in dialect.heads if (head.tier or dialect.tier) == "S" for literal in head.literals]
     closers = [closer for closer in dialect.closers if dialect.tier == "S" or (openers and closer.startswith("<|"))]
@@ -541,7 +541,7 @@ def _rests(beginning: str, texts: Iterable[str]) -> Iterator[str]:
 
 
 def _literal_markers(known: ReplyMarkers, lone: tuple[str, ...], sentinels: tuple[str, ...]) -> list[Marker]:
-    """Return markers for tags, tokens, and what may stand alone: of a run of one opener, all but the last at once.
+    """Return markers for tags, tokens, and what may occur alone: of a run of one opener, all but the last at once.
 
     A run of different openers is never matched whole: each may begin a call, and chunks would cut the run elsewhere.
     """

@@ -322,4 +322,4 @@ class ParserState:
 StateFunction: TypeAlias = Callable[[ParserState, str, int, bool], Progress]
 """Consume `text[at:]`; return the offset to go on from, or `state.hold(offset)`."""
 ParseStandalone: TypeAlias = Callable[[ParserState, str, "str | None"], StandaloneResult]
-"""Parse a text as a reply of its own, with the options of a state; the last argument is the server's finish reason."""
+"""Parse a text as a separate reply, with the options of a state; the last argument is the server's finish reason."""

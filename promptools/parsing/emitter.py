@@ -61,7 +61,7 @@ class Emitter:
         self.record = ReplyRecord(new_id)
         """What has been emitted."""
         self._tokens_before_text = tokens_before_text
-        """Tokens that a program or a name follows: one stands alone only if nothing does."""
+        """Tokens that a program or a name follows: one is alone only if nothing does."""
         self._space: list[str] = []
         self._space_length = 0
         self._separators: dict[Zone, tuple[str, Span]] = {}
@@ -347,7 +347,7 @@ class Emitter:
             before = self.last_text(QUOTE_CONTEXT)
             glued = SPECIAL_TOKEN.fullmatch(tokens[0].raw) is not None and before[-1:] not in ("", *SPACE)
             if is_quoted_token(before, "", "") or (ends == len(tokens) and not glued):
-                kept = max(kept, ends)  # alone, it is no sign that a turn ended, nor where a sentence is about it
+                kept = max(kept, ends)  # alone, or where a sentence is about it, it does not show that a turn ended
         return kept
 
     def add_discarded(self, raw: str, why: DiscardWhy) -> None:
@@ -423,7 +423,7 @@ class Emitter:
         add_fix((part for part, _ in reversed(self._group)), fix)
 
     def accept_group(self) -> None:
-        """Emit the group, as text if there is no call in it."""
+        """Emit the group, as text if it holds no call."""
         self._resolve_tokens("")
         if not self._group_has_call:
             self.reject_group()
