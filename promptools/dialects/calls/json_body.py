@@ -397,7 +397,7 @@ def _tail_fix(rest: str) -> Fix:
 def _resolve(
     name: str, node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions, evidence: Evidence
 ) -> list[Call | Malformed]:
-    """Resolve the call whose arguments are `node`; if `name` is no tool name, look for one inside them."""
+    """Resolve the call whose arguments are `node`; if `name` is not a tool's, look for one inside them."""
     tools = options.tools
     if PLAUSIBLE_NAME.match(_strip_header(name)) and ("<" not in name or tools is None or tools.find(name) is not None):
         readings = [[UnresolvedCall(node, name, node, {}, fixes)]]

@@ -90,7 +90,7 @@ def find_arguments(
 def _reject_foreign_keys(
     unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions, evidence: Evidence
 ) -> None:
-    """Raise `NotACall` if the keys beside the name are no arguments: all of them must be parameters of the tool."""
+    """Raise `NotACall` if the keys beside the name are not arguments: all of them must be parameters of the tool."""
     assert options.tools is not None
     sure = evidence.wrapped or evidence.expected or options.strictness == "lenient"
     if not flat:
@@ -255,7 +255,7 @@ PLAUSIBLE_NAME = lazy_pattern(r"[^\W\d][\w.:/ -]{0,127}\Z")
 
 
 def resolve_call(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> Call | Malformed:
-    """Return a `Call`, or a `Malformed` that says what is wrong. Raises `NotACall` if it is no call at all."""
+    """Return a `Call`, or a `Malformed` that says what is wrong. Raises `NotACall` if it is not a call."""
     if unresolved.name is None:
         return _resolve_unnamed(unresolved, options, evidence)
     if len(unresolved.name) > MAX_NAME_LENGTH or not NOT_IN_NAMES.isdisjoint(unresolved.name):

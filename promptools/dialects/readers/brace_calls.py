@@ -123,6 +123,6 @@ class BraceCalls(DeclaredDialect):
         return "".join(f"{self._opener}call:{call.name}{self._arguments(call)}{self._closer}" for call in calls)
 
     def _arguments(self, call: Call) -> str:
-        if call is GENERIC_CALL:  # of a value whose type nobody knows
+        if call is GENERIC_CALL:  # its value has no known type
             return "{parameter:its value}"
         return brace_value(_sorted(call.arguments) if self._sorted_keys else call.arguments, self._quote, self._null)

@@ -7,7 +7,7 @@
     </content>
     </write_file>
 
-This is not XML: nothing is escaped, so a value may hold any tag, also those of its own call. Two rules decide:
+This is not XML: nothing is escaped, so a value may hold any tag, even those of its call. Two rules decide:
 
 - Only tags of the tool and of its parameters are tags; everything else is text.
 - A closing tag ends a value only where another of these tags, or the tool's closing tag, follows. Tags that were

@@ -224,7 +224,7 @@ class GemmaObject:
     def end_string(self) -> str | None:
         """Close a last string, and the brackets around it, before the closing token; return what came after.
 
-        The brackets may be at the end of the string. None if there is no such string, or if its end is uncertain.
+        The brackets may be at the end of the string. None without such a string, or if its end is uncertain.
         """
         frame = self._stack[-1] if self._stack else None
         keyed = frame is not None and (frame.kind == "[" or frame.key is not None)

@@ -138,7 +138,7 @@ class MarkupCall(CallBuilder):
             return text.strip(LAYOUT)
         if self._grammar.trim == "verbatim":
             return text
-        # Qwen3-Coder sets a value on lines of its own; MiMo V2 does not, so there a line break is the value's.
+        # Qwen3-Coder puts a value on separate lines. MiMo V2 writes it inline, where a line break is part of it.
         return strip_matching_newlines(text)
 
     def resolve(self, evidence: Evidence) -> Call | Malformed:

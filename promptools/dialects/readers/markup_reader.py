@@ -543,7 +543,7 @@ class MarkupReader(TagReader):
         call = self._call
         assert call is not None
         declared = call.tool is not None and call.declares(key)
-        # Qwen2.5-7B and DeepSeek V3.1: `<parameter>city</parameter>`, and the value behind it.
+        # Qwen2.5-7B and DeepSeek V3.1 write `<parameter>city</parameter>`, and then the value.
         if token.kind != "param" or not token.close or not declared:
             self._give_up("a parameter has no name", token)
             return

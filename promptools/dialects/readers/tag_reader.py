@@ -21,7 +21,7 @@ from promptools.types import Call, Fix, Malformed
 #
 # Each token of the text goes to `_state`, a method of the reader. Where only what follows decides what a token means,
 # the state looks ahead in the buffer and returns `NEED_MORE` as long as that is missing: it gets the same token again
-# with the next piece. The tokens after the end become `unread`, and are read again by whoever comes next.
+# with the next piece. The tokens after the end become `unread`, and are read again by the next reader.
 
 
 TokenState: TypeAlias = "Callable[[Tag | str], NeedMore | None]"

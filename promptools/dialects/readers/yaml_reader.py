@@ -205,7 +205,7 @@ def yaml_head(opener: str) -> Head:
 
 
 def _begins_call(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the first name is an offered tool's, on a line of its own."""
+    """Return whether the first name is an offered tool's, and its line holds nothing else."""
     del fresh
     if text[end - 1] != "\n" or (match := _FIRST_NAME.match(text, start, end)) is None:
         return NEED_MORE if end == len(text) else False
