@@ -315,8 +315,8 @@ def _merge_same_roles(messages: Sequence[Message]) -> list[Message]:
 # Calls that a conversation holds over and over: the same tool, the same arguments, the same result.
 #
 # Models that do not see that a result answers the question make the call again, and again (pi#6158, opencode#28596,
-# openclaw#120415). The model is told so in a line behind the last result. Nothing is withheld, and no call is
-# refused: to ask again is legitimate, and a result that changes is no repetition.
+# openclaw#120415). The model is told so in a line after the last result. Nothing is withheld, and no call is
+# refused: to ask again is legitimate, and a result that changes is not a repetition.
 
 
 RepeatAction = Literal["hint", "answer", "none"]
@@ -339,7 +339,7 @@ class RepeatedCall(NamedTuple):
         return f"{told}: {done[action]}" if done[action] else told
 
     def hint(self, name: str) -> str:
-        """Return the line behind the last result; `name` is what the tool is called there."""
+        """Return the line to add after the last result; `name` is what the tool is called there."""
         return (
             f"(Note: {name} was called {self.times} times with these arguments, each time with this result. It is"
             " above.)"
@@ -446,7 +446,7 @@ def _last(found: Sequence[bool]) -> int | None:
 
 
 def _hinted(message: Mapping[str, Any], line: str) -> dict[str, Any]:
-    """Return a result's message with a line behind its content."""
+    """Return a result's message with a line after its content."""
     content = message.get("content")
     if is_array(content):
         return {**message, "content": [*content, {"type": "text", "text": line}]}

@@ -45,7 +45,7 @@ def render_template(path: str, body: Mapping[str, Any]) -> str:
     """Render the conversation of a Chat Completions body with the template at `path`, up to the reply.
 
     A `tokenizer_config.json` beside the template, or at `path` itself, supplies the special tokens; the token that a
-    text begins with is left out, since the server adds it. Raises UsageError for a file that is no template, for
+    text begins with is left out, since the server adds it. Raises UsageError for a file that is not a template, for
     a template that refuses the conversation, and where Jinja2 is not installed.
     """
     file = Path(path).expanduser()
@@ -199,7 +199,7 @@ def _token(value: Any) -> str:
 
 
 def _environment(*, bounded: bool = False) -> jinja2.Environment:
-    """Return the sandbox of templates; `bounded`: of one that nobody chose, whose steps and text are counted."""
+    """Return the sandbox of templates; `bounded`: it counts their steps and text, as the user has not chosen them."""
     try:
         from jinja2.sandbox import ImmutableSandboxedEnvironment  # an extra
 

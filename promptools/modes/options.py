@@ -80,7 +80,7 @@ class Options(BaseModel):
     """Harmony mode: how the reply begins. `channel`: on `analysis`, as in HarmonyReAct's paper; `thought`: inside an
     analysis message, as in its code; `call`: with the required call; `auto`: with that call once it was missing."""
     harmony_react: bool = False
-    """Harmony mode: report errors to the model as reasoning of its own, worded as in HarmonyReAct."""
+    """Harmony mode: report errors to the model as its own reasoning, worded as in HarmonyReAct."""
     written: dict[str, str] = Field(default_factory=dict)
     """Harmony mode: the text of past replies as the model wrote them, by the position of the assistant's message."""
     last_prompt: dict[str, int] = Field(default_factory=dict)

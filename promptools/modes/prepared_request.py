@@ -43,7 +43,7 @@ class PreparedRequest:
     restore: Unescaper | None = None
     """Unescapes in the reply's calls what was escaped in the request; None where nothing was."""
     in_reasoning: bool | None = None
-    """Whether the prompt ends inside reasoning; None: as the profile has it."""
+    """Whether the prompt ends inside reasoning; None: the profile decides."""
     turn_ends: tuple[str, ...] = ()
     """What ends the model's turn: the text from there on is not part of the reply."""
     repeat_action: RepeatAction | None = None

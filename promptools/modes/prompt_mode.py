@@ -182,12 +182,12 @@ def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
 
 
 def _after_results(request: ToolRequest, turns: Sequence[Turn], *, may_call: bool) -> str:
-    """Return what is said behind the results with which a conversation ends: small models call on and on without it.
+    """Return the line after the results that end a conversation; without it small models call on and on.
 
-    Its first sentence makes them answer, the second go on where a step is missing. Behind an error they hand on what it
-    says as long as they may answer, so the first since the user spoke is followed by other words: by one attempt to
-    mend it, and no more. Where no call is possible they copy the last one as text, unless they are told to answer
-    (docs/reference/real-models.md).
+    Its first sentence makes them answer, the second makes them go on where a step is missing. After an error they pass
+    on what it says as long as they may answer, so the first error since the user spoke gets another line, which asks
+    for one attempt to mend it. Where no call is possible they copy the last one as text, unless they are told to
+    answer (docs/reference/real-models.md).
     """
     if request.choice.forced:
         return ""
@@ -203,7 +203,7 @@ def _after_results(request: ToolRequest, turns: Sequence[Turn], *, may_call: boo
 
 
 def _results_message(turns: Sequence[Turn], dialect: Dialect, profile: Profile, line: str = "") -> list[Message]:
-    """Render consecutive results as one user message, with a line behind them, and their images."""
+    """Render consecutive results as one user message, with a line after them, and their images."""
     results: list[Result] = [turn.result for turn in turns if turn.result is not None]
     if not results:
         return []

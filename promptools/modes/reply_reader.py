@@ -225,7 +225,7 @@ class Thoughts:
         return "".join(self._pieces)
 
     def feed(self, text: str) -> str:
-        """Add text; return what is no call."""
+        """Add text; return the part of it that is not a call."""
         if not text:
             return ""
         self._pieces.append(text)
@@ -307,7 +307,7 @@ class ReplyReader:
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._thoughts: Thoughts | None = None
-        """The reasoning that has a field of its own, once there is any."""
+        """The reasoning that comes in a separate field, once there is any."""
         self._held_thought: Span | None = None
         """The span of the first piece of reasoning in the content that is held."""
         self._reasoning_size = self._shown_reasoning = 0
@@ -423,7 +423,7 @@ class ReplyReader:
             events += self._read_leak()
         if finish_reason in COMPLETE_REASONS and takes_bare_arguments(self._request):
             self._read_bare_arguments()
-        if self._request.checks_response_format and not self._harmony:  # its calls are no part of an answer
+        if self._request.checks_response_format and not self._harmony:  # its calls are not part of an answer
             self._read_answer()
         return events + self._recover_from_reasoning()
 

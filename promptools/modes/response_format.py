@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 #
 #     before it   nothing, or at most `MAX_AROUND` characters of text without brackets; then a line end, a colon or the
 #                 opening of a fence. Text that speaks of an example, or says that there is no answer, is of meaning
-#     after it    the end of the fence, stray closing brackets, and text of the same kind on a line of its own
+#     after it    the end of the fence, stray closing brackets, and text of the same kind on a separate line
 #
 # Its JSON is repaired as that of calls is, and its values are converted to the types of the schema as arguments are.
 # An answer that is JSON and fits already is left as it is, white space included.
@@ -209,7 +209,7 @@ def _read(text: str, start: int) -> tuple[ParsedValue, str]:
 
 
 def _leads_to_value(words: str, *, fenced: bool) -> bool:
-    """Whether what stands before a value, and before its fence, announces it or is nothing."""
+    """Whether the text before a value and its fence announces the value, or is blank."""
     if _is_blank(words):
         return True
     ends = fenced or words.rstrip(" \t").endswith(("\n", ":", "："))
@@ -217,7 +217,7 @@ def _leads_to_value(words: str, *, fenced: bool) -> bool:
 
 
 def _trails(rest: str, *, after_fence: bool) -> bool:
-    """Whether text after a value is a sentence of its own, and does not go on with one that the value is a part of."""
+    """Whether the text after a value is a separate sentence, and not the rest of one that the value is a part of."""
     return (after_fence or "\n" in rest[: len(rest) - len(rest.lstrip())]) and _is_sentence(rest)
 
 

@@ -1,8 +1,8 @@
 """The calls of one choice that the server has parsed itself: streamed while they arrive, checked when complete.
 
-`ToolCallAssembler` puts them together of deltas, and `CollectedChoice` the choice around them, for whoever wants just
-what the server sent. `StructuredCalls` checks the calls by the same rules as calls in text. The arguments of a call may
-be streamed before it is complete; what was sent then fixes how the finished call is written.
+`ToolCallAssembler` joins their deltas, and `CollectedChoice` those of the choice around them, for callers that only
+want what the server sent. `StructuredCalls` checks the calls by the same rules as calls in text. The arguments of a
+call may be streamed before it is complete; what was sent then fixes how the finished call is written.
 """
 
 from __future__ import annotations

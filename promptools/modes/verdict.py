@@ -55,8 +55,8 @@ HARMONY_CALL = TOKEN_IDS["call"]
 NO_CALL_OR_ANSWER = (
     "Cannot find <|channel|>commentary or <|channel|>final. In your next step, be careful with the channel format."
 )
-"""The feedback to a Harmony reply that is only reasoning, as the article on HarmonyReAct has it; its code adds "in the
-response above"."""
+"""The feedback to a Harmony reply that is only reasoning, quoted from the article on HarmonyReAct; its code adds "in
+the response above"."""
 ERROR_PREFIX = "Failed to process response: "
 """The prefix of an error in HarmonyReAct."""
 _FENCE = lazy_pattern(r"^[ \t]*(?:`{3,}|~{3,})", re.MULTILINE)
@@ -144,7 +144,7 @@ def judge_reply(
 def _check_format(request: ToolRequest, reply: Reply, raw: str, *, harmony: bool, committed: bool) -> Verdict:
     """Judge an answer by its `response_format`, and heal it; one that was cut off passes, as it would be cut again.
 
-    What is no JSON value is asked for again only if its schema is known: under `json_object` prose may be meant.
+    Anything but a JSON value is asked for again only if the schema is known: under `json_object` prose may be meant.
     """
     if reply.finish_reason in {"length", "content_filter"}:
         return Verdict("answered", reply)
@@ -450,7 +450,7 @@ def _empty_reply(
     if any(note.startswith(FORBIDDEN_PREFIXES) for note in reply.trace.notes):
         feedback = _text_feedback(Reply(), "", "Answer in plain text; no tool may be called now.", harmony=harmony)
         why = "nothing but calls, and none may be made"
-        written = "" if harmony and raw.startswith("<|") else raw  # a header alone is no text for a user
+        written = "" if harmony and raw.startswith("<|") else raw  # a header alone is not text for a user
         return Verdict(
             "forbidden",
             _as_content(reply, written),
