@@ -317,7 +317,7 @@ def _body(
     tools: Sequence[Any] | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the body of a conversation; options that are no parameters of the API are variables of the template."""
+    """Return the body of a conversation; options that the API does not know are variables of the template."""
     own = {key: value for key, value in options.items() if key in TEMPLATE_KEYS}
     kwargs = {**as_object(given.get("chat_template_kwargs")), **{key: options[key] for key in options.keys() - own}}
     return {

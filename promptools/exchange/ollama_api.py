@@ -245,7 +245,7 @@ def requested_model(data: Mapping[str, Any]) -> str:
     return as_text(data.get("model")) or as_text(data.get("name"))
 
 
-# The models of a server that is no Ollama, from its `/v1/models`: `/api/tags`, `/api/ps` and `/api/show`.
+# The models of a server that is not Ollama, from its `/v1/models`: `/api/tags`, `/api/ps` and `/api/show`.
 
 
 _OLLAMA_VERSION = "0.32.15"

@@ -233,7 +233,7 @@ class AttemptPlan:
         if verdict is None or not verdict.retry_with_feedback or self._corrections_left < 1:
             return None
         if not (self.request.takes_calls or failure.kind == "format"):
-            return None  # an app without tools has a conversation, to which nobody adds turns
+            return None  # to the conversation of an app without tools we add no turns
         self._corrections_left -= 1
         self.request = self.request.with_feedback(verdict.feedback)
         return "the model is asked to correct it"

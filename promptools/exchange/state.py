@@ -320,7 +320,7 @@ class ExchangeState:
         if beat is not None and self.now - self._last_emit_at >= beat.seconds:
             first_byte_at = self._first_byte_at
             yield from self.emit(beat.data, beat.head)
-            self._first_byte_at = first_byte_at  # a heartbeat is no answer
+            self._first_byte_at = first_byte_at  # a heartbeat is not an answer
 
     def _perform(self, effect: Effect) -> Steps[EffectResult]:
         """Run an effect and return its result; while it is pending, heartbeats go out."""
