@@ -47,7 +47,7 @@ _LOADING = ("options", "num_ctx", "keep_alive", "truncate")
 _UNUSED_BY_TOKENIZE = ("think", "reasoning")
 _RENDER_ONLY = "_debug_render_only"
 _BYTE = lazy_pattern(r"<0x([0-9A-F]{2})>")
-"""How vocabularies of SentencePiece write a byte that is no character by itself."""
+"""How vocabularies of SentencePiece write a byte that is only a part of a character."""
 
 
 def _byte_letters() -> list[str]:
@@ -146,7 +146,7 @@ def _tokens_text(strings: Sequence[str]) -> str:
 
 
 def _token_bytes(string: str, *, of_bytes: bool) -> bytes:
-    """Return the bytes of a token; `of_bytes`: a letter in the vocabulary stands for a byte."""
+    """Return the bytes of a token; `of_bytes`: each letter in the vocabulary is a byte."""
     if string.startswith("<") and string.endswith(">"):
         byte = _BYTE.fullmatch(string)
         return string.encode() if byte is None else bytes([int(byte[1], 16)])

@@ -229,7 +229,7 @@ _DECODED_KEYS = frozenset({
 
 
 def decode_envelope(body: Any) -> Envelope:
-    """Decode the envelope; durations of the last line (nanoseconds) are passed on unchanged. There is no id."""
+    """Decode the envelope; durations of the last line (nanoseconds) are passed on unchanged. It has no id."""
     data = as_object(body)
     extra = {key: value for key, value in data.items() if key not in _DECODED_KEYS and is_shallow(value)}
     return Envelope(model=as_text(data.get("model")), created=_timestamp(as_text(data.get("created_at"))), extra=extra)

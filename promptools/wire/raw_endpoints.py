@@ -147,7 +147,7 @@ def encode_llamacpp_request(body: Mapping[str, Any], prompt: RawPrompt) -> RawRe
 
 
 def decode_llamacpp_envelope(body: Any) -> Envelope:
-    """Decode the envelope: the model and the timings; the rest repeats the request. There is no id."""
+    """Decode the envelope: the model and the timings; the rest repeats the request. It has no id."""
     data = as_object(body[0] if is_array(body) and body else body)
     extra = {key: data[key] for key in ("timings",) if key in data and is_shallow(data[key])}
     return Envelope(model=as_text(data.get("model")), extra=extra)
@@ -216,7 +216,7 @@ def encode_generate_request(body: Mapping[str, Any], prompt: RawPrompt, *, num_c
 
 
 def decode_generate_envelope(body: Any) -> Envelope:
-    """Decode the envelope; durations of the last line (nanoseconds) are passed on unchanged. There is no id."""
+    """Decode the envelope; durations of the last line (nanoseconds) are passed on unchanged. It has no id."""
     envelope = ollama.decode_envelope(body)
     return replace(envelope, extra={key: value for key, value in envelope.extra.items() if key not in _DECODED_KEYS})
 

@@ -74,7 +74,7 @@ class ClientTools:
         self._typed_names: dict[str, str] = {}
 
     def add(self, tools: Any) -> None:
-        """Add the tools of a request. Raises UsageError for types that nobody knows, and if nothing can be offered."""
+        """Add the tools of a request. Raises UsageError for unknown types, and if nothing can be offered."""
         if tools is not None and not is_array(tools):
             raise UsageError(f"'tools' must be a list of objects, not {clip(repr(tools))}")
         for tool in as_list(tools):
@@ -87,7 +87,7 @@ class ClientTools:
         return self._by_function.get(function_name) or ClientTool(function_name)
 
     def function_name(self, name: str, namespace: str | None = None) -> str:
-        """Return the name of the function that stands for a tool."""
+        """Return the name of the function that a tool is offered as."""
         return self._function_names.get((namespace or None, name)) or _flat_name(name, namespace)
 
     def arguments_of(self, input_text: str) -> str:
@@ -244,7 +244,7 @@ def seal_reasoning(text: str) -> str:
 
 
 def _unseal_reasoning(sealed: str) -> str | None:
-    """Return the reasoning that was sealed here; None for anybody else's."""
+    """Return the reasoning that was sealed here; None if it was sealed elsewhere."""
     if not sealed.startswith(_SEALED_PREFIX):
         return None
     try:

@@ -139,7 +139,7 @@ ANTHROPIC_TOOLS: Mapping[str, Mapping[str, Any]] = {
 """The functions for Anthropic's tools that the client runs, by type; a version that is not here may take others."""
 
 
-# OpenAI's Responses API: each tool has items of its own for its calls and their outputs.
+# OpenAI's Responses API: each tool has its own items for calls and their outputs.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
