@@ -133,7 +133,7 @@ class ProxyOptions:
     cors_origins: tuple[str, ...] = ()
     redis_url: str | None = field(default=None, repr=False)
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Model names that the proxy defines; each stands for one `PROVIDER/MODEL`, or several in the order of failover."""
+    """Model names that the proxy defines; each means one `PROVIDER/MODEL`, or several in the order of failover."""
     redact: tuple[str, ...] = ()
     """Regular expressions of what is not recorded."""
 

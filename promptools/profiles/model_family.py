@@ -275,7 +275,7 @@ class _FamilySearch:
         for field, text in self._model.files:
             for number, part in enumerate(name_parts(text)):
                 family = family_of(part)
-                if family or not number:  # other folders are nobody's business
+                if family or not number:  # other folders of the user's are not shown
                     yield field, part, family, self._allows
         yield from ((field, text, family_of(text), self._fits) for field, text in self._model.base_models)
         for field, word in self._model.kind_names:

@@ -91,7 +91,7 @@ class Profile:
     n: bool = True
     """Whether the server honors `n`; if not, n choices cost n requests."""
     constrained: Constrained | None = None
-    """The request key that constrains the reply to a JSON Schema; None: there is no reliable one."""
+    """The request key that constrains the reply to a JSON Schema; None: it has no reliable one."""
     constrained_ok: bool = True
     """Whether constrained decoding may be used with this model. Grammars garble Harmony on some engines."""
     format_beside_tools: bool = False
