@@ -140,7 +140,8 @@ class RetryLoop:
             plan.record_success(self.now)
         if first and len(indices) == 1:
             return first
-        if len(outcome) < len(indices):  # some servers send one choice whatever `n` is, even if the profile disagrees
+        # Ollama, LM Studio and transformers serve send one choice whatever `n` is; their profile is not always the one in use.
+        if len(outcome) < len(indices):
             note = f"the server sent {len(outcome)} of {len(indices)} choices: the others were asked for one by one"
             self._state.notes.append(note)
         return {index: failed.get(index) for index in indices if index in failed or index not in outcome}

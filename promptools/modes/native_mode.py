@@ -42,6 +42,7 @@ def prepare_native(request: ToolRequest) -> PreparedRequest:
     turns, placed = place_system(turns, request.profile)
     foreign = foreign_escaper(request, dialect=None)
     names = [*request.tools.names, *(call.name for turn in turns for call in turn.calls)]
+    # gpt-oss writes `to=functions.NAME`: a space in the name is an HTTP 500.
     sent = legal_names(names, request.profile.tool_names)
     sent |= foreign.rename_marked(names, sent)
     notes = [f"the tool {name!r} was sent as {other!r}" for name, other in sent.items()]
@@ -105,6 +106,7 @@ def _set_tool_choice(request: ToolRequest, body: dict[str, Any], sent: Mapping[s
     if kind == "named" and name is not None and "named" in supported:
         body["tool_choice"] = {"type": "function", "function": {"name": sent.get(name, name)}}
         return ""
+    # LM Studio answers 400 to a named tool, "Invalid tool_choice type" (lmstudio-bug-tracker#670).
     if request.choice.forced and "required" in supported:
         body["tool_choice"] = "required"
         if kind == "named":
@@ -123,6 +125,7 @@ def _set_response_format(request: ToolRequest, body: dict[str, Any], notes: list
     """Return the instruction that replaces a `response_format` that would make calls impossible."""
     if not (body.get("tools") and request.json_answer) or request.profile.format_beside_tools:
         return ""
+    # On Ollama and llama.cpp the grammar of the format leaves no room for a call (ollama#13750).
     del body["response_format"]
     if request.choice.forced:
         return ""
@@ -141,6 +144,7 @@ def _encode_tool(
     if not profile.relax_schema:
         return tool
     function = tool["function"]
+    # One unanchored pattern fails every request on llama.cpp (llama.cpp#26930); Ollama refuses a list of types.
     schema, changes = tools.relaxed(name)
     if changes:
         notes.append(f"the schema of {function['name']!r} was relaxed: {', '.join(changes)}")
@@ -199,6 +203,7 @@ def _encode_result(turn: Turn, result: Result, message: Message, profile: Profil
     """Encode the keys of a result; no server accepts images in it (vllm#43203), so they follow in a user message."""
     content = message.get("content")
     if turn.attachments or not (isinstance(content, str) or (is_array(content) and profile.result_parts)):
+        # LM Studio since 0.3.30 (lmstudio-bug-tracker#1077) and vLLM with gpt-oss (vllm#25001) want a string.
         content = result.content
     if turn.attachments:
         content = f"{content}\n{IMAGES_FOLLOW}" if content else IMAGES_FOLLOW
@@ -207,4 +212,5 @@ def _encode_result(turn: Turn, result: Result, message: Message, profile: Profil
 
 
 def _wire_id(call_id: str, profile: Profile) -> str:
+    # mistral-common under vLLM answers 400 to an id that is not nine alphanumerics (vllm#9019).
     return alnum9_id(call_id) if profile.tool_ids == "alnum9" else call_id

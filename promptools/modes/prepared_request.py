@@ -61,6 +61,7 @@ TOOL_KEYS = frozenset(("tools", "tool_choice", "parallel_tool_calls", "functions
 def forwarded_body(request: ToolRequest) -> dict[str, Any]:
     """Copy the body without messages and without the keys that concern tools; unknown keys are kept."""
     body = {key: value for key, value in request.body.items() if key not in TOOL_KEYS and key != "messages"}
+    # Ollama, LM Studio and transformers serve ignore it: one choice comes back.
     if not request.profile.n:
         body.pop("n", None)
     budget = thinking_budget(body.get("thinking"))

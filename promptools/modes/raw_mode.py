@@ -145,6 +145,7 @@ def _opens_reasoning(text: str | None) -> bool | None:
 def _reasoning_opener(text: str) -> str:
     """Return the tag of reasoning that a prompt ends with, but for white space; empty if it ends with none."""
     tail = text[-_LONGEST_TAIL:].rstrip()
+    # The templates of DeepSeek-R1, Qwen3-Thinking and MiniMax-M2 open `<think>`: the output holds the closer only.
     return next((tag for tag in reply_markers().reasoning_tags if tail.endswith(tag.rstrip())), "")
 
 

@@ -179,6 +179,7 @@ def _restore_length(request: ToolRequest, reply: Reply, usage: Mapping[str, Any]
     A Harmony call whose JSON stops early was then cut off, though the model seemed to have ended it.
     """
     limit, spent = request.max_tokens, as_count((usage or {}).get("completion_tokens"))
+    # DeepSeek V4 Flash: `tool_calls` for a reply cut at the limit (MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#55).
     if limit is None or spent is None or spent < limit or reply.finish_reason is None:
         return reply
     malformed = tuple(map(_as_cut, reply.malformed)) if harmony else reply.malformed
