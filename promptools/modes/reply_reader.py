@@ -550,7 +550,7 @@ class ReplyReader:
             self._filter_events(calls, "answer", lambda span: text[span.start : span.end])
 
     def _read_bare_arguments(self) -> None:
-        """Take an answer that is nothing but the arguments of the call that is forced for that call.
+        """Take an answer that consists of arguments alone for the forced call.
 
         No event reports it: the text, which has already been emitted, is held until there is a call.
         """

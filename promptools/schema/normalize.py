@@ -1,4 +1,4 @@
-"""Normalize the schemas that tools really have to draft 2020-12: older drafts, foreign type names, malformed keywords.
+"""Normalize real tool schemas to draft 2020-12: older drafts, foreign type names, malformed keywords.
 
 The result is a well-formed schema whose references are all JSON pointers from its root. What can be understood is
 kept. A malformed keyword, and a reference that does not resolve, is left out; each of these, and each form that was
@@ -12,7 +12,7 @@ There are three passes, because rewriting keywords moves the schemas that refere
 2. `normalize_keywords` rewrites the keywords of each node, parents before children: a parent takes draft 3's `required:
    true` from its properties before they are looked at themselves.
 3. `restore_references` locates the targets in their new places and writes the references again. A target that is no
-   longer anywhere in the schema is put under `$defs`.
+   longer in the schema is put under `$defs`.
 """
 
 from __future__ import annotations
