@@ -209,11 +209,13 @@ class Progress:
 _told_by_boots: deque[str] = deque()
 
 
-_NAMED = re.compile(rf"(?:{'|'.join(sorted(BOOTS, key=len, reverse=True))}|test_vllm_faults|test_vllm_offline)\b")
+_OWN = ("test_vllm_faults", "test_vllm_learned", "test_vllm_offline")
+"""Tests that have a vLLM to themselves."""
+_NAMED = re.compile(rf"(?:{'|'.join((*sorted(BOOTS, key=len, reverse=True), *_OWN))})\b")
 
 
 def server_of(test: str) -> str | None:
-    """Return the vLLM that a test asks: its id holds the name. The tests of faults and of batches have their own."""
+    """Return the vLLM that a test asks, or the test file that has its own: a test's id holds the name."""
     found = _NAMED.search(test)
     return found[0] if found else None
 
