@@ -58,7 +58,8 @@ def models(idle: int) -> list[ScriptedModel]:
         ScriptedReply("Think long.", f"{LONG}\n</think>\n\n{HERMES_CALL}"),
         ScriptedReply("Think long.", f"Simple.\n</think>\n\n{FENCED_CALL}", setting=prompt_mode_phrase()),
     )
-    weight = tuple(ScriptedReply(f"Idle {number}.", LONG) for number in range(idle))
+    # each with words of its own: steps that several lines have in common add nothing
+    weight = tuple(ScriptedReply(f"Idle {number}.", LONG.replace("word", f"w{number}x")) for number in range(idle))
     return [ScriptedModel("go", plain + weight), ScriptedModel("think", thoughts + weight, "think")]
 
 
