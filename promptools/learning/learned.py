@@ -143,8 +143,8 @@ class _Attempt:
         few = f"the template renders only {outcome.read} of the calls that it is asked for"
         return outcome._replace(problem=few)
 
-    def _check(self, dialect: Dialect, rendered: Sequence[Rendered]) -> Outcome:
-        return check(dialect, rendered, Tools([*trial_tools()]), allowed=self._allowed_fixes())
+    def _check(self, dialect: Dialect, rendered: Sequence[Rendered], *, cut: bool = True) -> Outcome:
+        return check(dialect, rendered, Tools([*trial_tools()]), allowed=self._allowed_fixes(), cut=cut)
 
     def _allowed_fixes(self) -> frozenset[str]:
         """Return the kinds of fixes that reading the format takes: of what Python prints, of JSON in a text."""
@@ -153,10 +153,10 @@ class _Attempt:
         return frozenset(("coerce", *(["json"] if as_python else []), *(["unwrap"] if as_text else [])))
 
     def _add_surroundings(self) -> None:
-        """Add what is around calls, if some of the calls are still read as they were."""
+        """Add what is around calls, if some of the calls are still read: these were cut everywhere before."""
         table = {**self.table, **learn_surroundings(self._renderings, self._frame, self._variant)}
         with suppress(UsageError):
-            if not self._check(make_dialect(table, self._name), self._rendered[:SOME_CALLS]).problem:
+            if not self._check(make_dialect(table, self._name), self._rendered[:SOME_CALLS], cut=False).problem:
                 self.table = table
 
     def learned(self) -> Learned:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from promptools.dialects.reply_markers import reply_markers
+from promptools.json_values import copy_json
 from promptools.jsontext.text import dump
 from promptools.patterns import lazy_pattern
 
@@ -111,7 +111,7 @@ class Renderings:
         user: Message = {"role": "user", "content": QUESTION}
         offered = [*self._tools] if tools else None
         try:
-            text = self._render(deepcopy([user, *messages]), deepcopy(offered), add_generation_prompt=prompt)
+            text = self._render(copy_json([user, *messages]), copy_json(offered), add_generation_prompt=prompt)
         except Exception as error:  # noqa: BLE001 - a template is code of others, which may raise anything
             self.refusal = str(error)
             return None

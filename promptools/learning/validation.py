@@ -168,10 +168,13 @@ class Rendered(NamedTuple):
     text: str
 
 
-def check(dialect: Dialect, rendered: Sequence[Rendered], tools: Tools, *, allowed: Collection[str]) -> Outcome:
+def check(
+    dialect: Dialect, rendered: Sequence[Rendered], tools: Tools, *, allowed: Collection[str], cut: bool = True
+) -> Outcome:
     """Try a candidate with rendered calls, as the only dialect there is.
 
-    `allowed`: the kinds of fixes that plain calls may need, since the format is not JSON.
+    `allowed`: the kinds of fixes that plain calls may need, since the format is not JSON. `cut`: the texts are read in
+    two pieces as well.
     """
     read = written = otherwise = unread = 0
     escapes = '{"' in "".join(each.text for each in rendered[:1])
@@ -196,7 +199,8 @@ def check(dialect: Dialect, rendered: Sequence[Rendered], tools: Tools, *, allow
             else:
                 problem = f"it does not read what it writes, {ours!r}"
                 return Outcome(read, written, otherwise, unread, 0, problem)
-        problem = _cut_problem(dialect, [each for each in rendered if not each.trial.quotes], tools)
+        whole = [each for each in rendered if cut and not each.trial.quotes]
+        problem = _cut_problem(dialect, whole, tools)
     return Outcome(read, written, otherwise, unread, 0, problem)
 
 

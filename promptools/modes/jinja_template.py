@@ -8,7 +8,6 @@ text in training and means nothing here.
 from __future__ import annotations
 
 import json
-from copy import deepcopy
 from datetime import datetime
 from functools import lru_cache
 from inspect import isgenerator
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from promptools.errors import UsageError, clip
-from promptools.json_values import is_array, is_object, try_json
+from promptools.json_values import copy_json, is_array, is_object, try_json
 from promptools.wire.chat_template import TEMPLATE_KEYS
 from promptools.wire.json_body import as_list, as_object, as_text
 
@@ -90,8 +89,8 @@ def jinja_renderer(template: str, *, special_tokens: Mapping[str, str] | None = 
                 "datetime": "",
                 **(special_tokens or {}),
                 **options,
-                "messages": deepcopy(messages),
-                "tools": deepcopy(tools),
+                "messages": copy_json(messages),
+                "tools": copy_json(tools),
             }
             pieces: list[str] = []
             size = 0
