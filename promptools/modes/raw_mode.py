@@ -34,7 +34,7 @@ from promptools.patterns import lazy_pattern
 from promptools.profiles import all_control_tokens, family_dialect, load_builtin
 from promptools.types import Call
 from promptools.wire.chat_template import TEMPLATE_KEYS, RenderedPrompt
-from promptools.wire.json_body import as_list, as_object, split_content
+from promptools.wire.json_body import as_list, as_object, as_text, split_content
 from promptools.wire.raw_endpoints import END_OF_TURN_IDS, END_OF_TURN_TOKENS, RawPrompt
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def prepare_conversation(request: ToolRequest) -> PreparedRequest:
 def prepare_raw(request: ToolRequest, conversation: PreparedRequest, rendered: RenderedPrompt) -> PreparedRequest:
     """Encode the request, with the prompt that was `rendered` of its `conversation`."""
     notes = [*other_tool_notes(request, "raw"), *conversation.notes, *rendered.notes]
+    notes += _notes_on_form(request, conversation, rendered.text)
     body = {key: value for key, value in forwarded_body(request).items() if key not in _RENDERED_KEYS}
     constraint = _answer_constraint(request, conversation, notes, in_reasoning=_opens_reasoning(rendered.text))
     dialect = _own_dialect(request)
@@ -93,6 +94,32 @@ def shows_tools(conversation: PreparedRequest, prompt: RenderedPrompt) -> bool:
     """Whether a prompt shows the tools of its conversation, by any of their names; true where it cannot be read."""
     sent = [as_object(as_object(tool).get("function")).get("name") for tool in as_list(conversation.body.get("tools"))]
     return not sent or prompt.text is None or any(isinstance(name, str) and name in prompt.text for name in sent)
+
+
+def _notes_on_form(request: ToolRequest, conversation: PreparedRequest, text: str | None) -> tuple[str, ...]:
+    """Return a note if the template began the conversation's last call otherwise than the dialect of the family does.
+
+    That dialect is kept: it knows repairs that no template shows. gpt-oss has two orders for the same header.
+    """
+    dialect, call = _own_dialect(request), _last_call(conversation.body)
+    if dialect is None or dialect == HARMONY or request.profile.family is None or call is None or not text:
+        return ()
+    try:
+        before, found, _ = dialects.get(dialect).render_calls([call]).partition(call.name)
+    except UsageError:  # a dialect that is only read
+        return ()
+    head = before + found
+    if not found or head in text or "".join(head.split()) in "".join(text.split()):
+        return ()
+    return (f"the chat template writes calls otherwise than the model's dialect, {dialect!r}, which is kept",)
+
+
+def _last_call(body: Mapping[str, Any]) -> Call | None:
+    """Return the first call of the last turn with calls, without its arguments; None if there is none."""
+    turns = (as_list(as_object(message).get("tool_calls")) for message in reversed(as_list(body.get("messages"))))
+    call = as_object(next(filter(None, turns), [None])[0])
+    name = as_text(as_object(call.get("function")).get("name"))
+    return Call(as_text(call.get("id")), name, {}, "{}") if name else None
 
 
 def _own_dialect(request: ToolRequest) -> str | None:

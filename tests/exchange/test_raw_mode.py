@@ -414,3 +414,33 @@ def test_no_token_after_a_call_is_content(kind, after, as_stream):
     seen = play(ask(WEATHER, stream=as_stream), [*rendered(kind), answer], target=server(kind))
     assert [made.arguments for made in seen.reply.calls] == [{"city": "Paris"}]
     assert (seen.reply.content, seen.reply.reasoning) == ("Let me see.", "")
+
+
+# --- where the template and the family disagree
+
+
+OTHERWISE = "the chat template writes calls otherwise than the model's dialect, 'hermes', which is kept"
+
+
+@pytest.mark.parametrize(
+    ("written", "noted"),
+    [(CALL, 0), (CALL.replace("\n", ""), 0), (CALL.replace("tool_call", "zork"), 1), ("it was left out", 1)],
+)
+def test_a_template_that_writes_calls_otherwise_is_noted_once(written, noted):
+    messages = [
+        {"role": "user", "content": "Weather in Paris?"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": PARIS}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "cold"},
+    ]
+    prompt = PROMPT.replace("<|im_start|>assistant\n", f"<|im_start|>assistant\n{written}{END}assistant\n")
+    wrong = CALL.replace('"Paris"', "[1]")
+    answers = [*rendered("llamacpp", prompt), said("llamacpp", wrong)] * 2
+    seen = play(ask(WEATHER, messages=messages), [*answers[:3], said("llamacpp", "It is cold.")], target=server())
+    assert modes(seen) == [("raw", "malformed"), ("raw", "answered")]
+    assert seen.reply.trace.notes.count(OTHERWISE) == noted
+    assert [note for note in seen.reply.trace.notes if "otherwise" in note] == [OTHERWISE] * noted
+
+
+def test_a_conversation_without_calls_cannot_disagree():
+    seen = play(ask(WEATHER), [*rendered("llamacpp"), said("llamacpp")], target=server())
+    assert OTHERWISE not in seen.reply.trace.notes
