@@ -125,7 +125,7 @@ def _learn_table(arguments: argparse.Namespace, name: str) -> Learned:
         raise UsageError(f"cannot read {arguments.source!r}: it is not text") from error
     render = jinja_renderer(file.source, special_tokens={**file.tokens, "bos_token": ""})
     try:
-        return learn(render, name=name, special_tokens=file.special)
+        return learn(render, name=name, special_tokens=file.special, config=file.declared)
     except UsageError as error:
         raise PromptoolsError(str(error)) from error
 

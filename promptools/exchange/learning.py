@@ -19,6 +19,7 @@ import json
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import promptools
@@ -32,7 +33,7 @@ from promptools.exchange.detection import ANY_NAME_TTL, DEADLINE_SHARE, resolve_
 from promptools.exchange.response_writer import encode_json
 from promptools.exchange.state import ExchangeState, api_base
 from promptools.json_values import is_object, try_json, write_json
-from promptools.modes.jinja_template import render_template
+from promptools.modes.jinja_template import read_template, render_template
 from promptools.profiles.server_detection import server_root
 from promptools.types import Call, ServerInfo
 from promptools.wire.chat_template import TEMPLATE_KEYS, decode_rendered_prompt, encode_template_request
@@ -243,6 +244,11 @@ class TemplateRenderer(Protocol):
     lasts: float
     """Seconds for which the template is certain to stay the same."""
 
+    @property
+    def declared(self) -> Mapping[str, Any]:
+        """What the model's config says about the parsing of replies; empty where that is not known."""
+        ...
+
     def __call__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, **options: Any) -> str:
         """Return the prompt; raise UsageError where the template, or what renders it, refuses."""
         ...
@@ -256,6 +262,11 @@ class FileRenderer:
 
     def __init__(self, path: str, given: Mapping[str, Any]) -> None:
         self._path, self._given = path, given
+
+    @property
+    def declared(self) -> Mapping[str, Any]:
+        """What the `tokenizer_config.json` says that is the file, or is beside it."""
+        return read_template(Path(self._path).expanduser()).declared
 
     def __call__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, **options: Any) -> str:
         """Return the prompt."""
@@ -279,6 +290,7 @@ class ServerRenderer:
         *,
         num_ctx: int | None = None,
     ) -> None:
+        self.declared: Mapping[str, Any] = {}
         self._given, self._request, self._ask, self._num_ctx = given, request, ask, num_ctx
         self._endpoint: TemplateEndpoint = endpoint
         self.is_late = False
@@ -348,7 +360,7 @@ def _with_text(call: Mapping[str, Any]) -> dict[str, Any]:
 def _study(learned: LearnedDialects, renderer: Callable[[Ask], TemplateRenderer], ask: Ask) -> tuple[Finding, float]:
     """Return what is known or learned of a template, and for how many seconds that holds."""
     render = renderer(ask)
-    name = fingerprint(render)
+    name = fingerprint(render, render.declared)
     text = learned.read(name)
     finding = None if text is None else _read_table(name, text)
     if finding is not None:
@@ -367,7 +379,7 @@ def _learn_table(render: TemplateRenderer, name: str) -> str:
     from promptools.learning import learn  # few models need it
 
     try:
-        return learn(render, name=name).toml
+        return learn(render, name=name, config=render.declared).toml
     except UsageError as error:
         return f"{NOTHING_LEARNED}{clip(str(error))}\n"
 
@@ -436,10 +448,11 @@ def known_format(dialect: Dialect) -> str | None:
     return name if CERTAIN_TIERS & {*tiers(dialects.get(name))} else None
 
 
-def fingerprint(render: TemplateRenderer) -> str:
+def fingerprint(render: Callable[..., str], declared: Mapping[str, Any] | None = None) -> str:
     """Return the name of a template's table: a digest of what the template makes of two conversations.
 
-    Raises UsageError if it renders neither.
+    What its config has `declared` about the parsing of replies is a part of it. Raises UsageError if the template
+    renders neither.
     """
     made: list[str] = []
     problem: UsageError | None = None
@@ -451,7 +464,8 @@ def fingerprint(render: TemplateRenderer) -> str:
             made.append("")
     if problem is not None and not any(made):
         raise problem
-    digest = hashlib.sha256(json.dumps([promptools.__version__, *made]).encode())
+    told = [write_json(declared, "the config")] if declared else []
+    digest = hashlib.sha256(json.dumps([promptools.__version__, *made, *told]).encode())
     return f"learned_{digest.hexdigest()[:12]}"
 
 

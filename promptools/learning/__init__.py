@@ -4,9 +4,9 @@
     learned = learn(render, name="acme")     # render(messages, tools, **options) -> str
     print(learned.toml)
 
-`renderings` finds the calls in what a template writes, `candidates` makes tables of them, and `validation` keeps only
-one that reads and writes calls that it has not seen. Nothing is registered here. docs/why/learned-dialects.md says how
-it decides.
+`renderings` finds the calls in what a template writes, `candidates` makes tables of them, `declared_parsing` makes them
+of what the model's config says, and `validation` keeps only one that reads and writes calls that it has not seen.
+Nothing is registered here. docs/why/learned-dialects.md says how it decides.
 """
 
 from __future__ import annotations

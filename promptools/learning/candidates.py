@@ -307,6 +307,13 @@ def _pair_wrapped(
     yield from _key_value_table(around, lead, argument)
 
 
+def tables_of_pairs(before: str, lead: str, argument: str, after: str) -> Iterator[Table]:
+    """Yield tables whose calls have these markers: before the name, after it, of an argument, and at the end."""
+    around = _Around("", before, after, "", "\n")
+    yield from map(_with_prefix, _tags_table(around, lead, argument, ""))
+    yield from _key_value_table(around, lead, argument)
+
+
 def _tags_table(around: _Around, lead: str, argument: str, gap: str) -> Iterator[Table]:
     """Yield a table of the kind `tags`: its wrapper is that of one call or of all."""
     inner, end = f"{argument}{gap}", around.after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +15,7 @@ from promptools.errors import UsageError, clip
 from promptools.json_values import is_object
 from promptools.jsontext.text import dump
 from promptools.learning.candidates import ONE, OTHER, Samples, Table, candidates, read_samples
+from promptools.learning.declared_parsing import Declaration, as_declared, read_declaration
 from promptools.learning.renderings import (
     VARIANTS,
     Frame,
@@ -57,33 +58,68 @@ class Learned:
         return parse_table(self.given)
 
 
-def learn(render: Renderer, *, name: str, special_tokens: Iterable[str] | None = None) -> Learned:
+def learn(
+    render: Renderer,
+    *,
+    name: str,
+    special_tokens: Iterable[str] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Learned:
     """Learn how a model writes calls from its chat template, which `render` renders.
 
-    `special_tokens` are the texts of the tokens that no prose holds, where they are known. Raises UsageError if there
-    is no table that reads and writes every call as the template does; it says why the best one does not.
+    `special_tokens` are the texts of the tokens that no prose holds, where they are known. `config` is the model's
+    `tokenizer_config.json`: what it says about the parsing of replies (`response_template`, or `response_schema`) is
+    tried first. Raises UsageError if there is no table that reads and writes every call as the template does; it says
+    why the best one does not.
     """
     renderings = Renderings(render, trial_tools(ONE, OTHER), special_tokens or ())
     if renderings.render([], prompt=True) is None:  # templates that go through all types of a union know no null
         renderings = Renderings(render, trial_tools(ONE, OTHER, without=("nothing",)), special_tokens or ())
     if renderings.render([], prompt=True) is None:
         raise UsageError(f"The template of {name!r} renders no conversation: {clip(renderings.refusal)}")
-    best = Outcome(-1, 0, 0, 0, 0, "")
-    seen = ""
-    tried: set[str] = set()
-    for variant, frame, samples in _ways(renderings):
-        seen = seen or samples.one
-        for table in candidates(renderings, samples):
-            key = dump([table, frame.before, frame.after, variant])
-            if key in tried:
-                continue
-            tried.add(key)
-            attempt = _Attempt(renderings, name, variant, frame, table)
-            if attempt.outcome.holds:
-                return attempt.learned()
-            best = max(best, attempt.outcome, key=lambda outcome: outcome.read)
-    reason = best.problem or (f"no table has the form of {seen!r}" if seen else _nothing_found(renderings))
-    raise UsageError(f"No table of {name!r} could be learned from its template: {clip(reason, 600)}")
+    declaration = read_declaration(config or {})
+    search = _Search(renderings, name)
+    if declaration.tables:
+        found = search.first(lambda samples: as_declared(declaration, candidates(renderings, samples)))
+        if found is not None:
+            return found.learned(declaration)
+        declaration = declaration._replace(problem=search.problem)
+    found = search.first(lambda samples: candidates(renderings, samples))
+    if found is not None:
+        return found.learned(declaration)
+    raise UsageError(f"No table of {name!r} could be learned from its template: {clip(search.problem, 600)}")
+
+
+class _Search:
+    """The candidates that were tried, each once."""
+
+    def __init__(self, renderings: Renderings, name: str) -> None:
+        self._renderings, self._name = renderings, name
+        self._tried: set[str] = set()
+        self._best = Outcome(-1, 0, 0, 0, 0, "")
+        self._seen = ""
+
+    def first(self, make: Callable[[Samples], Iterable[Table]]) -> _Attempt | None:
+        """Return the first candidate that holds, of those that are made of what the template writes."""
+        for variant, frame, samples in _ways(self._renderings):
+            self._seen = self._seen or samples.one
+            for table in make(samples):
+                key = dump([table, frame.before, frame.after, variant])
+                if key in self._tried:
+                    continue
+                self._tried.add(key)
+                attempt = _Attempt(self._renderings, self._name, variant, frame, table)
+                if attempt.outcome.holds:
+                    return attempt
+                self._best = max(self._best, attempt.outcome, key=lambda outcome: outcome.read)
+        return None
+
+    @property
+    def problem(self) -> str:
+        """Why none holds."""
+        if self._best.problem:
+            return self._best.problem
+        return f"no table has the form of {self._seen!r}" if self._seen else _nothing_found(self._renderings)
 
 
 def _nothing_found(renderings: Renderings) -> str:
@@ -159,8 +195,8 @@ class _Attempt:
             if not self._check(make_dialect(table, self._name), self._rendered[:SOME_CALLS], cut=False).problem:
                 self.table = table
 
-    def learned(self) -> Learned:
-        """Return the dialect, with what was verified of it."""
+    def learned(self, declaration: Declaration) -> Learned:
+        """Return the dialect, with what was verified of it, and what came of the config's declaration."""
         outcome = self.outcome
         checks = [
             f"{outcome.read} calls read back, whole, character by character and cut in two",
@@ -172,6 +208,11 @@ class _Attempt:
                 " are written in another way than the template's, and read back"
             )
         notes: list[str] = []
+        if declaration.key and not declaration.problem:
+            checks.append(f"calls are written as the config's {declaration.key} says")
+        elif declaration.key:
+            why = clip(declaration.problem)
+            notes.append(f"the config's {declaration.key} is not used, and the template alone decides: {why}")
         if outcome.unread:
             notes.append(
                 f"{outcome.unread} calls whose text holds a marker of the format are malformed: nothing is escaped"

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 TOKENIZER_CONFIG = "tokenizer_config.json"
 """The file of a model's repository that may hold its template, and names its special tokens."""
 
+DECLARATIONS = ("response_template", "response_schema")
+"""Keys of that file that say how replies are parsed: transformers 5.13 and later, and those before."""
+
 
 _USED = frozenset(("model", "messages", "tools", "documents", "reasoning_effort", "chat_template_kwargs"))
 """The parameters that a template gets here."""
@@ -154,6 +157,8 @@ class TemplateFile(NamedTuple):
     """The special tokens that the template knows by name, such as `eos_token`."""
     special: frozenset[str]
     """The texts of all special tokens."""
+    declared: Mapping[str, Any]
+    """What the config says about the parsing of replies, by the keys of `DECLARATIONS`."""
 
 
 def read_template(file: Path, *, with_tools: bool = True) -> TemplateFile:
@@ -171,7 +176,8 @@ def read_template(file: Path, *, with_tools: bool = True) -> TemplateFile:
     tokens = {key: _token(value) for key, value in config.items() if key.endswith("_token")}
     added = map(as_object, as_object(config.get("added_tokens_decoder")).values())
     special = {*tokens.values(), *(_token(token) for token in added if token.get("special") is True)}
-    return TemplateFile(source, tokens, frozenset(filter(None, special)))
+    declared = {key: config[key] for key in DECLARATIONS if config.get(key) is not None}
+    return TemplateFile(source, tokens, frozenset(filter(None, special)), declared)
 
 
 def _parse_config(file: Path, source: str) -> dict[str, Any]:

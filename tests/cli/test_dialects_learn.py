@@ -57,6 +57,22 @@ def test_a_tokenizer_config_tells_the_special_tokens(capsys, tmp_path):
     assert (status, tomllib.loads(found["toml"])["tier"], found["known_as"]) == (0, "S", None)
 
 
+def test_a_tokenizer_config_tells_how_replies_are_parsed(capsys, tmp_path):
+    calls = {"open_pattern": r"<\|to\|>(?P<name>\w+)<\|with\|>", "close": "<|sent|>", "content": "json"}
+    calls["transform"] = {"function": {"name": "{name}", "arguments": "{content}"}}
+    config = tmp_path / "tokenizer_config.json"
+    for closer, said in (("<|sent|>", "calls are written as the config's"), ("<|over|>", "not used, and the template")):
+        declared = {"fields": {"tool_calls": {**calls, "close": closer}}}
+        config.write_text(json.dumps({"chat_template": invented_template(FORM), "response_template": declared}))
+        status, out, _ = run(capsys, "dialects", "learn", config, "--json")
+        found = json.loads(out)
+        assert (status, "<|sent|>" in found["toml"], said in " ".join(found["checks"] + found["notes"])) == (
+            0,
+            True,
+            True,
+        )
+
+
 def test_a_known_format_is_named(capsys, tmp_path):
     path = tmp_path / "hermes.jinja"
     path.write_text(invented_template("json: an object").replace("zork", "tool_call"), encoding="utf-8")

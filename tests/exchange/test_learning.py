@@ -12,6 +12,7 @@ from promptools.exchange import Route
 from promptools.exchange.learning import (
     ANY_NAME_TTL,
     RETRY_SECONDS,
+    FileRenderer,
     LearnedDialects,
     ServerRenderer,
     fingerprint,
@@ -349,6 +350,15 @@ def test_a_fingerprint_is_of_the_template_alone():
     assert one == prints(invented_template(FORM))
     assert one != prints(invented_template("key_value"))
     assert one.isidentifier()
+
+
+def test_a_file_has_what_its_config_says_of_parsing(tmp_path):
+    declared = {"response_template": {"version": 1, "fields": {"tool_calls": {"open": "<zork>"}}}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", **declared}))
+    (tmp_path / "chat.jinja").write_text(invented_template(FORM))
+    render = FileRenderer(str(tmp_path / "chat.jinja"), {})
+    assert render.declared == declared
+    assert fingerprint(render, declared) != fingerprint(render)
 
 
 def test_options_of_a_template_are_its_variables():

@@ -1,0 +1,315 @@
+"""Make tables of what a model's config says about the parsing of its replies.
+
+`response_template` is a key of `tokenizer_config.json` that transformers reads from 5.13 on, and `response_schema` what
+it read before. Both find calls with regular expressions, which are taken apart here and never run: one from a stranger
+may take forever. A table made of them is a candidate like any other, and the chat template decides whether it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from promptools.json_values import is_array, is_object, is_text_list
+from promptools.learning.candidates import Table, tables_of_pairs
+from promptools.patterns import lazy_pattern
+
+MAX_PATTERN: Final = 500
+"""Characters of a regular expression at most: it is read recursively."""
+MAX_MARKERS: Final = 4
+"""Openers and closers of one field that are tried."""
+
+
+class Declaration(NamedTuple):
+    """What a config says about calls."""
+
+    key: str = ""
+    """The key that says it; empty: there is none."""
+    tables: tuple[Table, ...] = ()
+    problem: str = ""
+    """Why no table says the same; empty: one does."""
+
+
+def read_declaration(config: Mapping[str, Any]) -> Declaration:
+    """Return the tables that say the same as a tokenizer's config, the newer key first."""
+    for key, read in (("response_template", _read_template), ("response_schema", _read_schema)):
+        declared = config.get(key)
+        if declared is None:
+            continue
+        try:
+            tables = tuple(table for form in read(declared) for table in _tables(form))
+        except _InexpressibleError as error:
+            return Declaration(key, problem=str(error))
+        return Declaration(key, tables, "" if tables else "it does not say how calls begin")
+    return Declaration()
+
+
+def as_declared(declaration: Declaration, candidates: Iterable[Table]) -> Iterator[Table]:
+    """Yield the tables of a declaration; before each those candidates that say the same, and more."""
+    known = [*candidates]
+    for table in declaration.tables:
+        yield from (each for each in known if _said(each) == _said(table))
+        yield table
+
+
+_UNSAID: Final = frozenset(
+    ("space", "spaces", "separator", "id_key", "values", "cdata", "sorted_keys", "null", "json_values")
+)
+"""Keys for what a parser need not know: white space, what is between calls, and how values are written."""
+
+
+def _said(table: Table) -> Table:
+    """Return what a table says that a declaration could say, without white space."""
+    given = {"name_key": "name", "arguments_key": "arguments"} if table["kind"] == "json" else {}
+    said = {key: value for key, value in {**given, **table}.items() if key not in _UNSAID}
+    if "{calls}" in said.get("wrapper", ""):  # a parser looks for calls wherever they are
+        del said["wrapper"]
+    return {key: "".join(str(value).replace("\\n", "").split()) for key, value in said.items()}
+
+
+class _InexpressibleError(Exception):
+    """No key of a table says this."""
+
+
+class _Form(NamedTuple):
+    """How calls are found: the text before and after, with `{name}` for what is captured there, and what is between."""
+
+    before: str
+    after: str
+    content: str
+    """The kind of parser: `json`, `braces`, `pairs` or `python`."""
+    name: str
+    """Where the name is: `{name}` in `before`, or a key of the content."""
+    arguments: str = ""
+    """The key of the arguments; empty: they are the content."""
+    id_key: str = ""
+    is_list: bool = False
+    argument: str = ""
+    """How a pair is written."""
+    quote: str = ""
+
+
+def _tables(form: _Form) -> Iterator[Table]:
+    """Yield the tables that say the same."""
+    before, after = form.before.strip(), form.after.strip()
+    if form.content == "python":
+        for values in ({}, {"json_values": True}):
+            yield {"kind": "python", "openers": {before: after}, **values, "spaces": ["[", "]"], "separator": ", "}
+    elif form.content == "braces":
+        marker, found, rest = before.partition("call:{name}")
+        if not found or rest or not form.quote:
+            raise _InexpressibleError("only 'call:' and a name may be before braces, and texts need a delimiter")
+        table: Table = {"kind": "braces", "openers": {marker: after}, "quote": form.quote}
+        yield from ({**table, **detail} for detail in ({}, {"sorted_keys": True}))
+    elif form.content == "pairs":
+        marker, _, lead = form.before.lstrip().partition("{name}")
+        yield from tables_of_pairs(marker, lead, form.argument, form.after.rstrip())
+    elif form.name == "{name}":
+        yield {"kind": "named", "call": f"{before}{{arguments}}{after}"}
+    else:
+        keys = {"name_key": form.name, "arguments_key": form.arguments, "id_key": form.id_key}
+        shape = {"shape": "list"} if form.is_list else {}
+        yield {"kind": "json", **{key: text for key, text in keys.items() if text}, **shape, "openers": {before: after}}
+
+
+# `response_template`.
+
+
+def _read_template(declared: Any) -> Iterator[_Form]:
+    """Yield how the field of calls is found, for each of its openers and closers."""
+    if not is_object(declared) or declared.get("version", 1) != 1:
+        raise _InexpressibleError("it is of a version that is not known")
+    field = _inner(declared, "fields", "tool_calls")
+    if not field:
+        raise _InexpressibleError("it has no field 'tool_calls'")
+    for opener in _markers(field, "open"):
+        for closer in _markers(field, "close") or [""]:
+            yield _form_of_field(field, opener, closer)
+
+
+def _markers(field: Mapping[str, Any], key: str) -> list[str]:
+    literal: Any = field.get(key)
+    pattern = field.get(f"{key}_pattern")
+    if isinstance(pattern, str):
+        marker = template_of(pattern)
+        if "{}" in marker:
+            raise _InexpressibleError("a pattern matches more than one text: a group without a name")
+        return [marker]
+    if isinstance(literal, str):
+        return [literal]
+    return list(literal[:MAX_MARKERS]) if is_text_list(literal) else []
+
+
+def _form_of_field(field: Mapping[str, Any], opener: str, closer: str) -> _Form:
+    content, details = field.get("content", "text"), _inner(field, "content_args")
+    if content == "python-call-list":
+        return _Form(opener, closer, "python", "name")
+    parts = _parts_of(field.get("transform"), of_each=field.get("transform_each") is True)
+    before, after = (_with_roles(text, parts) for text in (opener, closer))
+    if parts.captured != ("{name}" in before):
+        raise _InexpressibleError("the name of a call is not where a table could have it")
+    if content == "json" and not details.keys() & {"unquoted_keys", "string_delims"}:
+        if parts.captured:
+            return _Form(before, after, "json", "{name}")
+        return _Form(before, after, "json", parts.name, parts.arguments, parts.id, is_list=parts.of_each)
+    if content == "json" and parts.captured:
+        delimiters = details.get("string_delims")
+        first: Any = delimiters[0] if is_array(delimiters) and delimiters else None
+        return _Form(before, after, "braces", "{name}", quote=first[0] if is_text_list(first) and first else "")
+    if content == "xml-inline" and parts.captured:
+        return _Form(before, after, "pairs", "{name}", argument=_argument(details.get("tag_pattern")))
+    raise _InexpressibleError(f"no kind of table reads the content {content!r} in that way")
+
+
+def _with_roles(text: str, parts: _Parts) -> str:
+    """Return a marker with `{name}` and `{id}` for the groups that are those."""
+    for role, group in (("{name}", parts.name), ("{id}", parts.id)):
+        if parts.captured and group:
+            text = text.replace(f"{{{group}}}", role)
+    return text
+
+
+class _Parts(NamedTuple):
+    """Where a call has its parts: in groups of the opener, or under keys of the content."""
+
+    name: str
+    arguments: str
+    id: str = ""
+    captured: bool = False
+    """The name is a group, and the content is the arguments."""
+    of_each: bool = False
+    """The content is a list of calls."""
+
+
+def _parts_of(transform: Any, *, of_each: bool) -> _Parts:
+    """Return where a transform takes the name, the arguments and the id of a call from."""
+    function = transform.get("function") if is_object(transform) else transform
+    if function == "{content}" and not of_each:
+        return _Parts("name", "arguments")
+    if not is_object(transform) or not is_object(function):
+        raise _InexpressibleError("it does not say where a call has its name")
+    name, arguments, given_id = (
+        str(each or "").strip("{}") for each in (function.get("name"), function.get("arguments"), transform.get("id"))
+    )
+    if not of_each and arguments == "content" and not name.startswith("content."):
+        return _Parts(name, "", given_id, captured=True)
+    within = "" if of_each else "content."
+    parts = [part.removeprefix(within) for part in (name, arguments, given_id)]
+    if not (name.startswith(within) and arguments.startswith(within)) or "." in "".join(parts):
+        raise _InexpressibleError(
+            "the parts of a call are in different places, or deeper in JSON than a table has them"
+        )
+    return _Parts(parts[0], parts[1], parts[2], of_each=of_each)
+
+
+def _argument(pattern: Any) -> str:
+    argument = template_of(pattern if isinstance(pattern, str) else "")
+    if argument.count("{key}") != 1 or argument.count("{value}") != 1:
+        raise _InexpressibleError("it does not say where a pair has its key and its value")
+    return argument
+
+
+# `response_schema`.
+
+
+_TAKEN = lazy_pattern(r"\bfunction:\s*(@|\{\s*name:\s*(\w+)\s*,\s*arguments:\s*(\w+)\s*\})")
+"""Where an expression of JMESPath takes a call from: all of the JSON, or two of its keys."""
+
+
+def _read_schema(declared: Any) -> Iterator[_Form]:
+    """Yield how the property of calls is found."""
+    calls = _inner(declared, "properties", "tool_calls")
+    pattern, item = calls.get("x-regex-iterator"), _inner(calls, "items")
+    if not isinstance(pattern, str):
+        raise _InexpressibleError("it has no pattern for one call after the other")
+    written = template_of(pattern)
+    if written.count("{}") == 1 and item.get("x-parser") == "json":
+        taken = _TAKEN.search(str(_inner(item, "x-parser-args").get("transform", "function: @")))
+        if taken is None:
+            raise _InexpressibleError("it does not say where a call has its name")
+        before, _, after = written.partition("{}")
+        yield _Form(before, after, "json", taken[2] or "name", taken[3] or "arguments")
+        return
+    before, found, after = written.partition("{arguments}")
+    arguments = _inner(item, "properties", "function", "properties", "arguments") or _inner(
+        item, "properties", "arguments"
+    )
+    if not found or "{name}" not in before:
+        raise _InexpressibleError("its pattern does not say where a call has its name and its arguments")
+    if arguments.get("x-parser") == "json":
+        yield _Form(before, after, "json", "{name}")
+    elif arguments.get("x-parser") == "gemma4-tool-call":
+        yield _Form(before, after, "braces", "{name}", quote='<|"|>')
+    else:
+        yield _Form(before, after, "pairs", "{name}", argument=_argument(arguments.get("x-regex-key-value")))
+
+
+def _inner(value: Any, *path: str) -> Mapping[str, Any]:
+    """Return the object at a path of keys; empty if there is none."""
+    for key in path:
+        value = value.get(key) if is_object(value) else None
+    return value if is_object(value) else {}
+
+
+# Regular expressions.
+
+
+_PIECE = lazy_pattern(r"(?s)\(\?P<\w+>|\(\?(?:[=!:]|<[=!])|\(|\)|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.")
+_NO_TEXT: Final = frozenset(("^", "$", r"\s", r"\A", r"\Z", r"\b"))
+_WHITE_SPACE: Final = {r"\n": "\n", r"\t": "\t", r"\r": "\r"}
+
+
+def template_of(pattern: str) -> str:
+    r"""Return the text that a regular expression matches, with `{name}` for a named group, and `{}` for another.
+
+    White space that may be there is left out, and so is what is optional. Raises an error where the text is not one.
+    """
+    if len(pattern) > MAX_PATTERN:
+        raise _InexpressibleError("a pattern is too long")
+    return _written(_PIECE.findall(pattern))
+
+
+def _written(pieces: list[str]) -> str:
+    texts: list[str] = []
+    at = 0
+    while at < len(pieces):
+        end = _end_of_group(pieces, at) if pieces[at].startswith("(") else at
+        captures = pieces[at] == "(" or pieces[at].startswith("(?P")
+        text = _text_of(pieces[at : end + 1])
+        at = end + 1
+        repeated = ""
+        while at < len(pieces) and pieces[at] in ("?", "*", "+"):
+            repeated += pieces[at]
+            at += 1
+        if captures or not repeated:
+            texts.append(text)
+        elif repeated[0] == "+" and text.strip():
+            raise _InexpressibleError("a pattern repeats a text")
+    return "".join(texts)
+
+
+def _end_of_group(pieces: list[str], start: int) -> int:
+    depth = 0
+    for at in range(start, len(pieces)):
+        depth += pieces[at].startswith("(") - (pieces[at] == ")")
+        if depth == 0:
+            return at
+    raise _InexpressibleError("a pattern has a group without an end")
+
+
+def _text_of(pieces: list[str]) -> str:
+    """Return the text that a group, or one character of a pattern, matches."""
+    first = pieces[0]
+    if first.startswith("(?P<"):
+        return f"{{{first[4:-1]}}}"
+    if first == "(":
+        return "{}"
+    if first == "(?:":
+        return _written(pieces[1:-1])
+    if first.startswith("(?") or first in _NO_TEXT:
+        return ""
+    if first in _WHITE_SPACE:
+        return _WHITE_SPACE[first]
+    if first in (".", "|", ")") or first.startswith("[") or (first.startswith("\\") and first[1:].isalnum()):
+        raise _InexpressibleError(f"a pattern matches more than one text: {first}")
+    return first.removeprefix("\\") or "\\"
