@@ -8,8 +8,7 @@ import logging
 
 import openai
 
-from promptools import OpenAI, Reply
-from promptools.fallback import Breaker
+from promptools import Breaker, OpenAI, Reply
 from promptools.lab import weather
 from promptools.lab.llamacpp_server import serve
 

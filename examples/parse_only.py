@@ -1,7 +1,6 @@
 """Parse only: a model's text to calls, without a server or a client."""
 
-from promptools import StreamParser, Tools, parse
-from promptools.parsing.events import CallEnd, Text
+from promptools import CallEnd, StreamParser, Text, Tools, parse
 
 TOOLS = Tools(
     [

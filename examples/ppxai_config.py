@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from promptools import OpenAI, resolve
+from promptools import OpenAI, load_config, resolve
 from promptools.lab import weather
 from promptools.lab.llamacpp_server import serve
-from promptools.profiles import load_config
 
 CONFIG = Path(__file__).with_name("ppxai-config.json")
 

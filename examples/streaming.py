@@ -4,8 +4,7 @@ The server is a real llama.cpp on a scripted model; its native stream breaks off
 prompted one goes on in the same stream.
 """
 
-from promptools import OpenAI, run_tools
-from promptools.harness.agent import CallEvent, ReasoningEvent, ResultEvent, TextEvent, Transcript
+from promptools import CallEvent, OpenAI, ReasoningEvent, ResultEvent, TextEvent, Transcript, run_tools
 from promptools.lab import weather
 from promptools.lab.llamacpp_server import serve
 

@@ -1,8 +1,10 @@
 """The public names are exactly those of `__all__`, and every one is there."""
 
+import ast
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import promptools
 
@@ -23,8 +25,18 @@ def test_nothing_else_is_public():
     assert set(done.stdout.split()) - {"annotations", "TYPE_CHECKING"} <= set(promptools.__all__)
 
 
-def test_dir_lists_the_public_names():
-    assert set(promptools.__all__) <= set(dir(promptools))
+def test_dir_lists_the_public_names_and_no_others():
+    shown = {name for name in dir(promptools) if not name.startswith("_")}
+    assert shown == {*promptools.__all__}
+    assert all(hasattr(promptools, name) for name in dir(promptools))
+
+
+def test_type_checkers_see_each_name_in_the_module_that_it_is_loaded_from():
+    tree = ast.parse(Path(promptools.__file__).read_text(encoding="utf-8"))
+    branch = next(each for each in tree.body if isinstance(each, ast.If))
+    seen = {name.name: each.module for each in branch.body for name in each.names}
+    assert seen == {**promptools._LAZY, "errors": "promptools", "types": "promptools"}
+    assert sorted(seen) == promptools.__all__
 
 
 def test_public_things_are_documented():
@@ -36,7 +48,8 @@ def test_public_things_are_documented():
 
 def test_the_promised_names():
     promised = {
-        "Agent", "AgentPolicy", "Compaction", "RunContext", "RunLimits", "Transcript",
+        "Agent", "AgentPolicy", "Breaker", "CallEnd", "CallEvent", "Compaction", "Config", "Event", "Observer", "Proxy",
+        "RunContext", "RunEvent", "RunLimits", "Settings", "Text", "Transcript", "load_config",
         "AsyncOpenAI", "Exhausted", "ModelError", "OpenAI", "PromptoolsError", "Reply", "StreamParser", "Tools",
         "UpstreamError", "UsageError", "parse", "render", "resolve", "run_tools", "run_tools_async", "wrap",
     }  # fmt: skip
