@@ -2,71 +2,113 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 import openai
 
 from promptools.transport import Session, intercept
-from promptools.transport.session import PLACEHOLDER_KEY, SETTING_NAMES
+from promptools.transport.session import PLACEHOLDER_KEY
+from promptools.transport.settings import SETTING_NAMES, ClientSettings, SettingsHelp
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from promptools.profiles import Config
-    from promptools.types import ModeName
+    import httpx2
+    from openai._provider import _Provider as SdkProvider  # pyright: ignore[reportPrivateUsage] - it has no other name
+    from openai.auth import WorkloadIdentity, X509WorkloadIdentity
+
+
+class CommonOptions(ClientSettings, total=False):
+    """Our settings, and what both of the SDK's clients take: as openai 3 has it, of which older ones lack some."""
+
+    provider: str | SdkProvider | None
+    """A provider of the config, or a kind of server; with openai 3 also a provider of the SDK."""
+    admin_api_key: str | None
+    workload_identity: WorkloadIdentity | X509WorkloadIdentity | None
+    organization: str | None
+    project: str | None
+    webhook_secret: str | None
+    base_url: str | httpx2.URL | openai.NotGiven | None
+    data_residency: openai.DataResidency | None
+    websocket_base_url: str | httpx2.URL | None
+    timeout: float | openai.Timeout | openai.NotGiven | None
+    default_headers: Mapping[str, str] | None
+    default_query: Mapping[str, object] | None
+    max_retries: int
+
+
+class ClientOptions(CommonOptions, total=False):
+    """The arguments of `OpenAI`."""
+
+    api_key: str | Callable[[], str] | None
+    http_client: httpx2.Client | None
+
+
+class AsyncClientOptions(CommonOptions, total=False):
+    """The arguments of `AsyncOpenAI`."""
+
+    api_key: str | Callable[[], Awaitable[str]] | None
+    http_client: httpx2.AsyncClient | None
+
+
+class CopyOptions(ClientOptions, total=False):
+    """The arguments of `OpenAI.copy`."""
+
+    set_default_headers: Mapping[str, str] | None
+    set_default_query: Mapping[str, object] | None
+
+
+class AsyncCopyOptions(AsyncClientOptions, total=False):
+    """The arguments of `AsyncOpenAI.copy`."""
+
+    set_default_headers: Mapping[str, str] | None
+    set_default_query: Mapping[str, object] | None
 
 
 class OpenAI(openai.OpenAI):
     """`openai.OpenAI` whose chat completions return working tool calls.
 
-    Takes everything that the SDK's class takes, and `Settings`: `provider=`, `mode=`, `config=`, `on_reply=` and so on.
+    Takes everything that the SDK's class takes, and the settings below.
     The address is that of `base_url=` or `provider=`, else of the default provider of a config that is given, else of
     OPENAI_BASE_URL, else of the default provider of a config that is found, else the SDK's own.
     A provider that is not a string is the SDK's (openai 3) and is passed to it.
     """
 
-    def __init__(
-        self,
-        *,
-        provider: Any = None,
-        mode: ModeName | None = None,
-        config: Config | str | os.PathLike[str] | None = None,
-        **options: Any,
-    ) -> None:
-        session, theirs = _split_options({"provider": provider, "mode": mode, "config": config, **options})
+    __doc__ = cast("str", SettingsHelp(__doc__))
+
+    def __init__(self, **options: Unpack[ClientOptions]) -> None:
+        session, theirs = _split_options(options)
         super().__init__(**theirs)
         self.promptools = session
         self._client = intercept(self._client, session)
 
-    def copy(self, **changes: Any) -> Self:
+    def copy(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - not its private ones
+        self, **changes: Unpack[CopyOptions]
+    ) -> Self:
         """Return a copy with some options replaced, ours or the SDK's; the circuit breaker stays shared."""
         return super().copy(**_copy_options(self.promptools, changes))
 
-    with_options = copy
+    with_options = copy  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - as `copy`
 
 
 class AsyncOpenAI(openai.AsyncOpenAI):
     """`openai.AsyncOpenAI` whose chat completions return working tool calls; see `OpenAI`."""
 
-    def __init__(
-        self,
-        *,
-        provider: Any = None,
-        mode: ModeName | None = None,
-        config: Config | str | os.PathLike[str] | None = None,
-        **options: Any,
-    ) -> None:
-        session, theirs = _split_options({"provider": provider, "mode": mode, "config": config, **options})
+    __doc__ = cast("str", SettingsHelp(__doc__))
+
+    def __init__(self, **options: Unpack[AsyncClientOptions]) -> None:
+        session, theirs = _split_options(options)
         super().__init__(**theirs)
         self.promptools = session
         self._client = intercept(self._client, session)
 
-    def copy(self, **changes: Any) -> Self:
+    def copy(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - not its private ones
+        self, **changes: Unpack[AsyncCopyOptions]
+    ) -> Self:
         """Return a copy with some options replaced, ours or the SDK's; the circuit breaker stays shared."""
         return super().copy(**_copy_options(self.promptools, changes))
 
-    with_options = copy
+    with_options = copy  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - as `copy`
 
 
 def _pop_settings(options: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +125,7 @@ def _is_provider_name(provider: object) -> bool:
     return provider is None or isinstance(provider, str)
 
 
-def _split_options(options: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
+def _split_options(options: Mapping[str, Any]) -> tuple[Session, dict[str, Any]]:
     """Split a constructor's options into our session and the SDK's own, filled in from the provider."""
     theirs = dict(options)
     session: Session | None = theirs.pop("promptools", None)

@@ -42,7 +42,7 @@ from promptools.profiles import load_config
 from promptools.profiles.facts import Fact, check_facts
 from promptools.profiles.tables import Location
 from promptools.schema.spelling import DIRECTED_SYNONYMS, SYNONYMS
-from promptools.transport.session import SETTING_NAMES
+from promptools.transport.settings import SETTING_NAMES
 from promptools.types import DiscardWhy, FixKind, MalformedReason
 
 ROOT = Path(__file__).parents[1]

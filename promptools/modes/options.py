@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -24,69 +25,104 @@ Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
+class RequestOptions(TypedDict, total=False):
+    """The options of a request, as an app writes them; without `provider`, which is a client's setting as well."""
+
+    mode: ModeName | None
+    """Use this mode only (None: the profile's, in order)."""
+    agent: bool
+    """Ask as an agent does: with the modes, effort and temperature that the profile has for agents."""
+    family: str | None
+    """The family of models that the request is written for: one that is known to be another is an error."""
+    dialect: str | None
+    """The dialect of prompt mode (None: the profile's)."""
+    strictness: Strictness
+    """How much evidence a call in text needs."""
+    accept: Sequence[str] | None
+    """The dialects in which a call in text counts, besides the requested one (None: the profile's)."""
+    rescue: bool | None
+    """Accept a call at the end of the reasoning of a reply with no other text (None: only of models known for it)."""
+    hold: Hold
+    """`all` holds a stream back until the reply is known to be good."""
+    arguments: ArgumentStreaming
+    """`live` streams a call's arguments as they arrive, `auto` only those of calls that the server has parsed."""
+    heartbeat: float
+    """Seconds of silence after which a stream's client gets an SSE comment; 0: never."""
+    corrections: int | None
+    """How often the model may be asked to correct its calls (None: once; with `harmony_react` five times)."""
+    trace: bool
+    """Add a `promptools` key with the trace to the reply or the last chunk."""
+    escape: bool
+    """Escape markup in text that the app did not write itself."""
+    heal_format: bool
+    """Heal the answers that `response_format` asks for, and ask again for one that does not fit."""
+    on_repeat: OnRepeat | None
+    """What is done about a call that the history holds `repeats` times with the same result: `hint` tells the model,
+    `answer` lets it answer without tools (None: the profile's, else `hint` in the modes whose prompt we write)."""
+    repeats: int
+    """How often the history must hold a call with its result for `on_repeat`; 0: never."""
+    undeclared: Undeclared
+    """`call` passes calls of tools that the request does not declare on, also where it declares none."""
+    on_malformed: OnMalformed
+    """A malformed call after the last attempt becomes its raw text, a call that does not fit, or an error."""
+    tools_in: ToolPlacement | None
+    """Harmony mode: the message that declares the tools (None: the profile's for agents, else `developer`)."""
+    namespaces: dict[str, str]
+    """Harmony mode: descriptions of the namespaces of tools, by name."""
+    thoughts: ReasoningPolicy
+    """Harmony mode: which past reasoning is sent."""
+    order: CallOrder
+    """Harmony mode: what comes first in a past turn with calls, its reasoning or its text."""
+    prefill: Prefill
+    """Harmony mode: how the reply begins. `channel`: on `analysis`, as in HarmonyReAct's paper; `thought`: inside an
+    analysis message, as in its code; `call`: with the required call; `auto`: with that call once it was missing."""
+    harmony_react: bool
+    """Harmony mode: report errors to the model as its own reasoning, worded as in HarmonyReAct."""
+    written: dict[str, str]
+    """Harmony mode: the text of past replies as the model wrote them, by the position of the assistant's message."""
+    last_prompt: dict[str, int]
+    """Raw endpoints: the `tokens` and the `bytes` of the prompt before, of which this one is a continuation."""
+    date: str | None
+    """Harmony mode: today's date, as `2025-06-28` (None: from the clock; empty: none)."""
+
+
 class Options(BaseModel):
-    """The options of a request; the body's `promptools` key overrides any of them for one request."""
+    """The options of a request, checked; the body's `promptools` key overrides any of them for one request.
+
+    `RequestOptions` says what each one means.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     mode: ModeName | None = None
-    """Use this mode only (None: the profile's, in order)."""
     agent: bool = False
-    """Ask as an agent does: with the modes, effort and temperature that the profile has for agents."""
     family: str | None = None
-    """The family of models that the request is written for: one that is known to be another is an error."""
     provider: str | None = None
     """Use this provider of the config (None: the client's)."""
     dialect: str | None = None
-    """The dialect of prompt mode (None: the profile's)."""
     strictness: Strictness = "balanced"
-    """How much evidence a call in text needs."""
     accept: Accept | None = None
-    """The dialects in which a call in text counts, besides the requested one (None: the profile's)."""
     rescue: bool | None = None
-    """Accept a call at the end of the reasoning of a reply with no other text (None: only of models known for it)."""
     hold: Hold = "auto"
-    """`all` holds a stream back until the reply is known to be good."""
     arguments: ArgumentStreaming = "auto"
-    """`live` streams a call's arguments as they arrive, `auto` only those of calls that the server has parsed."""
     heartbeat: Seconds = 5.0
-    """Seconds of silence after which a stream's client gets an SSE comment; 0: never."""
     corrections: Count | None = None
-    """How often the model may be asked to correct its calls (None: once; with `harmony_react` five times)."""
     trace: bool = False
-    """Add a `promptools` key with the trace to the reply or the last chunk."""
     escape: bool = True
-    """Escape markup in text that the app did not write itself."""
     heal_format: bool = True
-    """Heal the answers that `response_format` asks for, and ask again for one that does not fit."""
     on_repeat: OnRepeat | None = None
-    """What is done about a call that the history holds `repeats` times with the same result: `hint` tells the model,
-    `answer` lets it answer without tools (None: the profile's, else `hint` in the modes whose prompt we write)."""
     repeats: Count = 2
-    """How often the history must hold a call with its result for `on_repeat`; 0: never."""
     undeclared: Undeclared = "auto"
-    """`call` passes calls of tools that the request does not declare on, also where it declares none."""
     on_malformed: OnMalformed = "content"
-    """A malformed call after the last attempt becomes its raw text, a call that does not fit, or an error."""
     tools_in: ToolPlacement | None = None
-    """Harmony mode: the message that declares the tools (None: the profile's for agents, else `developer`)."""
     namespaces: dict[str, str] = Field(default_factory=dict)
-    """Harmony mode: descriptions of the namespaces of tools, by name."""
     thoughts: ReasoningPolicy = "last-final"
-    """Harmony mode: which past reasoning is sent."""
     order: CallOrder = "analysis-first"
-    """Harmony mode: what comes first in a past turn with calls, its reasoning or its text."""
     prefill: Prefill = "auto"
-    """Harmony mode: how the reply begins. `channel`: on `analysis`, as in HarmonyReAct's paper; `thought`: inside an
-    analysis message, as in its code; `call`: with the required call; `auto`: with that call once it was missing."""
     harmony_react: bool = False
-    """Harmony mode: report errors to the model as its own reasoning, worded as in HarmonyReAct."""
     written: dict[str, str] = Field(default_factory=dict)
-    """Harmony mode: the text of past replies as the model wrote them, by the position of the assistant's message."""
     last_prompt: dict[str, int] = Field(default_factory=dict)
-    """Raw endpoints: the `tokens` and the `bytes` of the prompt before, of which this one is a continuation."""
     date: str | None = None
-    """Harmony mode: today's date, as `2025-06-28` (None: from the clock; empty: none)."""
 
     @field_validator("accept")
     @classmethod
@@ -119,7 +155,7 @@ class Options(BaseModel):
         if first["type"] == "extra_forbidden":
             raise UsageError(f"{source}: unknown option {name!r}; {suggest(name, OPTIONS)}")
         wrong, hint = changes[name], ""
-        if isinstance(wrong, str) and (meant := did_you_mean(wrong, _words(name))):
+        if isinstance(wrong, str) and (meant := did_you_mean(wrong, option_words(name))):
             hint = f"; {meant.rstrip()}"
         raise UsageError(f"{source}.{name} must be {_describe_option(name)}, not {wrong!r}{hint}")
 
@@ -142,7 +178,7 @@ def _kinds(name: str) -> tuple[Any, ...]:
     return (get_args(first)[0] if get_origin(first) is Annotated else first, *others)
 
 
-def _words(name: str) -> tuple[str, ...]:
+def option_words(name: str) -> tuple[str, ...]:
     """Return the words that an option accepts; none if it accepts other values."""
     first = _kinds(name)[0]
     return get_args(first) if get_origin(first) is Literal else ()

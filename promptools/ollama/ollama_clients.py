@@ -9,7 +9,7 @@ import ollama
 
 from promptools.profiles.server_detection import server_root
 from promptools.transport import OLLAMA_ENDPOINTS, Session, intercept
-from promptools.transport.session import SETTING_NAMES
+from promptools.transport.settings import SETTING_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """Run exchanges over HTTP: httpx or httpx2, sync or async, with one set of rules for all four.
 
 interceptor                  the transports that a client gets, and which of its requests go to an exchange
-session                      the state kept between requests, and how an exchange begins; `endpoints`, `found_config`
+session                      the state kept between requests, and how an exchange begins; `settings`, `endpoints`,
+                             `found_config`
 driver                       performs the effects of an exchange: `sync_driver`, `async_driver`
 http_library                 the two libraries; `response_content` reads what they receive
 """
@@ -10,7 +11,8 @@ from promptools.transport.async_driver import AsyncDriver
 from promptools.transport.endpoints import CHAT_ENDPOINT, OLLAMA_CHAT_ENDPOINT, OLLAMA_ENDPOINTS, Endpoint
 from promptools.transport.http_library import HttpLibrary, installed_library, is_http_client, library_of
 from promptools.transport.interceptor import InterceptingTransport, StartExchange, intercept, with_error_boundary
-from promptools.transport.session import Session, Settings
+from promptools.transport.session import Session
+from promptools.transport.settings import Settings
 from promptools.transport.sync_driver import SyncDriver
 
 __all__ = [

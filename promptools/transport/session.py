@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from promptools import dialects
 from promptools.dialects.own_dialects import OwnDialects, read_own, together
@@ -42,22 +42,18 @@ from promptools.transport.endpoints import CHAT_ENDPOINT, Endpoint
 from promptools.transport.found_config import find_here, read_found
 from promptools.transport.http_library import split_credentials
 from promptools.transport.learned_tables import LearnedTables, learned_folder
+from promptools.transport.settings import SETTING_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from promptools.dialects.own_dialects import GivenDialect
     from promptools.exchange import ExchangeEnd, Headers, ObservedExchange, Observer, SentRequest
     from promptools.exchange.context import Router
     from promptools.exchange.observer import Received
     from promptools.exchange.state import Steps
-    from promptools.fallback import Stop, WaitFor
     from promptools.harmony.bpe_vocabulary import TokenCodec
-    from promptools.harmony.conversation import CallOrder, ReasoningPolicy
     from promptools.learning import Learned
-    from promptools.modes.options import ArgumentStreaming, Hold, OnMalformed, Prefill, Undeclared
-    from promptools.profiles.profile import OnRepeat
-    from promptools.types import ModeName, Reply, ServerInfo, Strictness, ToolPlacement
+    from promptools.types import Reply, ServerInfo
 
 
 # Observers of the settings: checked once, and guarded, so that an error in one of them changes no response.
@@ -121,66 +117,6 @@ PLACEHOLDER_KEY = "none"
 """The API key that is sent where none is needed: the SDK requires one."""
 MAX_CACHED_ROUTES = 512
 """Maximum number of routes that a session caches before it clears the cache; resolving one takes about 1 ms."""
-
-
-class Settings(TypedDict, total=False):
-    """Settings of a client, a wrapped client or a proxy, besides those of the SDK."""
-
-    provider: str | None
-    """A provider of the config, or a kind of server."""
-    config: Config | str | os.PathLike[str] | None
-    """A config, or the path of one (None: the first that is found; `Config()`: no config)."""
-    dialects: Iterable[GivenDialect]
-    """The app's own dialects, besides those of the config: paths of their tables, or objects."""
-    overrides: Mapping[str, Any] | None
-    """Profile facts that apply to every request."""
-    allow_provider: bool
-    """Whether a request's `promptools.provider` may name another provider of the config, and so spend its key."""
-    detect: bool
-    """Whether to detect the kind of server on first use, if no provider names it (default: yes)."""
-    breaker: Breaker | None
-    stop: Stop | None
-    wait: WaitFor | None
-    deadline: float | None
-    attempt_timeout: float | None
-    """Seconds that each request to the server, with its reply, may take."""
-    max_tools: int | None
-    """Maximum number of tools in one request; more is a 400 (None, or 0: no limit)."""
-    max_reply: int
-    """Maximum number of bytes of one reply that are held (default: 64 MiB)."""
-    on_reply: Callable[[Reply], None] | None
-    observer: Observer | Sequence[Observer] | None
-    """Follows every exchange, with all bodies; several are called in order."""
-    mode: ModeName | None
-    agent: bool
-    family: str | None
-    dialect: str | None
-    strictness: Strictness
-    accept: Sequence[str] | None
-    rescue: bool | None
-    hold: Hold
-    arguments: ArgumentStreaming
-    heartbeat: float
-    corrections: int | None
-    trace: bool
-    escape: bool
-    on_malformed: OnMalformed
-    heal_format: bool
-    on_repeat: OnRepeat | None
-    repeats: int
-    undeclared: Undeclared
-    tools_in: ToolPlacement | None
-    namespaces: dict[str, str]
-    thoughts: ReasoningPolicy
-    order: CallOrder
-    prefill: Prefill
-    harmony_react: bool
-    written: dict[str, str]
-    last_prompt: dict[str, int]
-    date: str | None
-
-
-SETTING_NAMES = frozenset(Settings.__annotations__)
 OPTION_NAMES = frozenset(OPTIONS) - {"provider"}
 """Settings that a request's `promptools` key may override."""
 

@@ -1,0 +1,100 @@
+"""The settings of a client, a wrapped client or a proxy. The docstrings here are what editors and `help` show."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from promptools.modes.options import RequestOptions, option_words
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from promptools.dialects.own_dialects import GivenDialect
+    from promptools.exchange import Observer
+    from promptools.fallback import Breaker, Stop, WaitFor
+    from promptools.profiles import Config
+    from promptools.types import Reply
+
+
+class ClientSettings(RequestOptions, total=False):
+    """All settings but the provider, which a client of openai 3 may take from the SDK instead."""
+
+    config: Config | str | os.PathLike[str] | None
+    """A config, or the path of one (None: the first that is found; `Config()`: no config)."""
+    dialects: Iterable[GivenDialect]
+    """The app's own dialects, besides those of the config: paths of their tables, or objects."""
+    overrides: Mapping[str, Any] | None
+    """Profile facts that apply to every request."""
+    allow_provider: bool
+    """Whether a request's `promptools.provider` may name another provider of the config, and so spend its key."""
+    detect: bool
+    """Whether to detect the kind of server on first use, if no provider names it (default: yes)."""
+    breaker: Breaker | None
+    """The memory of what failed, which several clients can share (None: one of its own)."""
+    stop: Stop | None
+    """When to stop sending requests for one call: an object of tenacity, or a function of its state."""
+    wait: WaitFor | None
+    """How many seconds to wait between requests: an object of tenacity, or a function of its state."""
+    deadline: float | None
+    """Seconds that all requests of one call may take together."""
+    attempt_timeout: float | None
+    """Seconds that each request to the server, with its reply, may take."""
+    max_tools: int | None
+    """Maximum number of tools in one request; more is a 400 (None, or 0: no limit)."""
+    max_reply: int
+    """Maximum number of bytes of one reply that are held (default: 64 MiB)."""
+    on_reply: Callable[[Reply], None] | None
+    """Receives every `Reply`, including failed ones."""
+    observer: Observer | Sequence[Observer] | None
+    """Follows every exchange, with all bodies; several are called in order."""
+
+
+class Settings(ClientSettings, total=False):
+    """Settings of a client, a wrapped client or a proxy, besides those of the SDK."""
+
+    provider: str | None
+    """A provider of the config, or a kind of server."""
+
+
+SETTING_NAMES = frozenset(Settings.__annotations__)
+
+
+class SettingsHelp:
+    """The docstring of a class that takes settings: `text`, and what each setting means.
+
+    Put it in place of `__doc__`. The list is made when it is asked for, from the docstrings of this file.
+    """
+
+    def __init__(self, text: str | None) -> None:
+        self.text = text
+
+    def __get__(self, instance: object, owner: type | None = None) -> str | None:
+        """Return the docstring; without the list where Python was told to drop docstrings, or has no source files."""
+        try:
+            return self.text and "\n".join((inspect.cleandoc(self.text), "", "Settings:", *_describe_settings()))
+        except OSError:
+            return self.text
+
+
+_INDENT = " " * 4
+_MEANING = textwrap.TextWrapper(100, initial_indent=2 * _INDENT, subsequent_indent=2 * _INDENT)
+
+
+def _describe_settings() -> Iterator[str]:
+    for kind in (Settings, ClientSettings, RequestOptions):
+        (definition,) = ast.parse(inspect.getsource(kind)).body
+        assert isinstance(definition, ast.ClassDef)
+        for entry, docstring in pairwise(definition.body):
+            match entry, docstring:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    words = option_words(name) if kind is RequestOptions else ()
+                    choices = f" One of {', '.join(map(repr, words))}." if words else ""
+                    yield f"{_INDENT}{name}: {ast.unparse(entry.annotation)}"
+                    yield _MEANING.fill(" ".join(text.split()) + choices)
+                case _:
+                    pass

@@ -1,0 +1,62 @@
+"""`help(OpenAI)`: the settings, from the docstrings that editors show."""
+
+import inspect
+import pydoc
+import re
+
+import openai
+import pytest
+
+from promptools import AsyncOpenAI, OpenAI
+from promptools.client import AsyncClientOptions, AsyncCopyOptions, ClientOptions, CopyOptions
+from promptools.modes.options import OPTIONS, RequestOptions
+from promptools.transport.settings import SETTING_NAMES, SettingsHelp
+
+
+@pytest.mark.parametrize("kind", [OpenAI, AsyncOpenAI])
+def test_help_lists_each_setting_with_its_meaning(kind):
+    text = inspect.getdoc(kind)
+    assert text.startswith(f"`openai.{kind.__name__}` whose chat completions return working tool calls")
+    listed = re.findall(r"^    (\w+): .+\n        \S", text, re.MULTILINE)
+    assert sorted(listed) == sorted(SETTING_NAMES)
+    assert (
+        "    hold: Hold\n        `all` holds a stream back until the reply is known to be good. One of 'auto', 'all'."
+        in text
+    )
+    assert "    deadline: float | None\n        Seconds that all requests" in text
+    assert "    deadline: float | None\n" in pydoc.plain(pydoc.render_doc(kind)).replace(" |      ", "    ")
+
+
+def test_without_docstrings_there_is_no_help():
+    class Silent:
+        __doc__ = SettingsHelp(None)
+
+    assert Silent.__doc__ is None
+    assert Silent().__doc__ is None
+
+
+def test_without_its_source_the_help_is_what_the_class_says(monkeypatch):
+    def no_source(kind):
+        raise OSError("could not get source code")
+
+    monkeypatch.setattr(inspect, "getsource", no_source)
+    assert OpenAI.__doc__.rstrip().endswith("is the SDK's (openai 3) and is passed to it.")
+
+
+def test_the_typed_options_are_those_that_are_checked():
+    assert set(RequestOptions.__annotations__) == set(OPTIONS) - {"provider"}
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        (openai.OpenAI.__init__, ClientOptions),
+        (openai.OpenAI.copy, CopyOptions),
+        (openai.AsyncOpenAI.__init__, AsyncClientOptions),
+        (openai.AsyncOpenAI.copy, AsyncCopyOptions),
+    ],
+)
+def test_all_that_the_sdk_takes_is_typed(method, options):
+    theirs = {name for name in inspect.signature(method).parameters if not name.startswith("_")} - {"self"}
+    ours = {*options.__annotations__} - (SETTING_NAMES - {"provider"})
+    assert ours == theirs
