@@ -55,6 +55,24 @@ def without_credentials(text: str) -> str:
     return _USERINFO.sub("***@", text) if "@" in text else text
 
 
+_BARE_ADDRESS = lazy_pattern(
+    r"(?://)?(?P<authority>(?:\*\*\*@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?P<port>:[0-9]{1,5})?)(?P<path>/[^?#\s]*)?"
+)
+
+
+def bad_url_message(text: str) -> str:
+    """Return the error for a base URL that is not one; it suggests the URL if only the scheme is missing."""
+    shown = without_credentials(text)
+    found = _BARE_ADDRESS.fullmatch(shown)
+    if found is None:
+        return f"{shown!r} is not a valid HTTP URL; write it as http://HOST:PORT/v1 or https://HOST/v1"
+    # a server on this machine or in the local network has a port, or a host without a domain; others speak TLS
+    is_remote = not found["port"] and "." in found["host"] and found["host"][-1].isalpha()
+    path = (found["path"] or "").rstrip("/") or "/v1"
+    meant = f"{'https' if is_remote else 'http'}://{found['authority']}{path}"
+    return f"{shown!r} is not a URL; did you mean {meant!r}?"
+
+
 def safe_repr(instance: Any) -> str:
     """Return the `repr` of a dataclass, without the user names and passwords of URLs."""
     shown = (

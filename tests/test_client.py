@@ -117,6 +117,11 @@ def test_create(server, driver):
     assert server.seen[0].json == HELLO
 
 
+def test_an_address_without_a_scheme(driver):
+    with pytest.raises(UsageError, match=r"'localhost:8000' is not a URL; did you mean 'http://localhost:8000/v1'\?"):
+        driver.kind(base_url="localhost:8000", api_key="k")
+
+
 def test_create_with_tools(server, driver):
     server.play(CALL)
     reply = driver.create(make(driver, server), **ASK)

@@ -274,7 +274,7 @@ def test_detect_fails_where_nobody_answers(capsys):
     assert json.loads(capsys.readouterr().out)["why"] == "nothing answered in time"
     with pytest.raises(SystemExit, match="2"):
         main(["detect", "--base-url", "localhost:8000"])
-    assert "'localhost:8000' is not a valid HTTP URL" in capsys.readouterr().err
+    assert "'localhost:8000' is not a URL; did you mean 'http://localhost:8000/v1'?" in capsys.readouterr().err
 
 
 def test_chat_can_be_told_not_to_look(server, capsys):

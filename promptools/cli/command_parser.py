@@ -16,7 +16,8 @@ _MAX_LISTED = 30
 SUBCOMMANDS = frozenset({"action", "benchmark", "command", "what"})
 """The attributes of the namespace that hold the names of subcommands."""
 _SERVER = "--base-url"
-_URL = re.compile(r"https?://", re.IGNORECASE)
+_URL = re.compile(r"https?://|(?:localhost|[0-9]+(?:\.[0-9]+){3}):[0-9]+(?:/\S*)?$", re.IGNORECASE)
+"""What is read as a URL, though something else could be meant: a local address without a scheme too, for its error."""
 _NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from promptools import dialects
 from promptools.dialects.own_dialects import read_own
-from promptools.errors import UsageError, did_you_mean, safe_repr, suggest, without_credentials
+from promptools.errors import UsageError, bad_url_message, did_you_mean, safe_repr, suggest, without_credentials
 from promptools.profiles.config import DEFAULT, NO_FILE, Config, Model, Provider, ToolModePolicy
 from promptools.profiles.config_reach import is_loopback_url, require_trust, same_url
 from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin
@@ -360,9 +360,7 @@ def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) 
 def _checked_url(text: str, location: Location) -> str:
     """Return a base URL; raise UsageError if it has no scheme."""
     if not text.startswith(("http://", "https://")):
-        raise location.error(
-            f"{without_credentials(text)!r} is not a valid HTTP URL; write it as http://HOST:PORT/v1 or https://HOST/v1"
-        )
+        raise location.error(bad_url_message(text))
     return text
 
 

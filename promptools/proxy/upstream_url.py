@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_from_bytes, unquote
 
-from promptools.errors import UsageError, clip, without_credentials
+from promptools.errors import UsageError, bad_url_message, clip, without_credentials
 from promptools.proxy.asgi import RefusedError
 from promptools.transport.endpoints import CHAT_ENDPOINT
 from promptools.transport.http_library import split_credentials
@@ -70,6 +70,8 @@ class UpstreamAddress:
 
 def parse_base_url(text: str, http: Any) -> UpstreamAddress:
     """Split a base URL, as the HTTP library `http` parses it; raise `UsageError` if it cannot be used."""
+    if "://" not in text:
+        raise UsageError(bad_url_message(text))
     address, authorization = split_credentials(text)
     shown = without_credentials(text)
     try:
@@ -77,7 +79,7 @@ def parse_base_url(text: str, http: Any) -> UpstreamAddress:
     except http.InvalidURL as error:
         raise UsageError(f"the base URL {shown!r} is not a valid URL: {error}") from None
     if url.scheme not in {"http", "https"} or not url.host or not 0 < (url.port or 80) < 65536:
-        raise UsageError(f"the base URL {shown!r} is not a valid HTTP URL; write http://HOST:PORT/v1")
+        raise UsageError(bad_url_message(text))
     if "?" in text or "#" in text:
         raise UsageError(f"the base URL {shown!r} must end with its path: leave out the `?` or `#`")
     route = next((candidate for candidate in MISTAKEN_SUFFIXES if url.path.rstrip("/").endswith(candidate)), None)

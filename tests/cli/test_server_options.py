@@ -110,6 +110,13 @@ def test_a_url_that_is_meant_otherwise(words, what, value):
     assert vars(build_parser().parse_args(words))[what] == value
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_local_address_without_a_scheme_is_an_error_that_has_the_url(command, capsys):
+    with pytest.raises(SystemExit):
+        parse(command, "127.0.0.1:9", *COMMANDS[command])
+    assert "'127.0.0.1:9' is not a URL; did you mean 'http://127.0.0.1:9/v1'?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["detect", "probe"])
 def test_without_a_server(command, capsys):
     assert main([command]) == 2

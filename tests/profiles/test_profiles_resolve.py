@@ -9,7 +9,7 @@ from copy import copy
 import pytest
 
 from promptools import dialects
-from promptools.errors import UsageError
+from promptools.errors import UsageError, bad_url_message
 from promptools.profiles import Config, Model, Profile, Provider, Target, api_key, resolve
 from promptools.profiles.resolution import is_local
 
@@ -315,11 +315,38 @@ def test_values_that_are_handed_over_are_the_profiles_own_types():
 
 
 def test_an_address_needs_its_scheme():
-    with pytest.raises(UsageError, match=r"^base_url: 'localhost:8000/v1' is not a valid HTTP URL; write it as http"):
-        resolve("m", base_url="localhost:8000/v1")
+    with pytest.raises(UsageError) as raised:
+        resolve("m", base_url="localhost:8000")
+    assert str(raised.value) == "base_url: 'localhost:8000' is not a URL; did you mean 'http://localhost:8000/v1'?"
     config = Config("f.toml", None, {"x": Provider("x", base_url="gpu/v1")})
-    with pytest.raises(UsageError, match=r"^f\.toml: providers\.x\.base_url: 'gpu/v1' is not a valid HTTP URL"):
+    with pytest.raises(UsageError, match=r"^f\.toml: providers\.x\.base_url: 'gpu/v1' is not a URL; did you mean"):
         resolve("m", config=config)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("localhost:8000", "http://localhost:8000/v1"),
+        ("localhost:8000/", "http://localhost:8000/v1"),
+        ("//gpu-box:8000/llm/v1", "http://gpu-box:8000/llm/v1"),
+        ("192.168.1.5", "http://192.168.1.5/v1"),
+        ("[::1]:8080", "http://[::1]:8080/v1"),
+        ("api.example.com", "https://api.example.com/v1"),
+        ("api.example.com/v1", "https://api.example.com/v1"),
+        ("me:secret@localhost:8000", "http://***@localhost:8000/v1"),
+        ("ftp://localhost:8000", None),
+        ("htp:localhost", None),
+        ("a server", None),
+        ("", None),
+    ],
+)
+def test_an_address_without_a_scheme_is_told_with_the_url_that_was_probably_meant(text, meant):
+    error = bad_url_message(text)
+    assert "secret" not in error
+    if meant:
+        assert error.endswith(f" is not a URL; did you mean {meant!r}?")
+    else:
+        assert error == f"{text!r} is not a valid HTTP URL; write it as http://HOST:PORT/v1 or https://HOST/v1"
 
 
 @pytest.mark.parametrize("num_ctx", ["fit", "server", 8192])

@@ -140,9 +140,13 @@ def test_who_says_so_listens_beyond_loopback_without_one(capsys, listening):
         (["--max-body", "0"], "argument --max-body: '0' is not a valid number of bytes; write 1 or more"),
         (
             ["--base-url", "http://127.0.0.1:99999/v1"],
-            "argument --base-url: the base URL 'http://127.0.0.1:99999/v1'",
+            "argument --base-url: 'http://127.0.0.1:99999/v1' is not a valid HTTP URL",
         ),
         (["--base-url", "http:///v1"], "is not a valid HTTP URL"),
+        (
+            ["--base-url", "localhost:8000"],
+            "argument --base-url: 'localhost:8000' is not a URL; did you mean 'http://localhost:8000/v1'?",
+        ),
         (
             ["--base-url", "http://127.0.0.1:9/v1/chat/completions"],
             "write the root of the API, without '/chat",
