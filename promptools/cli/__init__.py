@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import promptools
@@ -56,26 +56,33 @@ COMMANDS = (
         "Find out which tools a model was trained on.",
     ),
     Command("eval", "Run a benchmark on a model, and write a report."),
+    Command("completion", "Print the lines with which bash, zsh or fish completes commands, options and their values."),
     Command(HELP, "Show help for promptools or for a command."),
     Command("version", "Show the version of promptools."),
 )
 
+COMPLETING = "_ARGCOMPLETE"
+"""The environment variable by which a shell asks for completions."""
 FAILURE = 1
 INTERRUPTED = 130
 
 
-def build_parser() -> CommandParser:
-    """Return the parser of all commands."""
+def build_parser(loaded: Collection[str] = ()) -> CommandParser:
+    """Return the parser of all commands; those that are named in `loaded` have their arguments already."""
     parser = CommandParser(prog="promptools", description="Working tool calls from any open-model server.")
     parser.add_argument("--version", action="version", version=f"promptools {promptools.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=CommandParser)
     for command in COMMANDS:
-        commands.add_parser(command.name, help=command.about, description=command.about, command=command)
+        added = commands.add_parser(command.name, help=command.about, description=command.about, command=command)
+        if command.name in loaded:
+            added.load()
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
+    if COMPLETING in os.environ:
+        return _complete()
     words = sys.argv[1:] if argv is None else [*argv]
     parser = build_parser()
     if not words:  # as git and click do: help, and no success
@@ -105,6 +112,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if failure is None:
             raise
         return _fail(arguments.command, failure)
+
+
+def _complete() -> int:
+    """Answer a shell that completes a line: argcomplete looks at what a parser has, before anything is parsed."""
+    from promptools.cli.completion_command import complete
+
+    try:
+        complete(build_parser(loaded=os.environ.get("COMP_LINE", "").split()))
+    except UsageError as error:
+        return _fail("completion", error)
 
 
 def _fail(command: str, error: PromptoolsError) -> int:
