@@ -59,8 +59,11 @@ class Asked:
         self._pool.shutdown(cancel_futures=True)
 
     def _client(self, question: Question) -> tuple[openai.OpenAI, str]:
-        make = {"straight": self._clients.straight, "proxy": self._clients.before}
-        return make.get(question.way, self._clients.inside)(question.rig), self._servers[question.rig.name].name
+        rig, case = question.rig, question.case
+        name = self._servers.with_row(rig, case).name
+        if question.way == "straight":
+            return self._clients.straight(rig, case), name
+        return self._clients.before(rig) if question.way == "proxy" else self._clients.inside(rig, case), name
 
 
 def planned(items: Iterable[pytest.Item]) -> Iterator[Question]:

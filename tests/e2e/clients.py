@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import openai
-from asking import Form, Proxies
+from asking import FORMS, Form, Proxies
 from configs import config_of, told_of
 from rigs import Rig, Servers
 from table import Case
@@ -27,24 +27,25 @@ class Clients:
     """One of a kind for each server; whoever asks for one gets it without memory of earlier failures."""
 
     def __init__(
-        self, servers: Servers, proxies: Proxies, folder: Callable[[str], Path], providers: Iterable[str]
+        self, servers: Servers, proxies: Proxies, folder: Callable[[str], Path], cases: Iterable[Case]
     ) -> None:
-        self._servers, self._proxies, self._folder, self._providers = servers, proxies, folder, list(providers)
+        self._servers, self._proxies, self._folder = servers, proxies, folder
+        self._cases = {case.name: case for case in cases}
         self._made: dict[tuple[str, str], openai.OpenAI] = {}
 
-    def straight(self, rig: Rig) -> openai.OpenAI:
+    def straight(self, rig: Rig, case: Case) -> openai.OpenAI:
         """Return the official one, straight at the server."""
-        return self._kept(rig, "straight", lambda: _plain(self._servers[rig.name].base_url))
+        url = self._servers.with_row(rig, case).base_url
+        return self._kept(rig, f"straight at {url}", lambda: _plain(url))
 
-    def inside(self, rig: Rig) -> openai.OpenAI:
-        """Return one with our transport inside."""
+    def inside(self, rig: Rig, case: Case | None = None) -> openai.OpenAI:
+        """Return one with our transport inside, for a row or for what the server's own lines answer."""
+        url = (self._servers[rig.name] if case is None else self._servers.with_row(rig, case)).base_url
 
         def make() -> OpenAI:
-            url = self._servers[rig.name].base_url
-            config = config_of(rig.kind, url)
-            return OpenAI(base_url=url, provider=rig.kind, config=config, **_settings())
+            return OpenAI(base_url=url, provider=rig.kind, config=config_of(rig.kind, url), **_settings())
 
-        return self._kept(rig, "inside", make).with_options(breaker=Breaker())
+        return self._kept(rig, f"inside, {url}", make).with_options(breaker=Breaker())
 
     def before(self, rig: Rig) -> openai.OpenAI:
         """Return one that talks to our proxy; a request names `provider(case, form)`, so that it has no past."""
@@ -60,12 +61,16 @@ class Clients:
         return self._made[rig.name, kind]
 
     def _config(self, rig: Rig) -> Path:
-        """Write a config with a provider for each case that is asked, all at the one server."""
-        url = self._servers[rig.name].base_url
-        names = list(map(json.dumps, self._providers))
-        told = [f"[providers.{name}]\n{told_of(rig.kind, url)}" for name in names]
+        """Write a config with a provider for each case that is asked, at the server that knows it."""
+        told = {
+            json.dumps(provider(case, form)): told_of(rig.kind, self._servers.with_row(rig, case).base_url)
+            for case in self._cases.values()
+            for form in FORMS
+        }
+        lines = [f"default_provider = {next(iter(told))}\n"]
+        lines += [f"[providers.{name}]\n{text}" for name, text in told.items()]
         path = self._folder(f"{rig.name}-proxy") / "promptools.toml"
-        path.write_text("\n".join([f"default_provider = {names[0]}\n", *told]), encoding="utf-8")
+        path.write_text("\n".join(lines), encoding="utf-8")
         return path
 
 

@@ -12,7 +12,7 @@ import rig_ollama
 import rig_vllm
 from asked import Asked, cases, planned
 from asking import FORMS, Got, Proxies
-from clients import Clients, provider
+from clients import Clients
 from configs import default_config
 from rigs import Servers
 
@@ -96,8 +96,7 @@ def proxies() -> Iterator[Proxies]:
 def clients(
     request: pytest.FixtureRequest, servers: Servers, proxies: Proxies, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Clients]:
-    wanted = {provider(case, form) for case in cases(request.session.items) for form in FORMS}
-    made = Clients(servers, proxies, tmp_path_factory.mktemp, sorted(wanted))
+    made = Clients(servers, proxies, tmp_path_factory.mktemp, cases(request.session.items))
     yield made
     made.close()
 

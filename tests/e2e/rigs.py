@@ -51,6 +51,9 @@ class Rig:
     """Whether rows are played in raw mode, too."""
     raw_alone: bool = False
     """Whether they are played in no other way."""
+    parts: int = 0
+    """Servers that share the rows, beside the one with the lines of `more`: what a scripted model takes for a token
+    grows with the number of its lines. 0: the one has them all."""
     host: str | None = None
     """The server that has this model among others, which starts it; the rest of the name is the model's."""
     mark: str | None = None
@@ -63,9 +66,13 @@ class Rig:
             return self.name.removeprefix(f"{self.host}-")
         return f"gpt-oss-on-{self.name}" if self.family == "harmony" else self.name
 
-    def lines(self) -> list[ScriptedReply]:
+    def lines(self, part: int | None = None) -> list[ScriptedReply]:
+        """Return what its model says; `part` is one of `parts`, None the server beside them."""
         prompted = prompt_mode_phrase(self.dialect)
-        return [*table.lines(self.name, self.family, prompted, self.dialect), *self.more(prompted)]
+        if part is not None:
+            return [*table.lines(self.name, self.family, prompted, self.dialect, part=part, parts=self.parts)]
+        rows = () if self.parts else table.lines(self.name, self.family, prompted, self.dialect)
+        return [*rows, *self.more(prompted)]
 
 
 def _llamacpp(template: llamacpp_server.LlamacppTemplate, **settings: Any) -> Start:
@@ -124,6 +131,7 @@ RIGS = {
             kind="llamacpp",
             family="hermes",
             start=_llamacpp("hermes", slots=8),
+            parts=2,
             dialect="hermes",
             more=lambda prompted: scenes.hermes(prompted, scenes.HERMES_CALL),
         ),
@@ -133,6 +141,7 @@ RIGS = {
             kind="llamacpp",
             family="harmony",
             start=_llamacpp("harmony"),
+            parts=3,
             raw=False,
             more=scenes.gpt_oss,
         ),
@@ -142,6 +151,7 @@ RIGS = {
             kind="llamacpp",
             family="hermes",
             start=_llamacpp("plain"),
+            parts=1,
             mode="prompt",
             raw=False,
             more=scenes.hermes,
@@ -209,6 +219,13 @@ class Servers:
                 rig.mark
             )  # its tests are over: of those shared by several processes one has all of a server
         return self._started(name, lambda folder: rig.start(rig.lines(), rig.model, folder))
+
+    def with_row(self, rig: Rig, case: table.Case) -> Server:
+        """Return the server of a rig whose model knows a row."""
+        if not rig.parts:
+            return self[rig.name]
+        part = table.part_of(case, rig.parts)
+        return self._started(f"{rig.name}-{part}", lambda folder: rig.start(rig.lines(part), rig.model, folder))
 
     def host(self, name: str) -> Server:
         """Return a server that has several models."""

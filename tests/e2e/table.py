@@ -162,6 +162,7 @@ def spoken(text: str, family: Family) -> str:
 
 CASES = [Case(**row) for row in BOOK["case"]]
 ROWS = {case.name: case for case in CASES}
+PLACES = {case.name: place for place, case in enumerate(CASES)}
 
 
 def played(rig: str, family: Family) -> Iterator[Case]:
@@ -184,11 +185,23 @@ HEADERS = [case for case in CASES if case.header]
 """Rows that are played in harmony mode on each server of gpt-oss: there its parser and its grammar have no say."""
 
 
-def lines(rig: str, family: Family, prompted: str, dialect: str) -> Iterator[ScriptedReply]:
-    """Return the lines of a rig's model; `prompted` is a phrase that only our prompted requests, in `dialect`, hold."""
+def part_of(case: Case, parts: int) -> int:
+    """Return which of `parts` has a row."""
+    return PLACES[case.name] % parts
+
+
+def lines(
+    rig: str, family: Family, prompted: str, dialect: str, *, part: int = 0, parts: int = 1
+) -> Iterator[ScriptedReply]:
+    """Return the lines of a rig's model, for the rows of one of `parts`.
+
+    `prompted` is a phrase that only our prompted requests, in `dialect`, hold.
+    """
     headers = HEADERS if family == "harmony" else []
     shown = {case.name: case for case in (*headers, *played_raw(rig, family), *played(rig, family))}
     for case in shown.values():
+        if part_of(case, parts) != part:
+            continue
         yield ScriptedReply(case.question, case.says(family) or "")
         called = case.tagged if dialect == "hermes" else case.prompted
         if called is not None:
