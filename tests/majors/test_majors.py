@@ -16,13 +16,15 @@ ALIKE = (
     "harness/agent/test_paper_checks.py", "harness/agent/test_trajectories_opened.py", "proxy/faults",
     "proxy/test_admission_limits.py", "proxy/test_disconnect_time.py", "proxy/test_drain.py",
     "proxy/test_extension.py", "proxy/test_head_timeout.py", "proxy/test_inspector.py", "proxy/test_inspector_page.py",
-    "proxy/test_kept_secrets.py", "proxy/test_listening.py", "proxy/test_loop_time.py", "proxy/test_metrics_key.py",
+    "proxy/test_kept_secrets.py", "proxy/test_learned_formats.py", "proxy/test_listening.py",
+    "proxy/test_loop_time.py", "proxy/test_metrics_key.py",
     "proxy/test_metrics_page.py", "proxy/test_mounting.py", "proxy/test_named_keys.py", "proxy/test_operations.py",
     "proxy/test_recording.py", "proxy/test_request_reports.py", "proxy/test_request_targets.py", "proxy/test_serve.py",
     "proxy/test_serve_config.py", "proxy/test_shared_state.py", "proxy/test_spans.py", "proxy/test_startup.py",
     "proxy/test_workers.py",
 )  # fmt: skip
-"""Processes, pages, servers' faults and policies, in which the HTTP library has no part, or is not there."""
+"""Processes, pages, servers' faults and policies, in which the HTTP library has no part, or is not there; and templates,
+which need Jinja2."""
 
 
 EXHAUSTIVE = ("tests/transport/test_probes.py", "tests/proxy/test_uploads.py")
