@@ -37,7 +37,7 @@ from promptools.dialects.table_file import DialectTable
 from promptools.engine import parse
 from promptools.errors import PromptoolsError, UsageError, clip
 from promptools.json_values import is_object
-from promptools.recording.replay import describe_reply
+from promptools.parsing.description import describe_reply
 from promptools.schema import Tools
 from promptools.types import Reply
 

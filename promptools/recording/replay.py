@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import promptools
 from promptools.errors import UsageError, clip
@@ -22,16 +22,13 @@ from promptools.modes.prepared_request import PreparedRequest
 from promptools.modes.reply_reader import ReplyReader
 from promptools.modes.tool_request import ToolChoice, ToolRequest
 from promptools.modes.verdict import judge_reply
+from promptools.parsing.description import describe_reply
 from promptools.parsing.escape import markup_escaper
 from promptools.profiles import Profile
 from promptools.schema import Tools
-from promptools.types import Call, Fix, Malformed, Reply
+from promptools.types import Call, Reply
 from promptools.wire.chat_decoder import Delta, ToolDelta
 from promptools.wire.raw_endpoints import RawPrompt
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 # Read a recorded row: its request and reply go through the mode's reader and judge, like a live reply.
 
@@ -77,32 +74,6 @@ def parse_reply(
         names=prepared.client_names,
     )
     return reader.reply, row.get("failed") or verdict.kind
-
-
-def describe_reply(reply: Reply, verdict: str | None = None) -> dict[str, Any]:
-    """Return what was read, without ids and places in the text, which are not compared."""
-    read = {
-        "calls": [_describe_call(call) for call in reply.calls],
-        "malformed": [_describe_malformed(malformed) for malformed in reply.malformed],
-        "content": reply.content,
-        "reasoning": reply.reasoning,
-        "fixes": _describe_fixes(reply.fixes),
-    }
-    verdicts = {"verdict": verdict} if verdict else {}
-    return {**verdicts, **{key: value for key, value in read.items() if value}}
-
-
-def _describe_call(call: Call) -> dict[str, Any]:
-    fixes = {"fixes": _describe_fixes(call.fixes)} if call.fixes else {}
-    return {"name": call.name, "arguments": call.arguments, "dialect": call.dialect, **fixes}
-
-
-def _describe_malformed(malformed: Malformed) -> dict[str, Any]:
-    return {"name": malformed.name, "reason": malformed.reason, "dialect": malformed.dialect}
-
-
-def _describe_fixes(fixes: Iterable[Fix]) -> list[str]:
-    return [f"{fix.kind}: {fix.detail}{f' at {fix.path}' if fix.path else ''}" for fix in fixes]
 
 
 # --- the parts of a row ----------------------------------------------------------------------------------------------

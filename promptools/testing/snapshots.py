@@ -6,7 +6,7 @@ from typing import Any
 
 from syrupy.extensions.amber import AmberSnapshotExtension
 
-from promptools.recording.replay import describe_reply
+from promptools.parsing.description import describe_reply
 from promptools.types import Reply
 
 

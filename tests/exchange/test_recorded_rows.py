@@ -9,8 +9,8 @@ from scripted import WEATHER, Answer, ask, call, error, play, reply, stream, tar
 
 from promptools.exchange import Failed
 from promptools.harmony.bpe_vocabulary import TokenCodec
+from promptools.parsing.description import describe_reply
 from promptools.recording import Recorder, read_rows
-from promptools.recording.replay import describe_reply
 
 HERMES = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 ROWS = [row for row in rows(*ROWS_FOLDERS) if tools_of(row.tools)][::6]
