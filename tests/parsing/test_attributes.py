@@ -48,7 +48,7 @@ def test_the_cut_does_not_matter(row: tuple[str, str, str, str]) -> None:
         events, reply = feed([text], TOOLS)
         tiled(events, text)
         assert bare(parse(text, TOOLS)) == bare(reply)
-        # every other place; of two rows that differ in one thing alone, one is cut at each
+        # at every other place: the row without the bracket is cut at the others
         first = at + (tag + SPACES.index(space) + len(bracket)) % 2
         inside = range(first, at + len(space + further) + 2, 2)
         for pieces in (list(text), *([text[:cut], text[cut:]] for cut in inside)):
