@@ -23,8 +23,8 @@ ALIKE = (
     "proxy/test_serve_config.py", "proxy/test_shared_state.py", "proxy/test_spans.py", "proxy/test_startup.py",
     "proxy/test_workers.py",
 )  # fmt: skip
-"""Processes, pages, servers' faults and policies, in which the HTTP library has no part, or is not there; and templates,
-which need Jinja2."""
+"""Processes, pages, servers' faults and policies, in which the HTTP library has no part, or is not there; and
+templates, which need Jinja2."""
 
 
 EXHAUSTIVE = ("tests/transport/test_probes.py", "tests/proxy/test_uploads.py")
