@@ -14,6 +14,9 @@ import ray
 from ray._private.state import actors
 from ray.cluster_utils import Cluster
 
+# Ray writes to stdout from its own threads, in the middle of a line of ours: that goes to stderr
+ANSWERS = os.fdopen(os.dup(1), "w", encoding="utf-8")
+os.dup2(2, 1)
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 
@@ -38,7 +41,7 @@ def main() -> None:
 
 
 def answer(value: object) -> None:
-    print(json.dumps(value), flush=True)
+    print(json.dumps(value), file=ANSWERS, flush=True)
 
 
 if __name__ == "__main__":
