@@ -256,18 +256,18 @@ def test_a_mounted_proxy_and_servers_that_tell_no_raw_path(scope, place):
 
 
 @pytest.mark.parametrize(
-    "base",
+    ("base", "said"),
     [
-        "http:///v1",
-        "http://h:99999/v1",
-        "http://h:x/v1",
-        "http://h/v1?key=s3",
-        "http://h/v1#s3",
-        "http://h/v1/chat/completions/",
+        ("http:///v1", r"is not a valid HTTP URL"),
+        ("http://h:99999/v1", r"is not a valid HTTP URL"),
+        ("http://h:x/v1", r"base URL"),
+        ("http://h/v1?key=s3", r"base URL"),
+        ("http://h/v1#s3", r"base URL"),
+        ("http://h/v1/chat/completions/", r"base URL"),
     ],
 )
-def test_a_base_url_that_leads_nowhere_is_refused_at_the_start(base):
-    with pytest.raises(UsageError, match="base URL|is not a valid HTTP URL") as raised:
+def test_a_base_url_that_leads_nowhere_is_refused_at_the_start(base, said):
+    with pytest.raises(UsageError, match=said) as raised:
         Proxy(base_url=base.replace("http://", "http://us3r:s3cret@"), config=Config())
     assert "s3cret" not in str(raised.value)
 
