@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -123,6 +124,13 @@ class LearnedDialects:
         self._limit = limit
         self._findings: dict[Place, tuple[Finding, float]] = {}
         self._learning: dict[Place, object] = {}
+        self._learns = True
+
+    def without_learning(self) -> LearnedDialects:
+        """Return a copy that knows the same, and learns nothing: a replayed run has no server to render a template."""
+        known = copy(self)
+        known._learns = False  # noqa: SLF001 - a copy of itself
+        return known
 
     def get(self, place: Place, at: float) -> Finding | None:
         """Return what is known about the template of a model, if that still holds at the time `at`."""
@@ -132,7 +140,7 @@ class LearnedDialects:
     def begin(self, place: Place) -> bool:
         """Whether to find it out now: no other exchange does. `end` follows."""
         mine = object()
-        return self._learning.setdefault(place, mine) is mine
+        return self._learns and self._learning.setdefault(place, mine) is mine
 
     def end(self, place: Place, finding: Finding | None, until: float = inf) -> None:
         """Remember what was found out; None if the exchange ended before that."""

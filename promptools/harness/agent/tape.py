@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 import promptools
 from promptools.errors import UsageError, without_credentials
 from promptools.exchange import DetectionCache, Failed, Opened, Piece
-from promptools.exchange.learning import LearnedDialects
 from promptools.harness.agent.harness_errors import HarnessError
 from promptools.harness.agent.toolbox import PreparedCall, Toolbox
 from promptools.json_values import is_array, is_object, try_json
@@ -38,9 +37,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Sequence
 
-    from promptools.dialects.own_dialects import OwnDialects
     from promptools.exchange import ExchangeEnd, ObservedExchange, SentRequest
-    from promptools.exchange.learning import Finding, Place
     from promptools.exchange.observer import Received
     from promptools.harness.agent.harness_errors import TerminatingError
     from promptools.harness.agent.run_events import Transcript
@@ -329,8 +326,12 @@ class TapePlayer:
         is_async = isinstance(client.__dict__["_client"], library.module.AsyncClient)
         http_client = library.module.AsyncClient if is_async else library.module.Client
         seen = ServerInfo.from_dict(self._seen) if self._seen else ServerInfo(why="not known from the tape")
-        known = _KnownDialects(client.promptools.context.learned)
-        session = Session({**client.promptools.settings, "observer": None}, _KnownServer(seen), learned=known)
+        known = client.promptools.context.learned
+        session = Session(
+            {**client.promptools.settings, "observer": None},
+            _KnownServer(seen),
+            learned=known and known.without_learning(),
+        )
         copied = client.with_options(max_retries=0)
         transport = library.module.MockTransport(partial(self._answer, library.module))
         copied.__dict__["_client"] = intercept(http_client(transport=transport), session)
@@ -371,27 +372,6 @@ class _KnownServer(DetectionCache):
     def get(self, root: str, model: str = "", kind: str = "", *, at: float = 0.0) -> ServerInfo | None:  # noqa: ARG002
         """Return it."""
         return self._seen
-
-
-class _KnownDialects(LearnedDialects):
-    """The dialects that the client has learned; a replay asks no server, so it learns none."""
-
-    def __init__(self, known: LearnedDialects | None) -> None:
-        super().__init__()
-        self._known = known
-
-    def get(self, place: Place, at: float) -> Finding | None:
-        """Return what the client knows about the template of a model."""
-        return None if self._known is None else self._known.get(place, at)
-
-    def begin(self, place: Place) -> bool:
-        """Return false: nothing is found out now."""
-        del place
-        return False
-
-    def dialects(self) -> OwnDialects:
-        """Return what the client knows."""
-        return super().dialects() if self._known is None else self._known.dialects()
 
 
 def _same(recorded: Any, sent: Any) -> bool:
