@@ -191,7 +191,7 @@ def _describe_option(name: str) -> str:
     if get_origin(first) is Literal:
         wanted = f"one of {', '.join(map(repr, get_args(first)))}"
     elif get_origin(first) is dict:
-        wanted = f"an object of {'strings' if name != 'last_prompt' else 'numbers'}"
+        wanted = f"an object of {'strings' if get_args(first)[1] is str else 'numbers'}"
     elif get_origin(first) is tuple:
         wanted = f"a list of dialects ({', '.join(sorted(dialects.names()))})"
     else:
