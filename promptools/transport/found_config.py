@@ -10,8 +10,6 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -30,6 +28,7 @@ from promptools.profiles import (
 )
 from promptools.profiles.config_reach import shown_text
 from promptools.profiles.tables import Location
+from promptools.transport.whole_file import write_whole
 
 
 def find_here() -> ConfigFile | None:
@@ -102,15 +101,7 @@ def keep_trust(path: Path, reach: ConfigReach) -> None:
         raise _not_kept(path, "there is no home folder")
     try:
         record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=record.parent)  # mode 0600
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(_record(path, reach), file)
-            Path(temporary).replace(record)
-        except BaseException:
-            with suppress(OSError):
-                Path(temporary).unlink()
-            raise
+        write_whole(record, json.dumps(_record(path, reach)))
     except OSError as error:
         raise _not_kept(path, f"{record.parent}: {error.strerror}") from error
 

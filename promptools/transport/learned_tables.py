@@ -7,7 +7,6 @@ deleted at any time. Where nothing can be written, the tables are kept in memory
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from promptools.dialects.table_file import read_table
 from promptools.errors import UsageError
 from promptools.harmony.bpe_vocabulary import CACHE_VARIABLE, cache_folder
 from promptools.transport.found_config import home_folder
+from promptools.transport.whole_file import write_whole
 
 
 class LearnedTables:
@@ -37,20 +37,8 @@ class LearnedTables:
         self._texts[name] = text
         if self._folder is not None:
             with suppress(OSError):
-                _write(self._folder / f"{name}.toml", text)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file whole: another process may read it at any time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, new = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(new).replace(path)
-    except BaseException:
-        Path(new).unlink(missing_ok=True)
-        raise
+                self._folder.mkdir(parents=True, exist_ok=True)
+                write_whole(self._folder / f"{name}.toml", text)
 
 
 def learned_folder() -> Path | None:
