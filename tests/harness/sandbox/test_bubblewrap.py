@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from bubblewrapped import sandboxed
+from patching import check_apply_patch
 from waiting import LIMITS
 
 from promptools.errors import UsageError
@@ -53,21 +54,7 @@ def python(sandbox, code, **options):
 
 
 def test_apply_patch_is_on_the_path(sandbox, root):
-    patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n-{old}\n+{new}\n*** End Patch\n"
-    ways = [
-        lambda patch: ["apply_patch", patch],
-        lambda patch: ["bash", "-lc", f"apply_patch <<'EOF'\n{patch}EOF"],
-        lambda patch: f"cd . && apply_patch <<'EOF'\n{patch}EOF",
-    ]
-    (root / "json.py").write_text("raise SystemExit('a module of the workspace was imported')")
-    (root / "a.txt").write_text("0\n")
-    for number, way in enumerate(ways):
-        done = sandbox.run(way(patch.format(old=number, new=number + 1)))
-        assert (done.exit_code, done.output) == (0, "Done.\nM a.txt (+1 -1)\n")
-        assert (root / "a.txt").read_text() == f"{number + 1}\n"
-    failed = sandbox.run(["apply_patch", patch.format(old="é", new="x")])
-    assert failed.exit_code == 1
-    assert failed.output.startswith("No file was changed.\n")
+    check_apply_patch(sandbox, root)
 
 
 def test_a_command_works_in_the_workspace(sandbox, root):

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patching import check_apply_patch
 from waiting import LIMITS
 
 from promptools.errors import UsageError
@@ -24,21 +25,7 @@ def sandbox(tmp_path):
 
 
 def test_apply_patch_is_on_the_path(sandbox, tmp_path):
-    patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n-{old}\n+{new}\n*** End Patch\n"
-    ways = [
-        lambda patch: ["apply_patch", patch],
-        lambda patch: ["bash", "-lc", f"apply_patch <<'EOF'\n{patch}EOF"],
-        lambda patch: f"cd . && apply_patch <<'EOF'\n{patch}EOF",
-    ]
-    (tmp_path / "json.py").write_text("raise SystemExit('a module of the workspace was imported')")
-    (tmp_path / "a.txt").write_text("0\n")
-    for number, way in enumerate(ways):
-        done = sandbox.run(way(patch.format(old=number, new=number + 1)))
-        assert (done.exit_code, done.output) == (0, "Done.\nM a.txt (+1 -1)\n")
-        assert (tmp_path / "a.txt").read_text() == f"{number + 1}\n"
-    failed = sandbox.run(["apply_patch", patch.format(old="é", new="x")])
-    assert failed.exit_code == 1
-    assert failed.output.startswith("No file was changed.\n")
+    check_apply_patch(sandbox, tmp_path)
 
 
 def test_it_has_to_be_wanted(tmp_path):
