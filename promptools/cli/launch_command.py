@@ -16,7 +16,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from promptools.cli.serve_command import listen, proxy_config
 from promptools.cli.shared_arguments import (
@@ -204,7 +204,6 @@ def _only_model(proxy: Proxy, address: str, key: str) -> str:
 def _build_proxy(arguments: argparse.Namespace, *keys: str) -> Proxy:
     from promptools.proxy import Proxy
 
-    settings: dict[str, Any] = {"provider": arguments.provider} if arguments.provider else {}
     inspectors: list[Extension] = []
     if arguments.inspect:
         from promptools.proxy.inspector import Inspector
@@ -212,12 +211,12 @@ def _build_proxy(arguments: argparse.Namespace, *keys: str) -> Proxy:
         inspectors.append(Inspector())
     return Proxy(
         base_url=arguments.base_url,
+        provider=arguments.provider,
         config=proxy_config(arguments),
         dialects=arguments.dialect_files,
         detect=arguments.detect,
         api_keys=keys,
         extensions=inspectors,
-        **settings,
     )
 
 
