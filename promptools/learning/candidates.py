@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from promptools.dialects.readers.gemma_object import STRING_DELIMITERS
-from promptools.json_values import is_array, is_object
+from promptools.json_values import is_array, is_object, try_json
 from promptools.learning.renderings import CallOf, Frame, Renderings, Variant, common_prefix, common_suffix
 from promptools.patterns import lazy_pattern
 
@@ -92,17 +92,10 @@ def _find_json(text: str, start: int = 0, call: CallOf = ONE) -> _FoundJson | No
 
 def _holds(value: Any, arguments: Mapping[str, Any]) -> bool:
     """Return whether arguments are somewhere in a value, perhaps as text."""
-    if value == arguments or (isinstance(value, str) and _parsed(value) == arguments):
+    if value == arguments or (isinstance(value, str) and try_json(value) == arguments):
         return True
     inner = value.values() if is_object(value) else value if is_array(value) else ()
     return any(_holds(item, arguments) for item in inner)
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _json_tables(renderings: Renderings, samples: Samples, found: _FoundJson) -> Iterator[Table]:
@@ -130,7 +123,7 @@ def _object_template(source: str) -> str | None:
             value, end = _DECODER.raw_decode(source, match.start())
         except (ValueError, RecursionError):
             continue
-        as_text = isinstance(value, str) and _parsed(value) == ONE.arguments
+        as_text = isinstance(value, str) and try_json(value) == ONE.arguments
         if as_text or value == ONE.arguments:
             before, after = source[: match.start()], source[end:]
             placed = f"{_named(before)}{'{text}' if as_text else '{arguments}'}{_named(after)}"
