@@ -36,6 +36,11 @@ def try_json(text: str | bytes, default: Any = None, **options: Any) -> Any:
         return default
 
 
+def toml_value(value: Any) -> str:
+    """Return a text, number, truth value, or a list of these, as TOML, whose forms of them are JSON's but for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def reject_constant(name: str) -> NoReturn:
     """Reject `NaN` and the infinities, which `json` reads unless this is its `parse_constant`."""
     raise ValueError(f"{name} is not a JSON number")

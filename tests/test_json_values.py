@@ -1,13 +1,14 @@
-"""Reading JSON that may be broken."""
+"""Reading JSON that may be broken, and writing values as TOML."""
 
 from __future__ import annotations
 
 import json
+import tomllib
 from math import inf
 
 import pytest
 
-from promptools.json_values import parse_finite_float, reject_constant, try_json
+from promptools.json_values import parse_finite_float, reject_constant, toml_value, try_json
 
 MISSING = object()
 
@@ -47,3 +48,8 @@ def test_control_characters_are_read_where_that_is_asked() -> None:
 def test_what_is_not_text_is_a_fault_of_the_caller() -> None:
     with pytest.raises(TypeError):
         try_json(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", ['a "b" \\ \n\t', "\x7f", "é 🙂", True, 3, -1.5, ["x", "y\x7f"], []])
+def test_what_is_written_as_toml_is_read_back(value: object) -> None:
+    assert tomllib.loads(f"key = {toml_value(value)}")["key"] == value

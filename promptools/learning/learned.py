@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from promptools.dialects.table import make_dialect, parse_table
 from promptools.dialects.table_file import DialectTable
 from promptools.errors import UsageError, clip
-from promptools.json_values import is_object
+from promptools.json_values import is_object, toml_value
 from promptools.jsontext.text import dump
 from promptools.learning.candidates import ONE, OTHER, Samples, Table, candidates, read_samples
 from promptools.learning.declared_parsing import Declaration, as_declared, read_declaration
@@ -257,21 +256,8 @@ _READABLE: Final = re.compile(r"<[^<>\s]+|\[{1,3}[^\[\]\s]+\]|\({2,3}[^()\s]+\)|
 
 def to_toml(table: Mapping[str, Any]) -> str:
     """Write a table as TOML: its texts, flags and lists first, then the tables in it."""
-    lines = [f"{key} = {_toml_value(value)}" for key, value in table.items() if not is_object(value)]
+    lines = [f"{key} = {toml_value(value)}" for key, value in table.items() if not is_object(value)]
     for key, value in table.items():
         if is_object(value):
-            lines += ["", f"[{key}]", *(f"{_toml_text(inner)} = {_toml_value(text)}" for inner, text in value.items())]
+            lines += ["", f"[{key}]", *(f"{toml_value(inner)} = {toml_value(text)}" for inner, text in value.items())]
     return "\n".join(lines) + "\n"
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return _toml_text(value)
-    return f"[{', '.join(map(_toml_value, value))}]"
-
-
-def _toml_text(text: str) -> str:
-    """Return a basic string of TOML, whose escapes are those of JSON."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

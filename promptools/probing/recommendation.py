@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from promptools.json_values import toml_value
 from promptools.probing.checks import MODES, mode_check
 from promptools.probing.findings import PROBLEMS, Finding
 from promptools.profiles import Profile
@@ -111,17 +111,12 @@ def write_provider(
         **({"api_key_env": key_variable} if key_variable else {}),
         "default_model": subject.model,
     }
-    lines = [f"[providers.{_encode(name)}]", *_pairs(provider)]
+    lines = [f"[providers.{toml_value(name)}]", *_pairs(provider)]
     if recommendation.facts:
-        table = f"[providers.{_encode(name)}.models.{_encode(subject.model)}.profile]"
+        table = f"[providers.{toml_value(name)}.models.{toml_value(subject.model)}.profile]"
         lines += ["", table, *_pairs(recommendation.facts)]
     return "\n".join(lines) + "\n"
 
 
 def _pairs(table: Any) -> list[str]:
-    return [f"{key} = {_encode(value)}" for key, value in table.items()]
-
-
-def _encode(value: Any) -> str:
-    """Encode a text, number, truth value or list of texts, whose JSON forms are all valid TOML too."""
-    return json.dumps(value, ensure_ascii=False)
+    return [f"{key} = {toml_value(value)}" for key, value in table.items()]

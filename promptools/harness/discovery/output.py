@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from promptools.harness.discovery.findings import Findings, ParameterFinding, To
 from promptools.harness.discovery.samples import well_formed
 from promptools.harness.evaluation.intervals import Interval
 from promptools.harness.evaluation.tasks import table
+from promptools.json_values import toml_value
 
 # The page of a discovery, in Markdown.
 
@@ -254,8 +254,8 @@ def marks_toml(tools: Sequence[ToolFinding]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a basic string of TOML: JSON's, without surrogates, and with DEL escaped."""
-    return json.dumps(well_formed(text), ensure_ascii=False).replace("\x7f", "\\u007f")
+    """Return a text without surrogates, as TOML."""
+    return toml_value(well_formed(text))
 
 
 def _schema(parameter: ParameterFinding) -> dict[str, Any]:
