@@ -10,6 +10,8 @@ import os
 import sys
 
 INTERRUPTED = 130
+_dropped: list[None] = []
+"""An interrupt that Python dropped and no thread has repeated yet: the command may end before one does."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -38,6 +40,8 @@ def main() -> int:
         return INTERRUPTED
     finally:
         signal.signal(signal.SIGINT, _leave)
+        if _dropped:
+            _leave()
 
 
 def _leave(*_: object) -> None:
@@ -56,10 +60,15 @@ def _hide_interrupt(kind: type[BaseException], error: BaseException, trace: Any)
 def _repeat_interrupt(unraisable: Any) -> None:
     """Interrupt once more where Python would drop it, with a traceback: in a finalizer, or a callback of a lock."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        # by another thread: raised here, it would be an error of this hook
-        _thread.start_new_thread(os.kill, (os.getpid(), signal.SIGINT))
+        _dropped.append(None)
+        _thread.start_new_thread(_interrupt, ())  # raised by this thread, it would be an error of this hook
     else:
         sys.__unraisablehook__(unraisable)
+
+
+def _interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    _dropped.clear()
 
 
 if __name__ == "__main__":
