@@ -9,6 +9,7 @@
 #                 and 6 GB of disk and npm for vLLM
 #   make integrations  real clients and coding agents before the proxy, and the examples of docs/tasks/frameworks.md,
 #                 and our suites with each major of openai; needs npm, and Go for its SDK
+#   make environments  what e2e, integrations and models need that is installed apart, and no test
 #   make deploy-lint  the files of deploy/, by hadolint, Kustomize, Helm and the schemas of Kubernetes and Compose
 #   make models   real models, small ones, on a real llama.cpp: a dozen questions, a few conversations; MODELS names
 #                 others than qwen-0.5b
@@ -40,7 +41,7 @@ E2E := vllm ollama redis bubblewrap swebench mini-swe-agent ray dataframes o200k
 # real clients, by the environments that they need
 INTEGRATIONS := openai-1 openai-2 openai-3 frameworks-openai-3 frameworks-openai-2 frameworks-node frameworks-go opencode codex claude-code bfcl
 
-.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm integrations deploy-lint models fuzz soak results results-integrations results-learned results-models matrix api-changes dialects docs screenshots bench clean
+.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm integrations environments deploy-lint models fuzz soak results results-integrations results-learned results-models matrix api-changes dialects docs screenshots bench clean
 .DEFAULT_GOAL := test
 
 # not taken from the environment variable of that name
@@ -121,6 +122,10 @@ e2e-vllm: .venv/.dev
 integrations: .venv/.dev
 	@echo '== pytest, real clients before the proxy, frameworks'
 	@$(BIN)/python tools/stage.py $(INTEGRATIONS) $(PYTEST)
+
+# What one of them lacks is told by its stage. Without o200k, which takes seconds: where it is, the suite compares with it.
+environments: .venv/.made
+	@$(BIN)/python tools/environments.py $(filter-out o200k,$(E2E)) vllm-0.28.0 $(INTEGRATIONS) $(addprefix model-,$(MODELS))
 
 deploy-lint: .venv/.dev
 	@echo '== pytest, the files of deploy/'

@@ -1,5 +1,6 @@
 """Further environments: made once, told apart by what is pinned, and made again when half-made."""
 
+import fcntl
 import subprocess
 import sys
 from dataclasses import replace
@@ -96,6 +97,32 @@ def test_callers_can_tell_it_from_a_bug(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == environments.UNAVAILABLE
     assert done.stderr.splitlines()[-1] == "environment bench: cannot be made here: no network"
+
+
+def test_what_cannot_be_made_keeps_no_other_from_being_made(installed, monkeypatch, capsys):
+    def fail(folder):
+        raise CannotMakeError("no network")
+
+    recipes = {"first": replace(TINY, finish=fail), "second": TINY}
+    monkeypatch.setattr(environments, "ENVIRONMENTS", recipes)
+    assert environments.main(["first", "second"]) == environments.UNAVAILABLE
+    printed = capsys.readouterr()
+    assert printed.out == f"{environments.path_of('second')}\n"
+    assert "environment first: cannot be made here: no network\n" in printed.err
+    assert environments.main(["second"]) == 0
+
+
+def test_who_waits_for_another_process_is_told_so(installed, monkeypatch, capsys):
+    released = []
+
+    def wait(file, operation):
+        if operation & fcntl.LOCK_NB:
+            raise BlockingIOError
+        released.append(capsys.readouterr().err)
+
+    monkeypatch.setattr(environments.fcntl, "flock", wait)
+    assert environments.path_of("tiny").exists()
+    assert released == [f"{environments.folder_of('tiny').name} is being made by another process: waiting for it\n"]
 
 
 def test_an_unknown_name_is_told(installed):

@@ -1,12 +1,14 @@
 """A stage of the real servers: what cannot be installed is told, and is a failure only where it is asked for."""
 
 import re
+import subprocess
 
 import environments
 import pytest
 import stage
 from pages import blocks
 from recipes.recipe import CannotMakeError
+from recipes.vllm import OLD_VERSION
 
 SHARED = ("-n", "auto", "--dist", "loadgroup")
 
@@ -69,6 +71,16 @@ def test_make_names_every_stage():
     makefile = (stage.ROOT / "Makefile").read_text("utf-8")
     lists = re.findall(r"^(?:E2E|INTEGRATIONS) := (.+)$", makefile, re.MULTILINE)
     assert {*stage.FOLDERS} <= {name for names in lists for name in names.split()}
+
+
+def test_make_environments_makes_what_the_stages_of_ci_need():
+    command = ["make", "-n", "environments", "-o", ".venv/.made", "MODELS=qwen-0.5b"]
+    printed = subprocess.run(command, cwd=stage.ROOT, capture_output=True, text=True, check=True).stdout
+    names = printed.partition("tools/environments.py")[2].split()
+    makefile = (stage.ROOT / "Makefile").read_text("utf-8")
+    lists = re.findall(r"^(?:E2E|INTEGRATIONS) := (.+)$", makefile, re.MULTILINE)
+    needed = {name for names in lists for name in names.split()} | {f"vllm-{OLD_VERSION}", "model-qwen-0.5b"}
+    assert {*names} == needed - {stage.VOCABULARY} <= environments.ENVIRONMENTS.keys()
 
 
 def test_every_example_with_data_frames_is_run():

@@ -1,13 +1,14 @@
 """Make additional environments, outside the checkout, and print where they are.
 
-    python tools/environments.py NAME      make it if it is not there, print the path of what it is made for
+    python tools/environments.py NAME ...  make it if it is not there, print the path of what it is made for
     python tools/environments.py           list the names
 
 That is the path of its Python, or of the server or the model in it. They are under PROMPTOOLS_CACHE (default
 ~/.cache/promptools), in a folder named after a digest of the pins, so a changed pin is a new environment. An incomplete
 one is made again. promptools itself is not installed in them: put the checkout on PYTHONPATH.
 
-Exits with 69 and one line on stderr if this machine lacks what the environment needs.
+Exits with 69 and one line on stderr if this machine lacks what an environment needs; the others that were named are
+made nevertheless.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -202,17 +203,28 @@ def _locked(folder: Path) -> Iterator[None]:
     """Hold the lock for making `folder`; the system releases the lock of a process that died."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{folder.name} is being made by another process: waiting for it", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-if __name__ == "__main__":
-    if len(sys.argv) == 2:
+def main(names: Sequence[str]) -> int:
+    """Make the environments `names`, print their paths, and return the exit status; without names, list all."""
+    status = 0
+    for name in names:
         try:
-            print(path_of(sys.argv[1]))
+            print(path_of(name), flush=True)
         except CannotMakeError as error:
-            print(f"environment {sys.argv[1]}: cannot be made here: {error}", file=sys.stderr)
-            sys.exit(UNAVAILABLE)
-    else:
-        for each in ENVIRONMENTS:
-            print(f"{each:20} {'made' if is_made(each) else 'not made':9} {folder_of(each)}")
+            print(f"environment {name}: cannot be made here: {error}", file=sys.stderr, flush=True)
+            status = UNAVAILABLE
+    if not names:
+        for name in ENVIRONMENTS:
+            print(f"{name:20} {'made' if is_made(name) else 'not made':9} {folder_of(name)}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
