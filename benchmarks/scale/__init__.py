@@ -1,5 +1,5 @@
-"""What many streams cost: figures of the real proxy, a simulation that starts from them, and how well the two agree.
+"""What many streams cost: figures of one worker of the proxy, and what follows from them for many.
 
-`measuring` writes what it measures to `figures.json`; `simulation` knows nothing but those figures; `comparison` runs
-the real proxy and the simulation under the same load; `planning` asks the simulation for the number of workers.
+`measuring` writes what it measures to `figures.json`; `planning` computes from it how many workers are needed;
+`comparison` runs the real proxy under several loads, and shows how far the figures are off.
 """

@@ -1,21 +1,18 @@
-"""Simulate the proxy at scale, or hold the simulation against the real proxy.
+"""Compute what many streams need, or hold the figures of one worker against the real proxy.
 
     python -m benchmarks.scale                          what 1,000, 100,000 and 1,000,000 streams need
     python -m benchmarks.scale --streams 5000 --kind "chat with three tools" --chunks 300 --gap 0.02
-    python -m benchmarks.scale --compare                the real proxy beside the simulation, some minutes
+    python -m benchmarks.scale --compare                the real proxy beside the figures, some minutes
 
-The first two need numpy and `figures.json`, which `make bench ARGS=scale` measures; the last one the environment
-`bench`.
+They start from `figures.json`, which `make bench ARGS=scale` measures; the last one needs the environment `bench`.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import get_args
 
 from benchmarks.scale.figures import FILE, load_figures
-from benchmarks.scale.planning import Plan, Target, plan
-from benchmarks.scale.simulation import Balancer
+from benchmarks.scale.planning import Plan, plan
 from benchmarks.table import Row, Table
 
 STREAMS = (1_000, 100_000, 1_000_000)
@@ -32,11 +29,9 @@ def main() -> None:
     parser.add_argument("--gap", type=float, default=0.05, help="seconds between two chunks (0.05)")
     parser.add_argument("--redis-calls", type=float, default=0.0, help="calls of Redis of a request (0)")
     parser.add_argument("--bounded", action="store_true", help="keys with a limit on requests in progress")
-    parser.add_argument("--used", type=float, default=0.6, help="utilisation of a worker (0.6)")
-    parser.add_argument("--late", type=float, default=20.0, help="delay of a chunk, 99th percentile, in ms (20)")
+    parser.add_argument("--used", type=float, default=0.6, help="utilization of a worker (0.6)")
     parser.add_argument("--workers", type=int, default=8, help="workers of a replica (8)")
-    parser.add_argument("--balancer", choices=get_args(Balancer), default="random")
-    parser.add_argument("--compare", action="store_true", help="run the real proxy beside the simulation")
+    parser.add_argument("--compare", action="store_true", help="run the real proxy beside the figures")
     asked = parser.parse_args()
     print(f"{FILE.name}: {figures.machine}")
     if asked.compare:
@@ -44,13 +39,12 @@ def main() -> None:
 
         print(compare(figures, asked.kind).text())
         return
-    target = Target(asked.used, asked.late / 1e3, asked.workers)
     plans = [
-        plan(figures, asked.kind, streams, target, chunks=asked.chunks, gap=asked.gap, balancer=asked.balancer,
-             redis_calls=asked.redis_calls, bounded=asked.bounded)
+        plan(figures, asked.kind, streams, chunks=asked.chunks, gap=asked.gap, used=asked.used,
+             workers_of_replica=asked.workers, redis_calls=asked.redis_calls, bounded=asked.bounded)
         for streams in asked.streams
     ]  # fmt: skip
-    title = f"{asked.kind}, {asked.chunks} chunks, one each {asked.gap:g} s, balancer: {asked.balancer}"
+    title = f"{asked.kind}, {asked.chunks} chunks, one each {asked.gap:g} s"
     print(Table("scale_plan", title, [_row(made) for made in plans]).text())
 
 
@@ -59,16 +53,13 @@ def _row(made: Plan) -> Row:
         "requests/s": f"{made.requests:,.0f}",
         "workers (cores)": f"{made.workers:,}",
         "replicas": f"{made.replicas:,}",
-        "utilisation": f"{made.used:.0%}",
-        "chunk p50, p99": f"{made.late_p50 * 1e3:.2f}, {made.late_p99 * 1e3:.1f} ms",
-        "request p99": f"{made.request_p99 * 1e3:.1f} ms",
+        "utilization": f"{made.used:.0%}",
         "streams of a worker": f"{made.most_open:,}",
         "memory of a replica": f"{made.replica_memory / 1e9:.2f} GB",
         "its descriptors": f"{made.replica_descriptors:,.0f}",
         "Redis calls/s": f"{made.redis_calls:,.0f}",
         "of one Redis": f"{made.redis_used:.1%}",
         "Redis instances": f"{made.redis_instances:,}",
-        "call p99": f"{made.redis_late_p99 * 1e3:.2f} ms",
     }
     return Row(f"{made.streams:,} streams", shown)
 

@@ -1,7 +1,8 @@
-"""The real proxy, one worker, and the simulation under the same load: how far the simulation is off.
+"""The real proxy, one worker, under several loads: how far the figures of one stream are off when many are open.
 
-The load is a share of what the figures say that a worker can do. The delay of a chunk is what it takes through the
-proxy, less what it takes from the same server to the same clients without a proxy, each at the median of the rounds.
+The load is a share of what the figures say that a worker can do. The delay of a chunk is measured, and not computed: it
+is what the chunk takes through the proxy, less what it takes from the same server to the same clients without a proxy,
+each at the median of the rounds.
 """
 
 from __future__ import annotations
@@ -11,17 +12,16 @@ import sys
 import time
 from dataclasses import dataclass
 
-import numpy as np
 import psutil
 
 from benchmarks.scale.figures import Figures
 from benchmarks.scale.measuring import job
+from benchmarks.scale.planning import Workload, most_open
 from benchmarks.scale.rig import ProxyProcess, Streams, paced_streams, proxy
-from benchmarks.scale.simulation import Workload, simulate
 from benchmarks.table import Row, Table
 
 LOADS = (0.1, 0.25, 0.4, 0.55, 0.7)
-"""Utilisations of the worker that the figures predict."""
+"""Utilizations of the worker that the figures predict."""
 CHUNKS, GAP = 60, 0.05
 SECONDS = 9.0
 """Streams arrive for so long; the window is what is left after the first ones have ended."""
@@ -47,42 +47,30 @@ class Measured:
 
 
 def compare(figures: Figures, kind: str = "chat") -> Table:
-    """Return both side by side, at each load."""
+    """Return what is measured at each load, beside what the figures say."""
     cost = figures.streams[kind]
     rows: list[Row] = []
     with paced_streams() as streams:
         for share in LOADS:
-            load = Workload(share / (cost.request + CHUNKS * cost.chunk), CHUNKS, GAP, cost.request, cost.chunk)
+            load = Workload(share / (cost.request + CHUNKS * cost.chunk), CHUNKS, GAP, cost)
             runs = [_run(streams, kind, load, number) for number in range(ROUNDS)]
             real = Measured(*(statistics.median(getattr(run, name) for run in runs) for name in Measured.__slots__))
-            outcome = simulate(load, 1, seconds=60)
-            memory = float(outcome.most_open.max()) * cost.memory
-            rows.append(_row(load, real, float(outcome.used[0]), outcome.chunk_delays, outcome.request_delays,
-                             memory))  # fmt: skip
-    title = f"One worker, {kind}: measured / simulated (added by the proxy)"
-    return Table("scale_comparison", title, rows)
+            rows.append(_row(load, real))
+    return Table("scale_comparison", f"One worker, {kind}: measured / from the figures", rows)
 
 
-def _row(load: Workload, real: Measured, used: float, late: np.ndarray, requests: np.ndarray, memory: float) -> Row:
-    p50, p99, r50, r99 = (float(np.percentile(delays, q)) for delays in (late, requests) for q in (50, 99))
+def _row(load: Workload, real: Measured) -> Row:
+    memory = most_open(load.open_streams) * load.cost.memory
     shown = {
-        "utilisation": f"{real.used:.3f} / {used:.3f}",
-        "time of a stream, ms": f"{real.stream_cost * 1e3:.2f} / {load.demand / load.rate * 1e3:.2f}",
-        "error": f"{load.demand / load.rate / real.stream_cost - 1:+.0%}",
-        "chunk p50, ms": f"{real.late_p50 * 1e3:.2f} / {p50 * 1e3:.2f}",
-        "chunk p99, ms": f"{real.late_p99 * 1e3:.2f} / {p99 * 1e3:.2f}",
-        "request p50, ms": f"{real.forwarded_p50 * 1e3:.2f} / {r50 * 1e3:.2f}",
-        "request p99, ms": f"{real.forwarded_p99 * 1e3:.2f} / {r99 * 1e3:.2f}",
+        "utilization": f"{real.used:.3f} / {load.demand:.3f}",
+        "time of a stream, ms": f"{real.stream_cost * 1e3:.2f} / {load.stream_cost * 1e3:.2f}",
+        "error": f"{load.stream_cost / real.stream_cost - 1:+.0%}",
         "memory, MB": f"{real.grown / MB:.1f} / {memory / MB:.1f}",
+        "chunk p50, p99, measured": f"{real.late_p50 * 1e3:.2f}, {real.late_p99 * 1e3:.2f} ms",
+        "request p50, p99, measured": f"{real.forwarded_p50 * 1e3:.2f}, {real.forwarded_p99 * 1e3:.2f} ms",
         "machine busy": f"{real.machine:.0%}",
     }
-    figures = {
-        "used": real.used,
-        "simulated_used": used,
-        "stream_s": real.stream_cost,
-        "late_p99": real.late_p99,
-        "simulated_late_p99": p99,
-    }
+    figures = {"used": real.used, "computed_used": load.demand, "stream_s": real.stream_cost, "late_p99": real.late_p99}
     return Row(f"{load.rate:.0f} streams a second, {load.open_streams:.0f} open", shown, measured=figures)
 
 

@@ -1,4 +1,4 @@
-"""The figures of one worker of the proxy that the simulation starts from, as `measuring` writes them to a file."""
+"""The figures of one worker of the proxy that all else is computed from, as `measuring` writes them to a file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What one worker of the proxy takes: processor time of requests and chunks, memory of open streams, calls of Redis.
 
-`scale` is the benchmark of that name; it writes the figures for the simulation, too. Processor time is that of the
+`scale` is the benchmark of that name; it writes the figures for `planning`, too. Processor time is that of the
 worker's process, the lowest of some rounds; the cost of a chunk is what long streams take more than short ones.
 """
 

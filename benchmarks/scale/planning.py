@@ -1,8 +1,9 @@
-"""How many workers, replicas and instances of Redis so many streams need, by the figures and the simulation.
+"""How many workers, replicas and instances of Redis so many streams need, computed from the figures of one worker.
 
-The workers are as many as keep the utilisation, the delay of chunks and the memory below the target. Of many workers
-some are simulated, with their share of the streams: behind a balancer that chooses at random, each has the same load
-and does not depend on the others. Redis gets the calls of all.
+Workers do not depend on each other, and a balancer that chooses at random gives each the same load. So the cores are
+the processor time of all requests and chunks, and the workers as many as keep their utilization at the target. How long
+a chunk waits is not said: that is decided by the event loop, the garbage collector and the scheduler, which the figures
+know nothing of.
 """
 
 from __future__ import annotations
@@ -10,25 +11,37 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
+from benchmarks.scale.figures import Figures, StreamCost
 
-from benchmarks.scale.figures import Figures
-from benchmarks.scale.simulation import Balancer, Outcome, Workload, redis_delays, simulate
-
-SIMULATED = 4
-"""Workers that are simulated at most."""
 REDIS_BUSY = 0.6
+DEVIATIONS = 3
+"""Standard deviations by which a worker may have more streams than on average. Streams that arrive at random are spread
+over the workers like a Poisson distribution, whose variance is its mean."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What must hold."""
+class Workload:
+    """Streams that arrive at `rate` in a second, each with `chunks` chunks, `gap` seconds apart on average."""
 
-    used: float = 0.6
-    """Utilisation of a worker on average."""
-    late: float = 0.02
-    """Seconds of delay of a chunk, 99th percentile."""
-    workers_of_replica: int = 8
+    rate: float
+    chunks: int
+    gap: float
+    cost: StreamCost
+
+    @property
+    def stream_cost(self) -> float:
+        """Seconds of processor time of a stream."""
+        return self.cost.request + self.chunks * self.cost.chunk
+
+    @property
+    def demand(self) -> float:
+        """Cores that are busy on average, all workers together."""
+        return self.rate * self.stream_cost
+
+    @property
+    def open_streams(self) -> float:
+        """Streams that are open on average."""
+        return self.rate * self.chunks * self.gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,79 +49,64 @@ class Plan:
     """What so many streams need."""
 
     streams: int
-    kind: str
     requests: float
     """Requests in a second."""
     workers: int
     replicas: int
     used: float
-    late_p50: float
-    late_p99: float
-    request_p99: float
+    """Utilization of a worker on average."""
     replica_memory: float
-    """Bytes of resident memory of a replica, with the most streams that any simulated worker had."""
+    """Bytes of resident memory of a replica, with the most streams."""
     replica_descriptors: float
     most_open: int
     """Streams of a worker, at most."""
     redis_calls: float
     """Calls in a second, of all requests and all idle workers."""
     redis_used: float
-    """Utilisation of one Redis; above 1 it cannot serve them."""
-    redis_late_p99: float
-    """Seconds of a call, 99th percentile, of as many instances as keep each below 60 %."""
+    """Utilization of one Redis; above 1 it cannot serve them."""
     redis_instances: int
+    """As many as keep each below 60 %."""
+
+
+def most_open(mean: float) -> int:
+    """Return how many streams a worker has at most that has `mean` on average."""
+    return math.ceil(mean + DEVIATIONS * math.sqrt(mean))
 
 
 def plan(
     figures: Figures,
     kind: str,
     streams: int,
-    target: Target,
     *,
     chunks: int,
     gap: float,
-    redis_calls: float,
+    used: float = 0.6,
+    workers_of_replica: int = 8,
+    redis_calls: float = 0.0,
     bounded: bool = False,
-    balancer: Balancer = "random",
-    seconds: float = 20.0,
 ) -> Plan:
-    """Return what so many streams need, that are open at the same time.
+    """Return what so many streams need, that are open at the same time; `used` is the utilization of a worker.
 
     Each request makes `redis_calls` calls of Redis; of a `bounded` key, its lease is renewed each second, too.
     """
     cost = figures.streams[kind]
-    request = cost.request + redis_calls * figures.call_cost
-    load = Workload(streams / (chunks * gap), chunks, gap, request, cost.chunk)
-    workers = max(1, math.ceil(load.demand / target.used))
-    while True:
-        outcome = _share(load, workers, balancer, seconds)
-        late = float(np.percentile(outcome.chunk_delays, 99))
-        if late <= target.late or workers > 4 * load.demand / target.used + 4:
-            break
-        workers = math.ceil(workers * 1.1)
+    with_redis = StreamCost(cost.request + redis_calls * figures.call_cost, cost.chunk, cost.memory)
+    load = Workload(streams / (chunks * gap), chunks, gap, with_redis)
+    workers = max(1, math.ceil(load.demand / used))
     calls = load.rate * redis_calls + workers * figures.idle_calls
     redis_used = calls * figures.call + bounded * load.open_streams * figures.lease
-    instances = max(1, math.ceil(redis_used / REDIS_BUSY))
-    of_replica = min(workers, target.workers_of_replica)
-    most = int(outcome.most_open.max())
+    of_replica = min(workers, workers_of_replica)
+    most = most_open(load.open_streams / workers)
     return Plan(
-        streams, kind, load.rate, workers, math.ceil(workers / target.workers_of_replica),
+        streams,
+        load.rate,
+        workers,
+        replicas=math.ceil(workers / workers_of_replica),
         used=load.demand / workers,
-        late_p50=float(np.percentile(outcome.chunk_delays, 50)),
-        late_p99=late,
-        request_p99=float(np.percentile(outcome.request_delays, 99)),
         replica_memory=of_replica * (figures.base_memory + most * cost.memory),
         replica_descriptors=of_replica * most * figures.descriptors,
         most_open=most,
         redis_calls=calls,
         redis_used=redis_used,
-        redis_late_p99=float(np.percentile(redis_delays(calls / instances, figures.call), 99)),
-        redis_instances=instances,
-    )  # fmt: skip
-
-
-def _share(load: Workload, workers: int, balancer: Balancer, seconds: float) -> Outcome:
-    """Simulate some of the workers, with their share of the streams."""
-    some = min(workers, SIMULATED)
-    part = Workload(load.rate * some / workers, load.chunks, load.gap, load.request_cost, load.chunk_cost)
-    return simulate(part, some, seconds=seconds, balancer=balancer)
+        redis_instances=max(1, math.ceil(redis_used / REDIS_BUSY)),
+    )
