@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -81,6 +82,46 @@ def _images(message: Message) -> tuple[Message, ...]:
     return split_content(message.get("content"))[1] if message.get("role") == "tool" else ()
 
 
+# What the model wrote, kept with the message that was read from it.
+
+
+class ReadMessage(dict[str, Any]):
+    """A message of the assistant with `written`, the text that it was read from.
+
+    Harmony mode sends gpt-oss its own words again as they were. A message that is made from this one, as a shorter one
+    is, is a plain dict and has none, and an app that changes this one has changed what the model said: then the text is
+    empty.
+    """
+
+    __slots__ = ("_read", "_written")
+
+    def __init__(self, message: Mapping[str, Any], written: str) -> None:
+        super().__init__(message)
+        self._read = copy.deepcopy(dict(message))
+        self._written = written
+
+    @property
+    def written(self) -> str:
+        """The text; empty if the message was changed."""
+        return self._written if self == self._read else ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self), self.written)
+
+
+def written_texts(messages: Iterable[Message]) -> dict[str, str]:
+    """Return the texts that messages were read from, by their positions."""
+    texts = {str(at): message.written for at, message in enumerate(messages) if isinstance(message, ReadMessage)}
+    return {at: text for at, text in texts.items() if text}
+
+
+def with_written(messages: Iterable[Message], written: Mapping[str, str]) -> list[Message]:
+    """Return messages that keep the texts that they were read from, given by their positions."""
+    return [
+        ReadMessage(message, written[str(at)]) if str(at) in written else message for at, message in enumerate(messages)
+    ]
+
+
 _OWN_ID = re.compile(r"call([0-9]{3,})[0-9]{2}")
 """The number of a reply, and of its call, in an id that was made here."""
 
@@ -100,8 +141,6 @@ class Conversation:
         self.last: AccumulatedReply | None = None
         self.shows_images = True
         """Whether the model is shown the images of results."""
-        self._written: list[tuple[Message, str]] = []
-        """Messages of the assistant, with the texts that they were read from."""
         self._own_ids = own_ids
         self._first_id = _next_own_id(messages)
 
@@ -116,9 +155,7 @@ class Conversation:
             call.id = own if self._own_ids else call.id or own
         self.iterations += 1
         message = reply.message(reasoning=reasoning)
-        self.messages.append(message)
-        if reply.written:
-            self._written.append((message, reply.written))
+        self.messages.append(ReadMessage(message, reply.written) if reply.written else message)
         self.last = reply
 
     def add_result(self, result: Result) -> None:
@@ -130,8 +167,7 @@ class Conversation:
     @property
     def written(self) -> dict[str, str]:
         """The texts that messages were read from, by their positions; of messages that were replaced there are none."""
-        texts = {id(message): text for message, text in self._written}
-        return {str(at): texts[id(message)] for at, message in enumerate(self.messages) if id(message) in texts}
+        return written_texts(self.messages)
 
     def replace(self, messages: list[dict[str, Any]], task: int) -> None:
         """Replace the messages by fewer or shorter ones; `task` is the task's position among them."""
@@ -225,6 +261,8 @@ def with_observers(client: Any, observers: Sequence[Observer]) -> Any:
 
 
 def _as_dict(message: Any) -> dict[str, Any]:
+    if isinstance(message, ReadMessage):
+        return ReadMessage(message, message.written)
     if isinstance(message, Mapping):
         return dict(cast("Mapping[str, Any]", message))
     dump = getattr(message, "model_dump", None)

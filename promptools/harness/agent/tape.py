@@ -5,6 +5,8 @@
     messages   messages that were added to the conversation; with `from`, those from that position on were replaced
     end        why the run ended
 
+A row with messages has `written`, if messages keep what the model wrote: these texts by positions in the row.
+
 `TapeWriter` records a run; `read_tape` reads it, to replay it or to go on where it ended. Credentials are never
 written; `redact` are regular expressions of what else is replaced.
 """
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import promptools
 from promptools.errors import UsageError, without_credentials
 from promptools.exchange import DetectionCache, Failed, Opened, Piece
+from promptools.harness.agent.conversation import with_written, written_texts
 from promptools.harness.agent.harness_errors import HarnessError
 from promptools.harness.agent.toolbox import PreparedCall, Toolbox
 from promptools.json_values import is_array, is_object, try_json
@@ -81,7 +84,7 @@ class TapeWriter:
                 "time": now.astimezone(UTC).isoformat(timespec="seconds"),
                 "date": now.date().isoformat(),
                 "create": create,
-                "messages": messages,
+                **_message_fields(messages),
             }
         )
 
@@ -95,7 +98,7 @@ class TapeWriter:
             return
         replaced = {"from": start} if start < len(self._written) else {}
         self._written = list(messages)
-        self._write({"row": "messages", **replaced, "messages": messages[start:]})
+        self._write({"row": "messages", **replaced, **_message_fields(messages[start:])})
 
     def end(self, transcript: Transcript, error: TerminatingError | None = None) -> None:
         """Write the rest of the conversation, and how the run ended."""
@@ -171,6 +174,11 @@ class TapeWriter:
             rest = rest[os.write(self._file, rest) :]
 
 
+def _message_fields(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    written = written_texts(messages)
+    return {"messages": messages, **({"written": written} if written else {})}
+
+
 def json_or_text(body: bytes) -> Any:
     """Return a body as JSON, or as text if it is none."""
     return try_json(body, as_text(body))
@@ -235,10 +243,10 @@ def read_tape(path: str | os.PathLike[str]) -> Tape:
             case "run":
                 if row.get("format") != FORMAT:
                     raise UsageError(f"{str(path)!r} is a tape of format {row.get('format')!r}; known is {FORMAT}")
-                task, messages, exchanges = row["messages"], list(row["messages"]), []
+                task, messages, exchanges = row["messages"], _messages(row), []
                 results, date, ended = {}, row["date"], None
             case "messages":
-                messages = [*messages[: row.get("from", len(messages))], *row["messages"]]
+                messages = [*messages[: row.get("from", len(messages))], *_messages(row)]
                 for message in row["messages"]:
                     if message.get("role") == "tool":
                         results.setdefault(message["tool_call_id"], message["content"])
@@ -251,6 +259,10 @@ def read_tape(path: str | os.PathLike[str]) -> Tape:
     if task is None:
         raise UsageError(f"{str(path)!r} is not a tape: it has no row of a run")
     return Tape(Path(path), task, _with_closed_calls(messages), results, exchanges, date, ended)
+
+
+def _messages(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return with_written(row["messages"], row.get("written") or {})
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ from upstream import running, unary
 from promptools.client import OpenAI
 from promptools.errors import UsageError
 from promptools.harness.agent import PAPER_POLICY, Agent, AgentPolicy, RetryEvent, RunLimits
+from promptools.harness.agent.harness_errors import LimitsExceeded
 from promptools.harness.toolsets import AgentTool, Toolset
 from promptools.harness.toolsets.in_distribution import container_exec_definition, gpt_oss_tools
 from promptools.modes.options import Options
@@ -160,6 +161,57 @@ def test_what_the_model_wrote_goes_back_as_it_wrote_it(server):
     prompts = [seen.json["prompt"] for seen in server.requests]
     for before, reply, after in zip(prompts, written, prompts[1:], strict=False):
         assert after.startswith(f"{before}{reply}<|call|><|start|>container.exec to=assistant<|channel|>")
+
+
+def prompts_of(server):
+    return [seen.json["prompt"] for seen in server.requests]
+
+
+def test_a_resumed_run_sends_the_prompts_of_one_that_was_not_interrupted(server, tmp_path):
+    written, tape = list(replies(7)), tmp_path / "run.jsonl"
+    with client(server, date="2026-11-28") as own:
+
+        def agent(**limits):
+            return Agent(own, [SHELL], model="gpt-oss-20b", instructions="Be brief.", limits=RunLimits(**limits))
+
+        server.play(*map(said, written))
+        agent().run("List.")
+        expected = prompts_of(server)
+        server.play(*map(said, written))
+        with pytest.raises(LimitsExceeded, match="tokens are used"):
+            agent(tokens=200).run("List.", tape=tape)
+        with pytest.raises(LimitsExceeded, match="tokens are used"):
+            agent(tokens=300).resume(tape)
+        assert agent().resume(tape).content == "Done."
+    assert prompts_of(server) == expected
+    assert len(expected) == len(written) == 8
+
+
+def test_the_next_question_of_a_conversation_follows_what_the_model_wrote(server):
+    """Its thoughts before an answer are dropped, as the format says; the calls are as it wrote them."""
+    call = '<|channel|>analysis to=container.exec code<|message|>{\n  "command": ["ls"]\n}\n'
+    server.play(said(call), said(f"{THOUGHT}{FINAL}"), said(FINAL))
+    with client(server) as own:
+        agent = Agent(own, [SHELL], model="gpt-oss-20b")
+        done = agent.run("List.")
+        agent.run([*done.messages, {"role": "user", "content": "And now?"}])
+    _, second, third = prompts_of(server)
+    before, _, start = second.rpartition("<|start|>")
+    assert start == "assistant"
+    asked = "<|start|>user<|message|>And now?<|end|><|start|>assistant"
+    assert third == f"{before}<|start|>assistant{FINAL}<|end|>{asked}"
+
+
+def test_a_message_that_the_app_has_changed_is_sent_as_it_is_now(server):
+    call = '<|channel|>analysis to=container.exec code<|message|>{"command": ["ls"]}\n'
+    server.play(said(call), said(FINAL), said(FINAL))
+    with client(server) as own:
+        agent = Agent(own, [SHELL], model="gpt-oss-20b")
+        messages = agent.run("List.").messages
+        messages[1]["tool_calls"][0]["function"]["arguments"] = '{"command": ["pwd"]}'
+        agent.run([*messages, {"role": "user", "content": "And now?"}])
+    assert '["ls"]' not in prompts_of(server)[2]
+    assert '["pwd"]' in prompts_of(server)[2]
 
 
 def completed(text, prompt):
