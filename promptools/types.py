@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 Json: TypeAlias = "dict[str, Any] | list[Any] | str | int | float | bool | None"
@@ -242,6 +243,50 @@ class Attempt:
         }
 
 
+ANSWERED = "answered"
+"""The outcome of an attempt whose reply was used."""
+
+
+def replaced_attempts(attempts: Sequence[Attempt]) -> Iterator[tuple[Attempt, Attempt]]:
+    """Yield each attempt that failed and was followed by another, with that one."""
+    return ((failed, following) for failed, following in pairwise(attempts) if failed.outcome != ANSWERED)
+
+
+@dataclass(frozen=True, slots=True)
+class HealingCost:
+    """What was spent on attempts that failed and were followed by another: what the client would not have paid alone.
+
+    The last attempt is never part of it: without promptools that request would have been sent too.
+    """
+
+    requests: int = 0
+    input_tokens: int = 0
+    """Tokens of the prompts by the server's own count; a server that answers with an error counts none."""
+    output_tokens: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, attempts: Sequence[Attempt]) -> HealingCost:
+        """Return the cost of healing in an exchange with these attempts."""
+        failed = [attempt for attempt, _ in replaced_attempts(attempts)]
+        return cls(
+            len(failed),
+            sum(_count_tokens(attempt, "prompt_tokens") for attempt in failed),
+            sum(_count_tokens(attempt, "completion_tokens") for attempt in failed),
+            sum(attempt.seconds for attempt in failed),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+
+def _count_tokens(attempt: Attempt, key: str) -> int:
+    value = (attempt.usage or {}).get(key)  # as the server wrote it: 9.0, null or text
+    integral = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return max(0, int(value)) if integral else 0
+
+
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
     """The result of probing a server: its kind and version, what its model can do, and how that is known."""
@@ -325,6 +370,11 @@ class Trace:
     notes: tuple[str, ...] = ()
     seen: ServerInfo | None = None
     """The result of probing the server; None if it was not probed."""
+
+    @property
+    def healing(self) -> HealingCost:
+        """What was spent on attempts that failed and were followed by another."""
+        return HealingCost.of(self.attempts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -41,7 +41,7 @@ from promptools.modes.registry import PREPARE
 from promptools.modes.reply_reader import MAX_TRAILING_SPACE, ReplyReader
 from promptools.modes.verdict import HARMONY_CALL, Verdict, judge_reply
 from promptools.parsing.events import CallEnd, Reasoning, Text
-from promptools.types import Malformed
+from promptools.types import HealingCost, Malformed
 from promptools.wire.chat_decoder import Envelope
 from promptools.wire.chat_template import (
     RenderedPrompt,
@@ -269,7 +269,9 @@ class AttemptRunner:
         opened = self._state.opened
         headers = opened.headers if opened and 200 <= opened.status < 300 else ()  # none of a failed attempt's
         counts = self._number, len(self._state.notes), self._state.unfit_calls
-        return Head(200, response_headers(headers, self._writer.content_type, self._plan.mode, *counts))
+        # the head of a stream may go out before the last failure
+        healing = None if self._plan.request.stream else HealingCost.of(self._state.attempts)
+        return Head(200, response_headers(headers, self._writer.content_type, self._plan.mode, *counts, healing))
 
     def _read(self, taken: TakenReply | None) -> Steps[Failed | None]:
         """Read to the end of the reply or an error, sending what is certain; return how it broke off, if it did."""

@@ -19,6 +19,7 @@ from promptools.exchange.response_writer import JsonWriter, ResponseWriter, SseW
 from promptools.exchange.state import ExchangeState
 from promptools.exchange.upstream import get_header, is_stream
 from promptools.harmony.renderer import estimate_tokens
+from promptools.types import HealingCost
 from promptools.wire.chat_encoder import error_body
 from promptools.wire.json_body import as_list, as_object, as_text, parse_body, split_content
 from promptools.wire.sse import encode_comment
@@ -156,7 +157,9 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, server
     status, body = (
         (400, _overflow_body(state, failure)) if failure.kind == "overflow" else (502, _error_body(state, failure))
     )
-    head = Head(status, (*response_headers((), _JSON, mode, sends, notes), ("x-should-retry", "false")))
+    healing = HealingCost.of(state.attempts)
+    fields = response_headers((), _JSON, mode, sends, notes, healing=healing)
+    head = Head(status, (*fields, ("x-should-retry", "false")))
     if state.head_sent:
         summary = f"promptools mode={mode} attempts={sends}"
         yield from state.emit(state.client_api.encode_stream_error(body, summary), lambda: head)
@@ -171,7 +174,7 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, server
         unchanged = body is failure.body and not is_stream(headers, asked=False)
         media_type = get_header(headers, "content-type") if unchanged else _JSON
         advice = () if failure.names_status else (("x-should-retry", "false"),)  # nothing says that it would pass
-        fields = response_headers(headers, media_type or _JSON, mode, sends, notes)
+        fields = response_headers(headers, media_type or _JSON, mode, sends, notes, healing=healing)
         head = Head(failure.error_status, (*fields, *advice))
     yield from state.emit(body, lambda: head)
 

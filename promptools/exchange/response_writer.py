@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from promptools.exchange.passthrough import Forwarded
     from promptools.modes.tool_request import ToolRequest
     from promptools.parsing.events import Event
-    from promptools.types import Malformed, Reply
+    from promptools.types import HealingCost, Malformed, Reply
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
@@ -232,12 +232,18 @@ class JsonWriter:
 
 
 def response_headers(
-    upstream: Headers, content_type: str, mode: str, attempts: int, notes: int, unfit: int = 0
+    upstream: Headers,
+    content_type: str,
+    mode: str,
+    attempts: int,
+    notes: int,
+    unfit: int = 0,
+    healing: HealingCost | None = None,
 ) -> Headers:
     """Return the headers of our response: the upstream's that still apply, the content type, and those of the trace.
 
-    These are the mode, the number of attempts, and the numbers of notes, and of calls that failed the checks and were
-    passed on all the same, if there are any.
+    These are the mode, the number of attempts, and if there are any the numbers of notes and of calls that failed the
+    checks and were passed on all the same, and what failed attempts cost.
     """
     kept = tuple((key, value) for key, value in upstream if key.lower() not in _REPLACED_HEADERS)
     return (
@@ -247,7 +253,14 @@ def response_headers(
         ("x-promptools-attempts", str(attempts)),
         *((("x-promptools-notes", str(notes)),) if notes else ()),
         *((("x-promptools-unfit", str(unfit)),) if unfit else ()),
+        *((("x-promptools-healing", _encode_healing(healing)),) if healing and healing.requests else ()),
     )
+
+
+def _encode_healing(cost: HealingCost) -> str:
+    """Encode the cost as a dictionary of structured fields (RFC 9651)."""
+    tokens = f"input-tokens={cost.input_tokens}, output-tokens={cost.output_tokens}"
+    return f"requests={cost.requests}, {tokens}, seconds={cost.seconds:.3f}"
 
 
 def encode_json(body: Mapping[str, Any]) -> bytes:

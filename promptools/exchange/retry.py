@@ -334,6 +334,7 @@ def _trace_report(replies: Sequence[Reply], request: ToolRequest) -> dict[str, A
     return {
         "mode": trace.mode,
         "attempts": [attempt.to_dict() for attempt in trace.attempts],
+        "healing": trace.healing.to_dict(),
         "notes": list(trace.notes),
         "seen": trace.seen.to_dict() if trace.seen else None,
         "choices": [

@@ -293,6 +293,7 @@ ANY_ORIGIN = "*"
 EXPOSED_FIELDS = (
     *("retry-after", "x-request-id"),
     *("x-promptools-mode", "x-promptools-attempts", "x-promptools-notes", "x-promptools-unfit"),
+    "x-promptools-healing",
 )
 """Fields of a response that pages may read."""
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", re.IGNORECASE)

@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from promptools.errors import without_credentials
 from promptools.exchange import Failed, Opened, Piece
 from promptools.json_values import try_json
+from promptools.types import HealingCost, replaced_attempts
 from promptools.wire.json_body import as_count
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ TAIL_BYTES = 2048
 """Bytes of a response that are kept: the first, where the model is, and the last, where the usage is."""
 MAX_MODEL = 100
 """Characters of a model's name that are reported."""
-ANSWERED = "answered"
 
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.){1,200}")')
 _INPUT_TOKENS = re.compile(rb'"(?:prompt_tokens|prompt_eval_count)"\s*:\s*([0-9]{1,15})')
@@ -174,8 +173,13 @@ class ExchangeSummary:
 
     @property
     def fallbacks(self) -> Iterator[tuple[Attempt, str]]:
-        """Yield each attempt that was followed by another, with the mode of that one."""
-        return ((failed, following.mode) for failed, following in pairwise(self.attempts) if failed.outcome != ANSWERED)
+        """Yield each attempt that failed and was followed by another, with the mode of that one."""
+        return ((failed, following.mode) for failed, following in replaced_attempts(self.attempts))
+
+    @property
+    def healing(self) -> HealingCost:
+        """What those attempts cost."""
+        return HealingCost.of(self.attempts)
 
     @property
     def repeat_action(self) -> RepeatAction | None:

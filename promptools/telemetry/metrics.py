@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from promptools.exchange import ObservedExchange
     from promptools.telemetry.exchange_summary import ExchangeSummary
+    from promptools.types import HealingCost
 
 MAX_MODELS = 50
 """Maximum number of models that get their own label."""
@@ -70,6 +71,13 @@ class Metrics(ExchangeFollower):
         self._fallbacks = counter(
             "fallbacks", "Attempts that failed and were followed by another.", "provider", "mode", "next_mode", "reason"
         )
+        self._healing_requests = counter(
+            "healing_requests", "Attempts that failed and were followed by another, by model.", "provider", "model"
+        )
+        self._healing_tokens = counter(
+            "healing_tokens", "Tokens of these attempts, by the servers' own count.", "provider", "model", "type"
+        )
+        self._healing_seconds = counter("healing_seconds", "Seconds of these attempts.", "provider", "model")
         self._calls = counter("calls", "Tool calls that clients got.", "provider", "model", "dialect")
         self._fixes = counter("fixes", "Repairs of tool calls.", "provider", "dialect", "kind")
         self._malformed = counter("malformed", "Malformed tool calls.", "provider", "dialect", "reason")
@@ -113,6 +121,7 @@ class Metrics(ExchangeFollower):
         for kind, tokens in zip(("input", "output"), summary.tokens, strict=True):
             if tokens:
                 self._child(self._tokens, provider, model, kind).inc(tokens)
+        self._count_healing(summary.healing, provider, model)
         if summary.repeat_action:
             self._child(self._repeated, provider, model, summary.repeat_action).inc()
         if summary.end.replies or summary.end.attempts:
@@ -126,6 +135,15 @@ class Metrics(ExchangeFollower):
         """Count a request that passed unread, at its end."""
         self._passed.labels(route, _label_status(status), outcome).inc()
         self._passed_seconds.labels(route).observe(seconds)
+
+    def _count_healing(self, cost: HealingCost, provider: str, model: str) -> None:
+        if not cost.requests:
+            return
+        self._child(self._healing_requests, provider, model).inc(cost.requests)
+        self._child(self._healing_seconds, provider, model).inc(cost.seconds)
+        for kind, tokens in (("input", cost.input_tokens), ("output", cost.output_tokens)):
+            if tokens:
+                self._child(self._healing_tokens, provider, model, kind).inc(tokens)
 
     def _count_calls(self, summary: ExchangeSummary, provider: str, model: str) -> None:
         for call in summary.calls:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from promptools.errors import UsageError
-from promptools.telemetry.exchange_summary import ANSWERED, ExchangeFollower
+from promptools.telemetry.exchange_summary import ExchangeFollower
+from promptools.types import ANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

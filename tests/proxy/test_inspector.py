@@ -243,6 +243,9 @@ def test_an_exchange_that_was_healed(server, page):
     detail = page.detail()
     assert [line.partition(":")[0] for line in detail["why"]] == ["native mode", "prompt mode"]
     assert any(reason["mode"] for reason in detail["reasons"])
+    cost = detail["healing"]
+    assert (cost["requests"], cost["input_tokens"], cost["output_tokens"]) == (1, 0, 0)
+    assert 0 < cost["seconds"] * 1000 < detail["ms"]
     first, second = detail["sends"]
     assert (first["ok"], second["ok"]) == (False, True)
     assert first["start"] <= first["opened"] <= first["end"] <= second["start"] <= detail["ms"]

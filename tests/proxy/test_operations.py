@@ -130,6 +130,8 @@ def test_a_fallback_with_a_repaired_call(server):
     assert metric(samples, "fixes_total", dialect="json", kind="json") == 1
     assert metric(samples, "tokens_total", model="m", type="input") == 3
     assert metric(samples, "tokens_total", model="m", type="output") == 2
+    assert metric(samples, "healing_requests_total", model="m") == 1
+    assert metric(samples, "healing_tokens_total") == 0
     assert metric(samples, "request_duration_seconds_count", **place) == 1
     assert metric(samples, "errors_total") == 0
     assert metric(samples, "time_to_first_byte_seconds_count") == 0
@@ -139,10 +141,17 @@ def test_malformed_calls_of_attempts_that_failed_are_counted(server):
     broken = '```json\n{"tool": "get_weather", "arguments": {"city": ["Reykjavik"]}}\n```'
     server.play(completion(broken), completion(FENCED))
     with proxied(server, MetricsPage(), mode="prompt") as client:
-        assert ask(client, WEATHER).status_code == 200
+        answer = ask(client, WEATHER)
+        assert answer.status_code == 200
         samples = scraped(client.get("/metrics").text)
     assert metric(samples, "malformed_total", dialect="json", reason="invalid_arguments") == 1
     assert metric(samples, "fallbacks_total", mode="prompt", next_mode="prompt", reason="malformed") == 1
+    assert metric(samples, "healing_requests_total", model="m") == 1
+    assert metric(samples, "healing_tokens_total", model="m", type="input") == 3
+    assert metric(samples, "healing_tokens_total", model="m", type="output") == 2
+    cost = dict(part.split("=") for part in answer.headers["x-promptools-healing"].split(", "))
+    assert (cost["requests"], cost["input-tokens"], cost["output-tokens"]) == ("1", "3", "2")
+    assert metric(samples, "healing_seconds_total", model="m") == pytest.approx(float(cost["seconds"]), abs=0.0005)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -21,6 +21,7 @@ from promptools.json_values import is_array, is_object, try_json
 from promptools.masking import SecretMask, is_secret
 from promptools.proxy.inspector.exchange_store import DISCONNECTED, MAX_BODY
 from promptools.proxy.inspector.reply_view import HARMONY, decode_reply, explain_choice, view_choice, view_reply
+from promptools.types import HealingCost
 from promptools.wire.json_body import as_list, as_object, as_text, is_shallow, split_content
 
 if TYPE_CHECKING:
@@ -278,6 +279,7 @@ def view_exchange(kept: KeptExchange, proxy: Proxy, origin: str) -> dict[str, An
         "why": _why(kept, attempts),
         "reasons": _reasons(kept, proxy.session),
         "notes": list(trace.notes) if trace else [],
+        "healing": HealingCost.of([each.attempt for each in end.attempts] if end else ()).to_dict(),
         "sends": [_view_send(kept, send, attempts.get(send.sent.number), mask) for send in kept.sends],
         "replies": [view_reply(reply) for reply in end.replies] if end else [],
         "response": {

@@ -35,10 +35,17 @@ function why(exchange) {
   return section(exchange.mode ? `Mode: ${exchange.mode}` : "Mode",
     h("ol", { class: "why" }, exchange.why.map((line) => h("li", {}, line))),
     exchange.why.length ? null : h("p", { class: "muted" }, "Nothing was sent to a server."),
+    exchange.healing.requests ? h("p", { class: "muted" }, healing(exchange.healing)) : null,
     decisive.length ? h("ul", { class: "reasons" }, decisive.map((reason) => h("li", {}, reason.text))) : null,
     exchange.notes.length ? fold(`${exchange.id} notes`, plural(exchange.notes.length, "note"), false, h("ul", { class: "reasons" }, exchange.notes.map((note) => h("li", {}, note)))) : null,
     exchange.reasons.length ? fold(`${exchange.id} reasons`, "All that is known about this server and model", false,
       h("ul", { class: "reasons" }, exchange.reasons.map((reason) => h("li", {}, reason.text)))) : null);
+}
+
+/** Return what the attempts cost that failed and were followed by another. */
+function healing({ requests, input_tokens: input, output_tokens: output, seconds }) {
+  const tokens = input + output ? `${plural(input, "token")} of prompts and ${plural(output, "token")} of replies` : "no tokens that the server counted";
+  return `Healing cost ${plural(requests, "request")}, ${tokens}, and ${milliseconds(seconds * 1000)}.`;
 }
 
 /** Return a row for each request to the server: until its response began, and while that came. */
