@@ -1,4 +1,4 @@
-"""The command `promptools demo`: one weather conversation, held in several ways, and a record of each."""
+"""The command `promptools demo`: a weather conversation before and after promptools, and in further ways."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
+import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Any
 from promptools.cli.collected_reply import CollectedReply
 from promptools.cli.server_errors import require_server
 from promptools.cli.shared_arguments import add_api_key, add_base_url, add_json, server_key
-from promptools.cli.terminal_output import print_json, print_progress, print_table
+from promptools.cli.terminal_output import print_json, print_progress, print_styled
 from promptools.errors import UsageError, clip
 from promptools.harness.agent.loop_effects import AccumulatedReply
 from promptools.lab import weather
@@ -28,7 +30,10 @@ from promptools.wire.json_body import as_object
 
 
 _TURNS = 4
-_TIMEOUT = 300.0
+MAX_SECONDS = 290.0
+"""Seconds after which no request is waited for."""
+LAST_START = 200.0
+"""Seconds after which no further conversation is begun: a small model on two cores may take a minute for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,7 @@ class ScenarioResult:
     direct: bool
     calls: tuple[ReceivedCall, ...]
     """The calls that the app received, in order."""
+    seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -95,16 +101,20 @@ class _Record:
     error: bool = False
 
 
-def run_scenario(scenario: Scenario) -> ScenarioResult:
-    """Run the conversation to its end, or until it fails. Never raises for anything that a server does."""
+def run_scenario(scenario: Scenario, seconds: float = MAX_SECONDS) -> ScenarioResult:
+    """Run the conversation to its end, or until it fails. Never raises for anything that a server does.
+
+    No request is waited for when these `seconds` are over.
+    """
     import openai
 
-    notes = _Record()
-    client = openai.OpenAI(base_url=scenario.base_url, api_key=scenario.key, max_retries=0, timeout=_TIMEOUT)
+    notes, began = _Record(), time.monotonic()
+    client = openai.OpenAI(base_url=scenario.base_url, api_key=scenario.key, max_retries=0)
     messages: list[Any] = [{"role": "user", "content": weather.QUESTION}]
     try:
         for _ in range(_TURNS):
-            reply = _send_turn(client, scenario, messages, notes)
+            left = max(1.0, seconds - (time.monotonic() - began))
+            reply = _send_turn(client.with_options(timeout=left), scenario, messages, notes)
             message = reply.message(reasoning=False)
             messages.append(message)
             if not message.get("tool_calls"):
@@ -115,13 +125,12 @@ def run_scenario(scenario: Scenario) -> ScenarioResult:
         notes.error = True
         status = getattr(error, "status_code", None)
         notes.server.append(f"{f'HTTP {status}' if status else 'error'}: {clip(_error_message(error), 160)}")
-        notes.app.append(type(error).__name__)
+        notes.app.append(f"an exception: {type(error).__name__}")
     finally:
         client.close()
     server, app, why = ("\n".join(part) for part in (notes.server, notes.app, notes.why))
-    return ScenarioResult(
-        scenario.title, _as_expected(scenario, notes), server, app, why, scenario.direct, tuple(notes.calls)
-    )
+    fine, took = _as_expected(scenario, notes), round(time.monotonic() - began, 3)
+    return ScenarioResult(scenario.title, fine, server, app, why, scenario.direct, tuple(notes.calls), took)
 
 
 def _send_turn(client: Any, scenario: Scenario, messages: list[Any], record: _Record) -> AccumulatedReply:
@@ -143,7 +152,8 @@ def _send_turn(client: Any, scenario: Scenario, messages: list[Any], record: _Re
         record.server.append(f"{raw.status_code}, {_summarize(answer.reply)}")
     attempts = answer.attempts
     if attempts:
-        record.server.extend(f"{attempt['mode']}: {attempt['status']}, {attempt['outcome']}" for attempt in attempts)
+        tried = (f"{attempt['mode']}: {attempt['status']}, {attempt['outcome']}" for attempt in attempts)
+        record.server.append(" -> ".join(tried))
         reasons = (f"{attempt['mode']}: {clip(attempt['why'] or attempt['outcome'], 110)}" for attempt in attempts)
         record.why.append(" -> ".join(reasons))
     answered = [attempt for attempt in attempts if attempt["outcome"] == "answered"]
@@ -240,55 +250,69 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run every conversation; return 0 if all of those through promptools went as expected."""
-    if arguments.base_url:
-        if not arguments.model:
-            raise UsageError("--base-url also needs --model: the name that the server knows its model by")
-        seen = list(_run_own_server(arguments))
-    elif arguments.provider:
+    if arguments.base_url and not arguments.model:
+        raise UsageError("--base-url also needs --model: the name that the server knows its model by")
+    if arguments.provider and not arguments.base_url:
         raise UsageError("--provider belongs to --base-url: without it the demo brings its own server, llama.cpp")
-    else:
-        path = _model_file(arguments.model) if arguments.model else None
-        if not can_serve():
-            print_progress(
-                "the demo's own server needs xllamacpp, gguf and numpy: pip install 'promptools-compat[demo]';"
-                " where xllamacpp has no wheel, use a server of yours: promptools demo --base-url URL --model M"
-            )
-            return 1
-        seen = list(_run_model_file(path) if path else _run_scripted())
+    path = _model_file(arguments.model) if arguments.model and not arguments.base_url else None
+    if not arguments.base_url and not can_serve():
+        print_progress(
+            "the demo's own server needs xllamacpp, gguf and numpy: pip install 'promptools-compat[demo]';"
+            " where xllamacpp has no wheel, use a server of yours: promptools demo --base-url URL --model M"
+        )
+        return 1
+    scenarios = _own_server(arguments) if arguments.base_url else _model_in_file(path) if path else _scripted()
+    with scenarios as held:
+        slow = path is not None or bool(arguments.base_url)  # the scripted model answers at once
+        seen = [*_run_all(held, show=not arguments.json, announce=slow)]
     if arguments.json:
         print_json([asdict(result) for result in seen])
-    else:
-        _show(seen)
     wrong = [result for result in seen if not result.fine]
     if wrong:
         print_progress(f"{len(wrong)} of {len(seen)} conversations did not go as expected")
     elif not arguments.json:
-        print_progress("all conversations went as expected")
+        print_styled([(f"\ntry: promptools serve --base-url {arguments.base_url or EXAMPLE_URL} --inspect", "bold")])
     return 1 if wrong else 0
 
 
-def _run_scripted() -> Iterator[ScenarioResult]:
-    """Run the conversation in all ways, on two real llama.cpp servers with a proxy in front of them."""
-    print_progress(
-        "starting llama.cpp twice: a model that follows its template, and one that breaks the server's parser ..."
-    )
+def _run_all(scenarios: Sequence[Scenario], *, show: bool, announce: bool) -> Iterator[ScenarioResult]:
+    """Run the conversations, and yield the result of each as it ends; the first two are before and after."""
+    began = time.monotonic()
+    for number, scenario in enumerate(scenarios, 1):
+        elapsed = time.monotonic() - began
+        if number > 2 and elapsed > LAST_START:
+            titles = ", ".join(left.title for left in scenarios[number - 1 :])
+            print_progress(f"left out, since this model needs too long: {titles}")
+            return
+        if announce:
+            print_progress(f"{number}/{len(scenarios)} {scenario.title} ...")
+        result = run_scenario(scenario, MAX_SECONDS - elapsed)
+        if show:
+            print_styled(_block(result) if number <= 2 else _line(result))
+        yield result
+
+
+@contextlib.contextmanager
+def _scripted() -> Generator[list[Scenario]]:
+    """Yield the conversation in all ways, on two real llama.cpp servers with a proxy in front of them."""
+    print_progress("starting llama.cpp twice: a model that breaks its parser, and one that does not ...")
     with (
         serve(weather.hermes_script(), template="hermes", name="hermes") as good,
         serve(weather.gpt_oss_script(), template="harmony", name="gpt-oss") as breaking,
         _config({"hermes": good.base_url, "gpt-oss": breaking.base_url}) as config,
         _proxy("--config", str(config), "--allow-provider") as proxy,
     ):
-        yield run_scenario(Scenario("directly to the server", good.base_url, "hermes", direct=True))
         well = Scenario("", proxy, "hermes", answer=weather.ANSWER)
-        yield run_scenario(replace(well, title="promptools, native", options={"mode": "native"}, mode="native"))
-        yield run_scenario(replace(well, title="promptools, prompt", options={"mode": "prompt"}, mode="prompt"))
-        yield run_scenario(replace(well, title="promptools, streamed", stream=True, mode="native"))
-        yield run_scenario(
-            Scenario("directly, the parser breaks", breaking.base_url, "gpt-oss", direct=True, must_fail=True)
-        )
         broken = replace(well, model="gpt-oss", options={"provider": "gpt-oss"}, mode="harmony", needs_retry=True)
-        yield run_scenario(replace(broken, title="promptools, fallback"))
-        yield run_scenario(replace(broken, title="promptools, fallback, streamed", stream=True))
+        yield [
+            Scenario("llama.cpp alone, with gpt-oss", breaking.base_url, "gpt-oss", direct=True, must_fail=True),
+            replace(broken, title="the same server through promptools"),
+            replace(broken, title="the same, streamed", stream=True),
+            Scenario("another model, alone", good.base_url, "hermes", direct=True),
+            replace(well, title="through promptools, native mode", options={"mode": "native"}, mode="native"),
+            replace(well, title="through promptools, prompt mode", options={"mode": "prompt"}, mode="prompt"),
+            replace(well, title="through promptools, streamed", stream=True, mode="native"),
+        ]
 
 
 def _model_file(name: str) -> Path:
@@ -302,31 +326,35 @@ def _model_file(name: str) -> Path:
     return path
 
 
-def _run_model_file(path: Path) -> Iterator[ScenarioResult]:
-    """Run the conversation with the model in the file `path`, on a llama.cpp server started for it."""
+@contextlib.contextmanager
+def _model_in_file(path: Path) -> Generator[list[Scenario]]:
+    """Yield the conversation with the model in the file `path`, on a llama.cpp server started for it."""
     print_progress(f"starting llama.cpp on {path.name} ...")
     with serve_file(path) as server, _proxy("--base-url", server.base_url) as proxy:
-        route = Scenario("", proxy, server.name, sampling=_DETERMINISTIC, lenient=True)
-        yield run_scenario(replace(route, title="directly to the server", base_url=server.base_url, direct=True))
-        yield from _run_through_promptools(route)
+        route = Scenario("", server.base_url, server.name, sampling=_DETERMINISTIC, lenient=True)
+        yield _before_and_after(replace(route, title=f"llama.cpp alone, with {path.name}"), proxy)
 
 
-def _run_own_server(arguments: argparse.Namespace) -> Iterator[ScenarioResult]:
+@contextlib.contextmanager
+def _own_server(arguments: argparse.Namespace) -> Generator[list[Scenario]]:
+    """Yield the conversation with a model on the user's server."""
     require_server(arguments.base_url)
     kind = ["--provider", arguments.provider] if arguments.provider else []
     with _proxy("--base-url", arguments.base_url, *kind) as proxy:
         key = server_key(arguments) or "none"
-        yield run_scenario(
-            Scenario("directly to the server", arguments.base_url, arguments.model, key=key, direct=True)
-        )
-        yield from _run_through_promptools(Scenario("", proxy, arguments.model, key=key))
+        title = f"your server alone, with {arguments.model}"
+        yield _before_and_after(Scenario(title, arguments.base_url, arguments.model, key=key), proxy)
 
 
-def _run_through_promptools(scenario: Scenario) -> Iterator[ScenarioResult]:
-    """Run the conversation of `scenario` through promptools, in three ways."""
-    yield run_scenario(replace(scenario, title="promptools, as it chooses"))
-    yield run_scenario(replace(scenario, title="promptools, prompt", options={"mode": "prompt"}, mode="prompt"))
-    yield run_scenario(replace(scenario, title="promptools, streamed", stream=True))
+def _before_and_after(direct: Scenario, proxy: str) -> list[Scenario]:
+    """Return the conversation of `direct`, and the same through promptools in three ways."""
+    through = replace(direct, base_url=proxy)
+    return [
+        replace(direct, direct=True),
+        replace(through, title="the same server through promptools"),
+        replace(through, title="through promptools, streamed", stream=True),
+        replace(through, title="through promptools, prompt mode", options={"mode": "prompt"}, mode="prompt"),
+    ]
 
 
 @contextlib.contextmanager
@@ -341,7 +369,7 @@ def _config(providers: dict[str, str]) -> Generator[Path]:
 @contextlib.contextmanager
 def _proxy(*arguments: str) -> Generator[str]:
     """Run `promptools serve` on a free port; yield its base URL."""
-    command = [sys.executable, "-m", "promptools", "serve", "--port", "0", *arguments]
+    command = [sys.executable, "-m", "promptools", "serve", "--quiet", "--port", "0", *arguments]
     environ = {name: value for name, value in os.environ.items() if name != "PROMPTOOLS_API_KEY"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
         try:
@@ -358,17 +386,72 @@ def _address(process: subprocess.Popen[str]) -> str:
     raise UsageError("the proxy did not start; its message is above")
 
 
-def _show(results: Sequence[ScenarioResult]) -> None:
-    print_table(
-        f"{weather.QUESTION!r}, with the tool get_weather",
-        ("conversation", "the server said", "the app saw", "answered by, and why", ""),
-        ((result.title, result.server, result.app, result.why, _verdict(result)) for result in results),
-    )
+# What is shown: 80 columns, and one screen.
 
 
-def _verdict(result: ScenarioResult) -> str:
+EXAMPLE_URL = "http://localhost:8000/v1"
+_WIDTH = 80
+_LABEL = 14
+"""Columns of what is before the server's and the app's words."""
+_MAX_LINES = 4
+"""Lines of the server's words, or of the app's."""
+
+
+def _block(result: ScenarioResult) -> list[tuple[str, str]]:
+    """Return a conversation with the server's own words, as pieces of styled text."""
+    color = _color(result)
+    heading = _printable(f"{'BEFORE' if result.direct else 'AFTER'}: {result.title}")
+    intro = f"\nThe user asks: {weather.QUESTION}\nThe app offers the tool {weather.NAME}.\n\n"
+    rows = [("server said", result.server), ("app got", result.app)]
+    outcome = _outcome(result)
+    return [
+        (intro if result.direct else "", ""),
+        (f"{_fit(heading, _WIDTH)}\n", f"bold {color}"),
+        *(piece for label, text in rows for piece in _row(label, text)),
+        *([(f"  {outcome}\n", color)] if outcome else []),
+    ]
+
+
+def _row(label: str, text: str) -> Iterator[tuple[str, str]]:
+    """Yield a label with the text beside it."""
+    width = _WIDTH - _LABEL
+    lines = [part for line in text.splitlines() for part in textwrap.wrap(_printable(line), width) or [""]]
+    if len(lines) > _MAX_LINES:
+        lines = [*lines[: _MAX_LINES - 1], "..."]
+    for number, line in enumerate(lines):
+        yield f"  {'' if number else label:<{_LABEL - 2}}", "dim"
+        yield f"{line}\n", ""
+
+
+def _line(result: ScenarioResult) -> list[tuple[str, str]]:
+    """Return a conversation on one line."""
+    outcome = _outcome(result) or ("as expected" if result.calls else "no call")
+    return [
+        (f"{'ok' if result.fine else 'WRONG':<6}", _color(result)),
+        (_fit(f"{result.title}: {outcome}", _WIDTH - 6), ""),
+    ]
+
+
+def _color(result: ScenarioResult) -> str:
     if result.direct:
-        return "without promptools" if result.fine else "WRONG: no failure to show"
+        return "green" if result.calls else "red"
+    return "red" if not result.fine else "green" if result.calls else "yellow"
+
+
+def _outcome(result: ScenarioResult) -> str:
+    """Return in words what is not as one would expect; empty if all is."""
+    if result.direct:
+        failed = "" if result.fine else "no failure to show"
+        return failed or ("the server alone is enough here" if result.calls else "")
     if not result.fine:
-        return "WRONG"
-    return "as expected" if result.calls else "the model called nothing"
+        return "not as expected"
+    return "" if result.calls else "the model called nothing"
+
+
+def _fit(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def _printable(text: str) -> str:
+    """Return text that changes nothing in a terminal."""
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)

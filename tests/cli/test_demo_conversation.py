@@ -1,9 +1,17 @@
 """The demo's conversation with a model whose choices are its own: what is judged, and what is told of the server."""
 
+import io
+import re
+import threading
+from dataclasses import replace
+
 import pytest
+from rich.console import Console
 from upstream import completion, running, unary
 
-from promptools.cli.demo_command import Scenario, run_scenario
+from promptools.cli import demo_command
+from promptools.cli.demo_command import Scenario, ScenarioResult, run_scenario
+from promptools.cli.terminal_output import print_styled
 from promptools.lab import weather
 
 PARIS = '{"city": "Paris"}'
@@ -60,3 +68,100 @@ def test_the_request_carries_what_steadies_the_model(upstream):
     held(upstream, unary(completion("Hi")), sampling={"temperature": 0, "max_tokens": 7})
     asked = upstream.seen[0].json
     assert (asked["temperature"], asked["max_tokens"]) == (0, 7)
+
+
+# What is shown.
+
+
+def shown(monkeypatch, *results, **environ):
+    """What a terminal of 80 columns gets of these results."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="256")
+    for number, result in enumerate(results, 1):
+        print_styled(demo_command._block(result) if number <= 2 else demo_command._line(result), console)
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def before_and_after():
+    said = (
+        'HTTP 500: The model produced output that\x1b[2J does not match the expected "peg-native" format ' + "x" * 900
+    )
+    call = "call: get_weather(" + "y" * 200 + ")"
+    paris = (demo_command.ReceivedCall(weather.NAME, {"city": "Paris"}),)
+    before = ScenarioResult("llama.cpp alone", True, said, "an exception: InternalServerError", "", True, ())
+    tried = "native: 500, server_parser -> harmony: 200, answered\nnative: 200, answered"
+    after = ScenarioResult(
+        "the same server through promptools", True, tried, f"{call}\nanswer: 'Warm.'", "", False, paris
+    )
+    return [before, after, *[replace(after, title="a title that is long " * 9)] * 5]
+
+
+def test_it_fits_on_a_screen_and_nothing_moves_the_cursor(monkeypatch, before_and_after):
+    text = shown(monkeypatch, *before_and_after, NO_COLOR="1")
+    lines = re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert "that\\x1b[2J does not match" in text
+    assert "\x1b[2J" not in text
+    assert lines.index("BEFORE: llama.cpp alone") < lines.index("AFTER: the same server through promptools")
+
+
+def test_before_is_red_and_after_is_green(monkeypatch, before_and_after):
+    text = shown(monkeypatch, *before_and_after)
+    assert "\x1b[1;31mBEFORE: llama.cpp alone" in text
+    assert "\x1b[1;32mAFTER: the same server" in text
+
+
+def test_without_color(monkeypatch, before_and_after):
+    text = shown(monkeypatch, *before_and_after, NO_COLOR="1")
+    assert not re.search(r"\x1b\[[\d;]*3[0-7]", text)
+
+
+def test_a_server_that_is_enough_is_not_red(monkeypatch, before_and_after):
+    before = replace(before_and_after[0], calls=before_and_after[1].calls)
+    text = shown(monkeypatch, before)
+    assert "\x1b[1;32mBEFORE" in text
+    assert "the server alone is enough here" in text
+
+
+def test_what_did_not_go_as_expected_is_red(monkeypatch, before_and_after):
+    before, after, line, *_ = before_and_after
+    text = shown(monkeypatch, before, replace(after, fine=False), replace(line, fine=False))
+    assert "\x1b[1;31mAFTER" in text
+    assert "\x1b[31mWRONG" in text
+
+
+def test_each_conversation_is_announced_and_shown_as_it_ends(upstream, capsys):
+    upstream.play(*[unary(completion("It is warm."))] * 3)
+    scenarios = [Scenario(f"number {number}", upstream.url, "m", lenient=True) for number in (1, 2, 3)]
+    runs = demo_command._run_all(scenarios, show=True, announce=True)
+    for number in (1, 2, 3):
+        result = next(runs)
+        printed = capsys.readouterr()
+        assert printed.err == f"{number}/3 number {number} ...\n"
+        assert f"number {number}" in printed.out
+        assert result.title == f"number {number}"
+
+
+def test_a_slow_model_is_asked_for_before_and_after_alone(upstream, capsys, monkeypatch):
+    monkeypatch.setattr(demo_command, "LAST_START", -1.0)
+    upstream.play(*[unary(completion("It is warm."))] * 2)
+    scenarios = [Scenario(title, upstream.url, "m", lenient=True) for title in ("before", "after", "third", "fourth")]
+    seen = [*demo_command._run_all(scenarios, show=False, announce=False)]
+    assert [result.title for result in seen] == ["before", "after"]
+    assert capsys.readouterr().err == "left out, since this model needs too long: third, fourth\n"
+
+
+def test_no_reply_is_waited_for_when_the_time_is_over(upstream):
+    over = threading.Event()
+    upstream.play(replace(unary(completion("Hello.")), first=lambda: over.wait(300)))
+    try:
+        seen = run_scenario(Scenario("it", upstream.url, "m"), seconds=0)
+    finally:
+        over.set()
+    assert not seen.fine
+    assert seen.server == "error: Request timed out."

@@ -26,9 +26,9 @@ def test_the_demo_is_as_it_should_be():
     assert done.returncode == 0, done.stderr
     seen = {each["title"]: each for each in json.loads(done.stdout)}
     assert all(report["fine"] for report in seen.values())
-    assert "HTTP 500" in seen["directly, the parser breaks"]["server"]
-    assert "native: 500" in seen["promptools, fallback"]["server"]
-    assert "harmony: 200, answered" in seen["promptools, fallback"]["server"]
+    assert "HTTP 500" in seen["llama.cpp alone, with gpt-oss"]["server"]
+    assert "native: 500" in seen["the same server through promptools"]["server"]
+    assert "harmony: 200, answered" in seen["the same server through promptools"]["server"]
 
 
 def test_the_demo_runs_against_a_server_of_ones_own(capsys, tmp_path):
@@ -36,8 +36,9 @@ def test_the_demo_runs_against_a_server_of_ones_own(capsys, tmp_path):
         given = ["demo", "--base-url", server.base_url, "--model", "mine", "--provider", "llamacpp"]
         assert main(given) == 0
     printed = capsys.readouterr()
-    assert "all conversations went as expected" in printed.err
-    assert "as it chooses" in printed.out
+    assert "2/4 the same server through promptools ...\n" in printed.err
+    assert "AFTER: the same server through promptools\n" in printed.out
+    assert f"try: promptools serve --base-url {server.base_url} --inspect\n" in printed.out
 
 
 def test_the_demo_fails_where_the_model_calls_nothing(capsys, tmp_path):
@@ -60,7 +61,7 @@ def test_the_demo_runs_on_a_model_in_a_file(capsys, tmp_path):
     call = {"name": "get_weather", "arguments": {"city": "Paris"}}
     assert [report["calls"] for report in seen] == [[call]] * 4
     assert [each["direct"] for each in seen] == [True, False, False, False]
-    assert "prompt: 200, answered" in seen[2]["server"]
+    assert "prompt: 200, answered" in seen[3]["server"]
 
 
 def test_what_a_model_in_a_file_says_alone_is_shown(capsys, tmp_path):

@@ -24,7 +24,7 @@ def qwen():
 
 def test_the_server_alone_gives_text_and_promptools_the_call(qwen, capsys):
     assert main(["demo", "--model", str(qwen), "--json"]) == 0
-    alone, chosen, _, streamed = json.loads(capsys.readouterr().out)
+    alone, chosen, streamed, _ = json.loads(capsys.readouterr().out)
     assert alone["calls"] == []
     assert "get_weather" in alone["server"]
     for ours in (chosen, streamed):
