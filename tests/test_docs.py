@@ -239,6 +239,12 @@ def test_the_results_of_the_readme_are_those_of_the_page() -> None:
         assert any(all(each in line for each in said) for line in measured), server
 
 
+def test_the_readme_is_read_in_minutes() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) < 850
+    assert len(rows("README.md", "What goes wrong")) == 8
+
+
 def test_every_option_is_told() -> None:
     assert set(OPTIONS) | SETTING_NAMES == cells("reference/options.md", 0)
 

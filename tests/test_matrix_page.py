@@ -1,8 +1,9 @@
-"""The matrix page is what `make matrix` makes of the results that are kept."""
+"""The matrix page, and its head in the README, are what `make matrix` makes of the results that are kept."""
 
 import json
 
 import matrix
+import pytest
 
 from promptools.harness.verification.comparison import ABOUT
 
@@ -12,9 +13,26 @@ def test_the_page_is_made_of_what_is_kept():
     assert matrix.kept()
 
 
+def test_the_readme_shows_its_head():
+    readme = matrix.README.read_text(encoding="utf-8")
+    assert readme == matrix.with_head(readme, matrix.kept())
+    page = [line.strip("|").split(" | ") for line in matrix.PAGE.read_text(encoding="utf-8").splitlines()]
+    first = next(cells for cells in page if len(cells) == len(matrix.COLUMNS) and cells[2][:2] == "20")
+    table = readme.partition(matrix.BEGIN)[2].partition(matrix.END)[0].splitlines()
+    assert table[2].strip("|").split(" | ") == [*first[:2], *first[3:5], f"{first[5]} "]
+    assert len(table) == 2 + min(matrix.README_ROWS, len(matrix.kept()))
+
+
+def test_a_readme_without_marks_is_refused():
+    with pytest.raises(SystemExit, match="no place for the table"):
+        matrix.with_head("# promptools\n", matrix.kept())
+
+
 def test_a_later_result_replaces_the_earlier_one(tmp_path, monkeypatch):
     monkeypatch.setattr(matrix, "KEPT", tmp_path / "kept.jsonl")
     monkeypatch.setattr(matrix, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(matrix, "README", tmp_path / "README.md")
+    matrix.README.write_text(f"before\n{matrix.BEGIN}old\n{matrix.END}after\n", encoding="utf-8")
     rate = {"estimate": 0.5, "low": 0.25, "high": 0.75}
     side = {"rate": rate}
     scenario = {"name": "restraint", "cases": 8, "alone": side, "through": side, "difference": rate, "verdict": "same"}
@@ -36,4 +54,8 @@ def test_a_later_result_replaces_the_earlier_one(tmp_path, monkeypatch):
     page = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert "| vllm 3 | m | x | 8 | 50 % [25, 75] | 50 % [25, 75] | +50 [+25, +75] |" in page
     assert "vllm 1" not in page
+    readme = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "| vllm 3 | m | 8 | 50 % [25, 75] | 50 % [25, 75] |" in readme
+    assert readme.startswith(f"before\n{matrix.BEGIN}| server |")
+    assert readme.endswith(f"|\n{matrix.END}after\n")
     assert "## m on ollama 2\n\nx, promptools x, max_tokens 5. Good.\n" in page

@@ -1,4 +1,4 @@
-"""Write docs/reference/matrix.md from results of `promptools verify --json`.
+"""Write docs/reference/matrix.md, and its head into the README, from results of `promptools verify --json`.
 
     python tools/matrix.py FILE...                      results of servers of yours
     python tools/matrix.py --models NAME... --minutes N  verify models of tools/recipes/models.py on llama.cpp first
@@ -24,6 +24,7 @@ from promptools.lab.llamacpp_server import serve_file
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "matrix.md"
+README = ROOT / "README.md"
 KEPT = ROOT / "benchmarks" / "models" / "verified.jsonl"
 HEAD = """# Servers and models, alone and through promptools
 
@@ -34,11 +35,14 @@ cases that were right, straight at the server and through promptools, with 95 % 
 difference in percentage points. Your server and model are ten minutes away: `promptools verify URL`.
 """
 COLUMNS = ("server", "model", "date", "cases", "server alone", "through promptools", "difference")
+README_COLUMNS = ("server", "model", "cases", "server alone", "through promptools")
+README_ROWS = 6
+BEGIN, END = "<!-- made by `make matrix` -->\n", "<!-- end of what `make matrix` made -->\n"
 SCENARIO_COLUMNS = ("scenario", "cases", "server alone", "through promptools", "difference", "better")
 
 
 def main(*words: str) -> None:
-    """Merge the results of files and models, and write the page."""
+    """Merge the results of files and models, and write the page and the README's table."""
     parser = argparse.ArgumentParser(description="Write docs/reference/matrix.md.")
     parser.add_argument("files", nargs="*", metavar="FILE", help="results of promptools verify --json")
     parser.add_argument("--models", nargs="*", default=[], metavar="NAME", help="models to verify on llama.cpp")
@@ -54,6 +58,7 @@ def main(*words: str) -> None:
     lines = [json.dumps(runs[each], ensure_ascii=False) + "\n" for each in sorted(runs)]
     KEPT.write_text("".join(lines), encoding="utf-8")
     PAGE.write_text(page(kept()), encoding="utf-8")
+    README.write_text(with_head(README.read_text(encoding="utf-8"), kept()), encoding="utf-8")
 
 
 def verify(model: str, minutes: str) -> str:
@@ -90,6 +95,16 @@ def page(runs: list[dict[str, Any]]) -> str:
     return (
         "\n".join([HEAD, *_table(COLUMNS, map(_row, runs)), *(line for run in runs for line in _section(run))]) + "\n"
     )
+
+
+def with_head(readme: str, runs: list[dict[str, Any]]) -> str:
+    """Return the README with the first rows of the table between its two marks."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{README.name} has no place for the table: the lines {BEGIN.strip()} and {END.strip()}")
+    rows = ([*cells[:2], *cells[3:6]] for cells in (list(_row(run)) for run in runs[:README_ROWS]))
+    return "".join((before, begin, "\n".join(_table(README_COLUMNS, rows)), "\n", end, after))
 
 
 def _row(run: dict[str, Any]) -> Iterator[str]:
