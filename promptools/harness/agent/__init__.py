@@ -1,4 +1,4 @@
-"""Agents: the loop in which a model calls tools until it answers, with its limits, policies, compaction and tape."""
+"""Agents: a loop in which a model calls tools until it answers, with its limits, policies, compaction and tape."""
 
 from promptools.harness.agent.agent import Agent
 from promptools.harness.agent.compaction import Compaction

@@ -1,7 +1,6 @@
 """The agent: a model with tools that works on a task until it answers, or a limit is reached.
 
-`Agent` has the settings; `AgentRun` is one run of it: its client, which observers follow, its loop, its driver, and its
-tape.
+`Agent` holds the settings. `AgentRun` is one run: a client with observers, the loop, its driver, and the tape.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ TEXT_MODES = frozenset({"harmony", "raw"})
 
 @dataclass(frozen=True, slots=True)
 class AgentRun:
-    """What a run needs."""
+    """The objects that one run needs."""
 
     client: Any
     """A client, or the name of a provider."""
@@ -95,7 +94,7 @@ class AgentRun:
 
     @contextmanager
     def _start(self, client: Any) -> Generator[tuple[Any, RunLoop]]:
-        """Yield the client that observers follow, and the loop; write the beginning and the end of the tape."""
+        """Yield the client, with its observers attached, and the loop; write the beginning and the end of the tape."""
         client = self.player.client(client) if self.player else client
         tape, session = self.tape, getattr(client, "promptools", None)
         if tape is not None and session is None:
@@ -153,9 +152,9 @@ class Agent:
     functions, tool dicts that `dispatch` runs, `AgentTool`s and `Toolset`s. `policy` is `"default"`, `"paper"` or an
     `AgentPolicy`. `compaction` is a `Compaction`, True for its defaults, or False for none; the default is True, but
     False with the paper's checks. `discovered` is the folder of `promptools discover`, or its `tools.json`: tools are
-    declared under the names that the model knows, and `toolbox.not_offered` are the discovered ones that nothing runs.
-    `approve` is a function that is asked before each call: it returns None to allow it, `Change(arguments)`, or
-    `Deny(words)`. Other keywords are parameters of each request.
+    declared under the names that the model knows, and `toolbox.not_offered` lists the discovered tools that no function
+    runs. `approve` is a function that is asked before each call: it returns None to allow it, `Change(arguments)` to
+    run it with other arguments, or `Deny(words)` to reject it. Other keywords become parameters of each request.
     """
 
     def __init__(
@@ -193,9 +192,9 @@ class Agent:
     ) -> Transcript:
         """Work on a task until the model answers; return the transcript.
 
-        `state` is for tools with a `RunContext`. `tape` is a file that the run is recorded in. A run that ends because
-        the context overflows is tried again from its beginning, `overflow_retries` times. Raises `TerminatingError`s
-        with their transcripts, and what the client raises.
+        `state` is for tools with a `RunContext`. `tape` is the file in which the run is recorded. A run whose context
+        overflows is started over, up to `overflow_retries` times. Raises `TerminatingError`s with their transcripts,
+        and what the client raises.
         """
         messages = self.messages(task)
         while True:
@@ -207,7 +206,7 @@ class Agent:
                     raise
 
     def stream(self, task: Task, *, state: Any = None, tape: TapePath | None = None) -> Iterator[RunEvent]:
-        """Do what `run` does; yield events as they happen, the last of which is the transcript."""
+        """Like `run`, but yield events as they happen; the last one is the transcript."""
         return self._start(self.messages(task), state, tape).events(stream=True)
 
     async def arun(
@@ -218,7 +217,7 @@ class Agent:
         tape: TapePath | None = None,
         overflow_retries: int = 0,
     ) -> Transcript:
-        """Do what `run` does with an async client; tools may be async, the others run in threads."""
+        """Like `run`, with an async client; tools may be async, the others run in threads."""
         messages = self.messages(task)
         while True:
             try:
@@ -229,25 +228,25 @@ class Agent:
                     raise
 
     def astream(self, task: Task, *, state: Any = None, tape: TapePath | None = None) -> AsyncIterator[RunEvent]:
-        """Do what `stream` does with an async client."""
+        """Like `stream`, with an async client."""
         return self._start(self.messages(task), state, tape).events_async(stream=True)
 
     def resume(self, tape: TapePath, message: str | None = None, *, state: Any = None) -> Transcript:
-        """Go on where a tape's last run was interrupted, or reached a limit, and record on in the same tape.
+        """Continue a tape's last run, which was interrupted or reached a limit, and append to the same tape.
 
-        `message` is what the user says besides. Raises what `resumed` and `run` raise.
+        `message` is a further message of the user. Raises what `resumed` and `run` raise.
         """
         return self.run(self.resumed(tape, message), state=state, tape=tape)
 
     async def aresume(self, tape: TapePath, message: str | None = None, *, state: Any = None) -> Transcript:
-        """Do what `resume` does with an async client."""
+        """Like `resume`, with an async client."""
         return await self.arun(self.resumed(tape, message), state=state, tape=tape)
 
     def resumed(self, tape: TapePath, message: str | None = None) -> list[dict[str, Any]]:
         """Return the messages from which a tape's last run continues, for `stream` and `astream`.
 
-        Calls that were not run have a result that says so; `message`, of the user, is the last one. Raises `UsageError`
-        if the run has its answer.
+        Calls that were not run get a result that says so. `message` is added as the user's last message. Raises
+        `UsageError` if the run already has its answer.
         """
         recorded = read_tape(tape)
         if recorded.ended == "answer":
@@ -255,20 +254,20 @@ class Agent:
         return [*recorded.messages, *([{"role": "user", "content": message}] if message else [])]
 
     def replay(self, tape: TapePath, *, state: Any = None) -> Transcript:
-        """Repeat the last run of a tape without its server and its tools, with a sync client of promptools.
+        """Repeat a tape's last run without its server and its tools, using one of promptools' sync clients.
 
-        Raises `TapeMismatch` with the difference if this agent sends another request than the recorded one.
+        Raises `TapeMismatch`, with the difference, if this agent sends a request that differs from the recorded one.
         """
         recorded = read_tape(tape)
         return self._replayed(recorded, state).transcript(stream=recorded.streamed)
 
     async def areplay(self, tape: TapePath, *, state: Any = None) -> Transcript:
-        """Do what `replay` does with an async client."""
+        """Like `replay`, with an async client."""
         recorded = read_tape(tape)
         return await self._replayed(recorded, state).transcript_async(stream=recorded.streamed)
 
     def messages(self, task: Task) -> list[dict[str, Any]]:
-        """Return the messages of a task, after the instructions unless it begins with some."""
+        """Return the messages of a task: the instructions first, unless the task brings its own."""
         messages = as_messages([{"role": "user", "content": task}] if isinstance(task, str) else task)
         if not messages:
             raise UsageError("there is no task: pass a text, or messages")

@@ -1,4 +1,4 @@
-"""Make a conversation shorter that does not fit into the context: what it loses, and in which order.
+"""Shorten a conversation that does not fit into the context: what is dropped, and in which order.
 
     reasoning         of all but the latest turns
     results           of all but the latest turns are shortened, from both ends, and then once more
@@ -6,14 +6,14 @@
     latest results    those of the latest turns are shortened, too, that of the last one only if nothing else helps
 
 It begins when a prompt is about to take up too much of the context, and goes on until there is room for many more
-turns: each time costs the server's cache of the prompt, and a summary costs a request. So no summary is made of turns
-that take up little: where the latest turns alone are too long, it would be needed again at the next step.
+turns: each time costs the server's cache of the prompt, and a summary costs a request. So turns that take up little
+room are not summarised: where the latest turns alone are too long, another summary would be due at the next step.
 
 The instructions, the task and the latest turns stay. A turn is a message of the assistant with the results of its
-calls, and is kept or summarised as a whole, so no result is without its call.
+calls, and is kept or summarised as a whole, so that no result loses its call.
 
-`Compaction` has the settings; `Compactor` carries it out, stage by stage, until the conversation is expected to fit, by
-what `ContextCapture` has seen of the last prompt.
+`Compaction` holds the settings. `Compactor` applies the stages until the conversation should fit, judging by the size
+of the last prompt, which `ContextCapture` recorded.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LEAST_RESULT = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """When and how a conversation is made shorter."""
+    """When and how a conversation is shortened."""
 
     context: int | None = None
     """Tokens of the model's context. None: what the config or detection knows of the model, if the client is one of
@@ -78,7 +78,7 @@ class Compaction:
 
 
 def size(messages: Sequence[Message]) -> int:
-    """Return the characters of messages: a measure that needs no tokenizer."""
+    """Return the number of characters in messages, a measure that needs no tokenizer."""
     return sum(len(_flat(message)) for message in messages)
 
 
@@ -89,7 +89,7 @@ def latest_turns(messages: Sequence[Message], turns: int) -> int:
 
 
 def without_reasoning(messages: Sequence[Message], end: int) -> list[Message]:
-    """Return messages without the reasoning of those before `end`."""
+    """Return the messages, without reasoning in those before `end`."""
     return [
         {key: value for key, value in message.items() if key not in REASONING_FIELDS} if at < end else message
         for at, message in enumerate(messages)
@@ -97,7 +97,7 @@ def without_reasoning(messages: Sequence[Message], end: int) -> list[Message]:
 
 
 def with_short_results(messages: Sequence[Message], start: int, end: int, characters: int) -> list[Message]:
-    """Return messages with the results between two positions shortened, and without their images."""
+    """Return the messages, with the results between two positions shortened and without images."""
     return [
         {**message, "content": shorten(_text(message, IMAGE_LEFT_OUT), characters)}
         if start <= at < end and message.get("role") == "tool"
@@ -107,7 +107,7 @@ def with_short_results(messages: Sequence[Message], start: int, end: int, charac
 
 
 def shorten(text: str, characters: int) -> str:
-    """Return both ends of a text, with a notice of what was cut; a text that is short enough is returned unchanged."""
+    """Return the text if it is short enough, else its beginning and end with a notice of what was cut."""
     if len(text) <= characters:
         return text
     room = characters - len(_cut_notice(len(text)))
@@ -121,7 +121,7 @@ def _cut_notice(left_out: int) -> str:
 
 
 def old_messages(messages: Sequence[Message], task: int, end: int) -> list[int]:
-    """Return the positions before `end` that a summary may replace: all but the first instructions, and the task."""
+    """Return the positions before `end` that a summary may replace: all but the opening instructions and the task."""
     first = next(
         (at for at, message in enumerate(messages) if message.get("role") not in {"system", "developer"}), len(messages)
     )
@@ -129,13 +129,13 @@ def old_messages(messages: Sequence[Message], task: int, end: int) -> list[int]:
 
 
 def is_summary(message: Message) -> bool:
-    """Whether a message is a summary from before."""
+    """Whether a message is a summary from an earlier compaction."""
     content = message.get("content")
     return message.get("role") == "user" and isinstance(content, str) and content.startswith(SUMMARY_HEADING)
 
 
 def summary_request(messages: Sequence[Message], task: int, old: Sequence[int], characters: int) -> list[Message]:
-    """Return the messages that ask for a summary, of at most about `characters`."""
+    """Return the messages that ask for a summary, about `characters` long at most."""
     asked = _text(messages[task], IMAGE_LEFT_OUT) if task >= 0 else ""
     share = max(200, (characters - len(asked)) // max(1, len(old)))
     work = "\n\n".join(shorten(_as_text(messages[at]), share) for at in old)
@@ -146,7 +146,7 @@ def summary_request(messages: Sequence[Message], task: int, old: Sequence[int], 
 
 
 def with_summary(messages: Sequence[Message], task: int, old: Sequence[int], summary: str) -> tuple[list[Message], int]:
-    """Return messages with a summary after the task in place of old ones, and the position of the task."""
+    """Return the messages with a summary, placed after the task, instead of the old ones; and the task's position."""
     dropped = set(old)
     made: Message = {"role": "user", "content": f"{SUMMARY_HEADING}\n{summary}"}
     before = [message for at, message in enumerate(messages) if at not in dropped and at <= max(task, old[0] - 1)]
@@ -167,7 +167,7 @@ def _as_text(message: Message) -> str:
 
 
 def _flat(message: Message) -> str:
-    """Return the part of a message that is in the prompt."""
+    """Return the parts of a message that the prompt contains."""
     thought = "".join(str(message.get(key) or "") for key in REASONING_FIELDS)
     images = len(split_content(message.get("content"))[1])
     return thought + _as_text(message) + " " * (IMAGE_CHARACTERS * images)
@@ -195,10 +195,10 @@ where the conversation does not fit otherwise."""
 
 
 class Compactor:
-    """Makes a conversation shorter. How many tokens it has is known from the last prompt that the server counted.
+    """Shortens a conversation. Its size in tokens is estimated from the last prompt that the server counted.
 
-    What was added since then, or removed, counts by its characters. That prompt also holds the tools, and the template:
-    in a short conversation they are most of it, so a character never counts as more than `MOST_TOKENS`.
+    What was added or removed since then is estimated by its characters. The counted prompt also holds the tools and the
+    template, which outweigh a short conversation, so a character never counts as more than `MOST_TOKENS`.
     """
 
     def __init__(
@@ -218,22 +218,22 @@ class Compactor:
 
     @property
     def context(self) -> int | None:
-        """The tokens of the context: what the app or an error of the server says, else what detection knows."""
+        """The size of the context in tokens: as the app or a server's error states it, else as detection found it."""
         return self._known_context or (self._detected.size if self._detected else None)
 
     def learn(self, prompt_tokens: int | None, characters: int, context: int | None = None) -> None:
-        """Learn how many tokens the prompt of a conversation of so many characters has, and how many the context."""
+        """Record how many tokens a prompt had for so many characters, and how many fit into the context."""
         if prompt_tokens and characters:
             self._counted = prompt_tokens, characters
         self._known_context = context or self._known_context
 
     @property
     def is_due(self) -> bool:
-        """Whether the conversation is expected to take up more of the context than it may."""
+        """Whether the conversation probably fills more of the context than it may."""
         return self._fits(self.settings.threshold) is False
 
     def compact(self) -> Generator[Any, Any, bool]:
-        """Make the conversation shorter until it is expected to fit; return whether anything changed."""
+        """Shorten the conversation until it should fit; return whether anything changed."""
         changed = summarised = False
         for stage, detail in STEPS:
             if detail == LAST and changed and self._fits(self.settings.threshold):
@@ -256,7 +256,7 @@ class Compactor:
 
     @property
     def _is_worth_summary(self) -> bool:
-        """Whether the turns before the latest ones take up enough for a summary to last for some steps."""
+        """Whether the turns before the latest ones are long enough for a summary to last several steps."""
         if self.context is None or self._counted is None:
             return True
         messages, settings = self._conversation.messages, self.settings
@@ -290,7 +290,7 @@ class Compactor:
         return with_summary(messages, task, old, summary) if summary else (messages, task)
 
     def _fits(self, share: float) -> bool | None:
-        """Whether the conversation is expected to fit into a share of the context; None if nothing is known."""
+        """Whether the conversation probably fits into this share of the context; None if its size is unknown."""
         if self.context is None or self._counted is None:
             return None
         tokens, characters = self._counted
@@ -308,7 +308,7 @@ class Compactor:
 
 
 class ContextCapture:
-    """Follows the exchanges of one run, which come one after the other."""
+    """Observes the exchanges of one run, which happen one at a time."""
 
     def __init__(self) -> None:
         self.size: int | None = None
@@ -319,15 +319,15 @@ class ContextCapture:
 
     @property
     def last_prompt(self) -> dict[str, int]:
-        """The tokens and bytes of the last prompt, if it was a text that promptools rendered, and was counted."""
+        """The tokens and bytes of the last prompt, if promptools rendered it and the server counted its tokens."""
         return {"tokens": self.prompt_tokens, "bytes": self._bytes} if self.prompt_tokens and self._bytes else {}
 
     def began(self, exchange: ObservedExchange) -> None:  # noqa: ARG002 - the protocol's
-        """Forget the prompt before."""
+        """Forget the previous prompt."""
         self.prompt_tokens, self._bytes = None, 0
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
-        """Keep what the profile of the server and the model says."""
+        """Keep what the profile says about the server and the model."""
         if sent.tool_request is not None:
             self.size = available_context(sent.tool_request)
         prompt = sent.prepared.prompt.content if sent.prepared is not None and sent.prepared.prompt else ()

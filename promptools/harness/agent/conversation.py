@@ -1,4 +1,4 @@
-"""The conversation of a run: its messages, calls, results, steps and tokens so far, and what clients are sent of it."""
+"""The conversation of a run: its messages, calls, results, steps and tokens, and the form in which clients get it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _REFUSED_LATER = frozenset({401, 403, 408, 429, 502, 503, 504})
 
 
 def result_content(result: Result, *, shown: bool) -> str | list[Message]:
-    """Return the content of a result's message."""
+    """Return the content of a tool result's message."""
     if not result.images:
         return result.content
     if not shown:
@@ -45,12 +45,12 @@ def result_content(result: Result, *, shown: bool) -> str | list[Message]:
 
 
 def has_images(messages: Sequence[Message]) -> bool:
-    """Whether some result has images."""
+    """Whether any result contains images."""
     return any(_images(message) for message in messages)
 
 
 def without_images(messages: Sequence[Message]) -> list[Message]:
-    """Return messages whose results have a note in place of their images."""
+    """Return the messages with a note in place of each image in a result."""
     return [
         {**message, "content": f"{split_content(message['content'])[0]}\n{NOT_SHOWN}"} if _images(message) else message
         for message in messages
@@ -58,7 +58,7 @@ def without_images(messages: Sequence[Message]) -> list[Message]:
 
 
 def images_after_results(messages: Sequence[Message]) -> list[Message]:
-    """Return messages in which the images follow the last of consecutive results, in a message of the user."""
+    """Return the messages with the images of consecutive results moved into a user message after the last of them."""
     made: list[Message] = []
     waiting: list[Message] = []
     for message in messages:
@@ -73,7 +73,7 @@ def images_after_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def may_refuse_images(error: Exception) -> bool:
-    """Whether an error may be due to images: the server, or the mode, has refused the request itself."""
+    """Whether images may have caused an error: the server, or the mode, refused the request itself."""
     status = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
     return isinstance(status, int) and status not in _REFUSED_LATER
 
@@ -127,7 +127,7 @@ _OWN_ID = re.compile(r"call([0-9]{3,})[0-9]{2}")
 
 
 class Conversation:
-    """The messages, calls and results so far. The task is the last message of the user among those passed in."""
+    """The messages, calls and results so far. The task is the last user message among the initial ones."""
 
     def __init__(self, messages: list[dict[str, Any]], *, own_ids: bool = False) -> None:
         self.messages = messages
@@ -170,11 +170,11 @@ class Conversation:
         return written_texts(self.messages)
 
     def replace(self, messages: list[dict[str, Any]], task: int) -> None:
-        """Replace the messages by fewer or shorter ones; `task` is the task's position among them."""
+        """Replace the messages with fewer or shorter ones; `task` is the position of the task among them."""
         self.messages, self.task = messages, task
 
     def drop_images(self) -> None:
-        """Replace the images of results by a note, those of later results too."""
+        """Replace the images in results, later ones included, with a note."""
         self.shows_images = False
         self.messages = without_images(self.messages)
 
@@ -195,9 +195,9 @@ class Conversation:
 
 
 def _next_own_id(messages: list[dict[str, Any]]) -> int:
-    """Return the number of a reply whose calls get ids that are not in the messages, as those of a resumed run may be.
+    """Return a number for a reply whose call ids do not occur in the messages yet, such as those of a resumed run.
 
-    An id that occurs twice would make one result that of two calls.
+    If an id occurred twice, one result would belong to two calls.
     """
     calls = (call for message in messages for call in message.get("tool_calls") or () if is_object(call))
     numbers = (int(match[1]) for call in calls if (match := _OWN_ID.fullmatch(str(call.get("id")))))
@@ -208,15 +208,15 @@ def _next_own_id(messages: list[dict[str, Any]]) -> int:
 
 
 def as_messages(messages: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return messages as dicts; the SDK's message objects are accepted too."""
+    """Return the messages as dicts; message objects of the SDK are accepted."""
     return [_as_dict(message) for message in messages]
 
 
 def with_options(create: dict[str, Any], options: Mapping[str, Any], session: Any) -> dict[str, Any]:
-    """Return the parameters of requests with options for one of our clients; for any other client, unchanged.
+    """Return the request parameters with promptools' options added, or unchanged for a client that is not ours.
 
-    Settings of the client or the request are kept. Unless they decide it, calls whose arguments do not fit are
-    returned, so that the model gets the error as a tool result.
+    Settings of the client or the request take precedence. By default, calls whose arguments do not fit are returned, so
+    that the model reads the error as a tool result.
     """
     if session is None:
         return create
@@ -231,7 +231,7 @@ def with_options(create: dict[str, Any], options: Mapping[str, Any], session: An
 
 
 def for_request(body: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of one request with options that only this one has, for one of our clients."""
+    """Return the body of one request, with options for this request alone if the client is ours."""
     extra: dict[str, Any] = body.get("extra_body") or {}
     ours: Any = extra.get("promptools") or {}
     given = {name: value for name, value in options.items() if value}
@@ -241,7 +241,7 @@ def for_request(body: dict[str, Any], options: Mapping[str, Any]) -> dict[str, A
 
 
 def mode_of(create: Mapping[str, Any], session: Any) -> object:
-    """Return the mode in which one of our clients asks for tools; None if it is not fixed, or for another client."""
+    """Return the mode in which one of our clients asks for tools; None if it is not fixed or the client is not ours."""
     if session is None:
         return None
     body: Mapping[str, Any] = create.get("extra_body") or {}
@@ -250,7 +250,7 @@ def mode_of(create: Mapping[str, Any], session: Any) -> object:
 
 
 def with_observers(client: Any, observers: Sequence[Observer]) -> Any:
-    """Return a copy of one of our clients, or of a wrapped one, that these observers follow besides its own."""
+    """Return a copy of one of our clients, or of a wrapped one, with these observers added to its own."""
     session: Session = client.promptools.with_settings(
         {"observer": [*as_observers(client.promptools.settings.get("observer")), *observers]}
     )

@@ -34,7 +34,7 @@ MAX_THREADS = 16
 
 
 class LoopRunner:
-    """Resumes a loop with results, or with what a request raised."""
+    """Resumes a loop with results, or with the exception that a request raised."""
 
     def __init__(self, loop: LoopGenerator) -> None:
         self._loop = loop
@@ -53,7 +53,7 @@ class LoopRunner:
             return None
 
     def fail(self, error: Exception) -> None:
-        """Resume the loop with an exception."""
+        """Throw an exception into the loop."""
         self._error = error
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class LoopRunner:
 
 
 def drive(client: Any, loop: LoopGenerator, *, stream: bool) -> Iterator[RunEvent]:
-    """Perform a loop's effects; yield its events, the last of which is the transcript."""
+    """Perform a loop's effects and yield its events; the last one is the transcript."""
     runner = LoopRunner(loop)
     try:
         while (effect := runner.advance()) is not None:
@@ -121,7 +121,7 @@ def _run_tool(prepared: PreparedCall) -> Result:
 
 
 async def drive_async(client: Any, loop: LoopGenerator, *, stream: bool) -> AsyncIterator[RunEvent]:
-    """Do what `drive` does, with an async client; tools that are not async run in threads."""
+    """Like `drive`, with an async client; tools that are not async run in threads."""
     import anyio
 
     runner = LoopRunner(loop)
@@ -217,7 +217,7 @@ def _streaming(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
 
 
 def promptools_error(error: Exception) -> PromptoolsError | None:
-    """Return promptools' own error, if `error` is one that crossed the client, by HTTP or as a cause; else None."""
+    """Return promptools' own error behind `error`: in the HTTP response, or among its causes; else None."""
     details = as_object(getattr(error, "body", None))
     message = str(details.get("message"))
     made: PromptoolsError | None = None

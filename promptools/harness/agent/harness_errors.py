@@ -88,9 +88,9 @@ class UnknownToolCallArg(NonTerminatingError):
 
 
 class ExecutionTimeoutError(NonTerminatingError):
-    """A tool took too long: the model gets `observation`, or else the message, and no reply is requested again.
+    """A tool took too long: the model reads `observation`, or else the message, and no other reply is requested.
 
-    It is raised under the paper's checks, if a tool of promptools took too long; any tool may raise it.
+    Under the paper's checks it is raised if a tool of promptools takes too long; any tool may raise it.
     """
 
     def __init__(self, message: str, *, observation: str = "") -> None:
@@ -99,11 +99,11 @@ class ExecutionTimeoutError(NonTerminatingError):
 
 
 class ToolCallArgNotObject(NonTerminatingError):
-    """The arguments of the call are JSON, but no object. The paper has no name for it."""
+    """The arguments of the call are JSON, but not an object. The paper has no name for this error."""
 
 
 class ToolCallArgTypeError(NonTerminatingError):
-    """An argument of the call does not fit the tool's schema. The paper has no name for it."""
+    """An argument of the call does not fit the tool's schema. The paper has no name for this error."""
 
 
 # --- the run is over -------------------------------------------------------------------------------------------------
@@ -138,12 +138,12 @@ class MaxContextWindowOverflow(TerminatingError):
 
 
 class UnexpectedFinishReason(TerminatingError):
-    """The server ended the reply for another reason than its end or its length."""
+    """The server ended the reply for a reason other than its end or its length."""
 
 
 class MaxNewTokensExceeded(TerminatingError):
-    """The reply has as many tokens as it may have, but the server reports that it ended by itself."""
+    """The reply is as long as the limit allows, but the server reports that it ended by itself."""
 
 
 class RetrialsExceeded(TerminatingError):
-    """No attempt led to a reply that can be used; the cause is the last one's error."""
+    """No attempt produced a usable reply; the last error is the cause."""

@@ -1,6 +1,6 @@
-"""The effects of the loop: what it asks its driver to do, and the reply that it gets. An event is passed on to the app.
+"""The effects of the loop: what it asks its driver to do. Events are effects too, and are passed on to the app.
 
-A reply is collected from chunks or a whole completion: text is passed on at once, calls are complete at the end.
+A reply is collected from chunks or from a whole completion: text is passed on at once, calls only when complete.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestReply:
-    """Request a reply with this body; the result is an `AccumulatedReply`, and what the client raises is thrown in."""
+    """Request a reply with this body; returns an `AccumulatedReply`, or raises the client's exception."""
 
     body: dict[str, Any]
     quiet: bool = False
@@ -30,14 +30,14 @@ class RequestReply:
 
 @dataclass(frozen=True, slots=True)
 class RunTools:
-    """Run the tools of calls, several at the same time; the result is the list of their `Result`s, in order."""
+    """Run the tools of calls, concurrently; the result is the list of their `Result`s, in order."""
 
     calls: tuple[PreparedCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait."""
+    """Wait some seconds."""
 
     seconds: float
 
@@ -71,7 +71,7 @@ class AccumulatedReply(CollectedChoice):
                 yield TextEvent(delta.content + delta.refusal)
 
     def message(self, *, reasoning: bool) -> dict[str, Any]:
-        """Return the assistant message for the history; `reasoning` keeps the reasoning of a message with calls."""
+        """Return the assistant message for the history; `reasoning`: a message with calls keeps its reasoning."""
         if not self.calls:
             return {"role": "assistant", "content": self.content}
         calls = [

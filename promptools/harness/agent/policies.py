@@ -1,8 +1,8 @@
-"""Policies: which replies are used, how often another one is requested, and what the model learns of the error.
+"""Policies: which replies are used, how often another is requested, and how much of the error the model is told.
 
-`AgentPolicy` has the settings, and the checks are below it: those of the default policy, for any mode, and those of the
-paper's harness (HarmonyAgent), with the observer that keeps the raw reply which they need. Errors of the exchange that
-are the model's fault are reasons to request another reply, too.
+`AgentPolicy` holds the settings. Below it are the checks: those of the default policy, for any mode, and those of the
+paper's harness (HarmonyAgent), with the observer that keeps the raw reply they need. Another reply is also requested
+after errors of the exchange that are the model's fault.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ PolicyName: TypeAlias = Literal["default", "paper"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPolicy:
-    """What becomes of a reply.
+    """How replies are judged, and what follows from it.
 
-    Checks are made of each reply. `default`, in any mode: several calls are run, a call wins over an answer, what is
-    wrong with a call is its result; a reply that is cut off, or empty, is requested again. `paper`: the conditions of
-    HarmonyAgent in their order, on the messages of the strict Harmony parse. `none`: every reply is used unchanged.
+    `checks="default"`, for any mode: several calls are run, a call takes precedence over an answer, a faulty call gets
+    its error as its result, and a reply that is empty or cut off is requested again. `"paper"`: the conditions of
+    HarmonyAgent in their order, on the messages of the strict Harmony parse. `"none"`: every reply is used unchanged.
     """
 
     checks: Checks = "default"
@@ -97,7 +97,7 @@ class AgentPolicy:
 
     @property
     def request_options(self) -> dict[str, Any]:
-        """The options of each request. An agent's are those that the profile of the model has for agents."""
+        """The options of each request; by default, those that the model's profile states for agents."""
         own: dict[str, Any] = {} if self.checks == "none" else {"agent": True}
         own |= {} if self.family is None else {"family": self.family}
         if not self.harmony_react:
@@ -106,9 +106,9 @@ class AgentPolicy:
         return {**own, "harmony_react": True, "prefill": "channel", **kept}
 
     def temperature(self, attempt: int, given: float | None = None, used: float = 0.0) -> dict[str, float]:
-        """Return the parameters of an attempt, counted from 0.
+        """Return the sampling parameters of an attempt, counted from 0.
 
-        `given` is the temperature of the request, and `used` the share of the context that the last prompt had.
+        `given` is the temperature of the request, and `used` the share of the context that the last prompt filled.
         """
         lost = self.cooling * min(used, 1.0)
         if self.temperatures:
@@ -133,7 +133,7 @@ _POLICIES: dict[str, AgentPolicy] = {"default": DEFAULT_POLICY, "paper": PAPER_P
 
 
 def find_policy(policy: AgentPolicy | str) -> AgentPolicy:
-    """Return a policy, given itself or its name. Raises `UsageError` for an unknown name."""
+    """Return a policy, given itself or by its name. Raises `UsageError` for an unknown name."""
     if isinstance(policy, AgentPolicy):
         return policy
     if policy not in _POLICIES:
@@ -149,7 +149,7 @@ _REFUSED = frozenset({"content_filter", "error"})
 
 
 def check_default(reply: AccumulatedReply) -> None:
-    """Raise an exception for a reply that cannot be used. Calls that are complete are used, cut off or not."""
+    """Raise an exception for a reply that cannot be used. Complete calls are used even if the reply was cut off."""
     if reply.finish_reason in _REFUSED:
         raise UnexpectedFinishReason(f"unexpected finish_reason: {reply.finish_reason}")
     if reply.calls:
@@ -177,7 +177,7 @@ _REASONS_OF_CALLS = frozenset({"tool_calls", "function_call"})
 def check_paper(
     reply: AccumulatedReply, written: HarmonyReply | None, toolbox: Toolbox, max_tokens: int | None
 ) -> None:
-    """Raise the exception of the first check that fails; return for a reply with one call, raise `Submitted` else."""
+    """Raise the exception of the first check that fails; return for a reply with one call, else raise `Submitted`."""
     reason = written.finish_reason if written is not None else None
     _check_end(reason or reply.finish_reason, reply.usage, max_tokens)
     messages = _messages_of(reply) if written is None else parse_strictly(written.text)
@@ -208,7 +208,7 @@ def parse_strictly(text: str) -> list[Message]:
 
 
 def _messages_of(reply: AccumulatedReply) -> list[Message]:
-    """Return the messages that a reply amounts to which was not read from Harmony."""
+    """Return the Harmony messages that correspond to a reply in another format."""
     messages = [Message("assistant", reply.reasoning, channel="analysis")] if reply.reasoning else []
     messages += (
         Message("assistant", call.arguments, channel="commentary", recipient=f"{FUNCTIONS}.{call.name}")
@@ -220,7 +220,7 @@ def _messages_of(reply: AccumulatedReply) -> list[Message]:
 
 
 def _check_messages(messages: Sequence[Message]) -> Message:
-    """Check the channels and numbers of messages; return the call or the final message."""
+    """Check the channels and the number of messages; return the call or the final message."""
     if any(not message.channel for message in messages):
         raise HarmonyMessageMissingChannel("a message of the reply has no channel")
     calls = [message for message in messages if message.recipient]
@@ -275,7 +275,7 @@ def _check_call(call: Message, toolbox: Toolbox) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HarmonyReply:
-    """A reply as the model wrote it, with what the prompt had begun of it."""
+    """A reply as the model wrote it, with the part of it that the prompt already contained."""
 
     text: str
     finish_reason: str | None
@@ -283,7 +283,7 @@ class HarmonyReply:
 
 
 class ReplyCapture:
-    """Follows the exchanges of one run, which come one after the other."""
+    """Observes the exchanges of one run, which happen one at a time."""
 
     def __init__(self) -> None:
         self.last: HarmonyReply | None = None
@@ -293,7 +293,7 @@ class ReplyCapture:
         self._prefill = ""
 
     def began(self, exchange: ObservedExchange) -> None:  # noqa: ARG002 - the protocol's
-        """Forget the reply before."""
+        """Forget the previous reply."""
         self.last = self.usage = None
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
@@ -301,7 +301,7 @@ class ReplyCapture:
         self._prefill = sent.prepared.prefill if sent.prepared is not None else ""
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
-        """Do nothing: the end has it all."""
+        """Do nothing: the reply is complete in `ended`."""
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:  # noqa: ARG002
         """Keep the reply to the last attempt."""
@@ -332,7 +332,7 @@ KINDS: Mapping[str, type[NonTerminatingError]] = MappingProxyType(
 
 
 def as_harness_error(error: Exception) -> NonTerminatingError | None:
-    """Return the exception for an error that crossed the client, with that as its cause; None for any other."""
+    """Return a run's exception for an error that crossed the client, caused by it; None for any other error."""
     if not isinstance(error, (Exhausted, ModelError)):
         return None
     kind = KINDS.get(str(getattr(error.__cause__, "code", "")))

@@ -1,8 +1,7 @@
-"""Request one reply that can be used: again after one that cannot, and with a shorter conversation after an overflow.
+"""Request a usable reply: again after one that is not usable, and with a shorter conversation after an overflow.
 
-An attempt that fails leaves nothing in the conversation. If the model is to see its error, the next prompt ends with
-the reply, as far as it can be written as a message, and the error: as the results of its calls, or as a message of the
-user.
+A failed attempt leaves nothing in the conversation. If the model is to see its error, the next prompt ends with the
+reply, as far as it can be written as a message, and the error, as the result of each of its calls or as a user message.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class ReplyRequester:
         )
 
     def request(self) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, tuple[RetryEvent, ...]]]:
-        """Request a reply until one can be used; return it with what failed. Raises `TerminatingError`s."""
+        """Request replies until one is usable; return it with the failures before it. Raises `TerminatingError`s."""
         policy, clock = self._settings.policy, self._settings.clock
         attempts = RetryPolicy(clock(), stop=policy.stop or _stop_after(policy.attempts), wait=policy.wait)
         retries: list[RetryEvent] = []
@@ -116,20 +115,20 @@ class ReplyRequester:
 
     @property
     def _context_used(self) -> float:
-        """The share of the context that the last prompt took up; 0 if that is not known."""
+        """The share of the context that the last prompt filled; 0 if that is not known."""
         captured, compaction = self._settings.context_capture, self._settings.compaction
         size = (compaction and compaction.context) or (captured and captured.size)
         return self._last_tokens / size if self._last_tokens and size else 0.0
 
     def relax_tool_choice(self) -> None:
-        """Let the model choose from now on: a forced choice is for the first reply, or it could never answer."""
+        """Let the model choose from now on: a choice forced for every reply would never let it answer."""
         if self._create.get("tool_choice") not in (None, "auto", "none"):
             self._create = {**self._create, "tool_choice": "auto"}
 
     def _attempt(
         self, feedback: list[dict[str, Any]], parameters: dict[str, Any]
     ) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, NonTerminatingError | None]]:
-        """Request a reply; return it, with why it cannot be used if the exchange found that out already."""
+        """Request a reply; return it, with the reason why it is not usable if the exchange found one."""
         try:
             return (yield from self._request_fitting(feedback, parameters)), None
         except (Exhausted, ModelError) as error:
@@ -140,7 +139,7 @@ class ReplyRequester:
             return AccumulatedReply(usage=failed_usage(error) or (captured.usage if captured else None)), failure
 
     def _failure(self, reply: AccumulatedReply) -> NonTerminatingError | None:
-        """Return why a reply cannot be used; None for one that can."""
+        """Return why a reply is not usable; None if it is."""
         try:
             self._check(reply)
         except Submitted as answer:
@@ -163,7 +162,7 @@ class ReplyRequester:
     def _request_fitting(
         self, feedback: list[dict[str, Any]], parameters: dict[str, Any]
     ) -> Generator[LoopEffect, Any, AccumulatedReply]:
-        """Request a reply; where the prompt does not fit, make the conversation shorter first."""
+        """Request a reply, after shortening the conversation if the prompt would not fit."""
         if self._compactor and self._compactor.is_due:
             yield from self._compactor.compact()
         offered = {"tools": self._tools} if self._tools else {}
@@ -193,7 +192,7 @@ class ReplyRequester:
             return reply
 
     def _images_refused(self, error: Exception) -> bool:
-        """Whether a request may have failed because of its images: none have been accepted in this run."""
+        """Whether a request may have failed because of its images: in this run none were accepted yet."""
         unproved = not self._images_accepted and has_images(self._conversation.messages)
         return unproved and not isinstance(error, HarnessError) and may_refuse_images(error)
 
@@ -203,7 +202,7 @@ class ReplyRequester:
         yield CompactionEvent("images", before, size(self._conversation.messages))
 
     def _prompt_tokens(self, reply: AccumulatedReply) -> int | None:
-        """Return the tokens of the prompt that led to a reply, as far as the server counts them."""
+        """Return the number of tokens in the prompt of a reply, as far as the server counted them."""
         captured = self._settings.context_capture
         return (captured and captured.prompt_tokens) or as_count((reply.usage or {}).get("prompt_tokens"))
 
@@ -238,8 +237,8 @@ class ReplyRequester:
     def _ask_summary(self, messages: list[dict[str, Any]]) -> Generator[LoopEffect, Any, str]:
         """Request a summary; empty if the server cannot answer that either.
 
-        A call that the model writes into it is left out: the next prompt would show it, and the same call in a later
-        reply would count as a quotation.
+        Calls in the summary are left out: the next prompt would show them, and the same calls in a later reply would be
+        taken for quotations.
         """
         dropped = {"tool_choice", "parallel_tool_calls", "response_format"}
         body = {key: value for key, value in self._create.items() if key not in dropped}
@@ -267,7 +266,7 @@ def _stop_after(attempts: int) -> Callable[[Any], bool]:
 
 
 def _error_messages(reply: AccumulatedReply, error: NonTerminatingError) -> list[dict[str, Any]]:
-    """Return a failed reply and its error as messages."""
+    """Return a failed reply and its error as messages for the next prompt."""
     description = f"{type(error).__name__}: {error}"
     if reply.calls:
         ids = [call.id or f"failed{number:03}" for number, call in enumerate(reply.calls)]

@@ -45,7 +45,7 @@ class ResultEvent:
 
 @dataclass(frozen=True, slots=True)
 class RetryEvent:
-    """A reply cannot be used, and another one is requested: text since the last step is void."""
+    """A reply is not usable, and another one is requested: text since the last step is void."""
 
     attempt: int
     """The number of the failed attempt at this step, counted from 1."""
@@ -79,7 +79,7 @@ class StepEvent:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The conversation after a run; `messages` holds the ones passed in and all new ones, ready to be sent again."""
+    """The conversation after a run; `messages` holds the initial ones and all new ones, ready to be sent again."""
 
     messages: list[dict[str, Any]]
     content: str = ""
@@ -100,7 +100,7 @@ class Transcript:
 
     @property
     def retries(self) -> int:
-        """Number of replies that could not be used."""
+        """The number of replies that were not usable."""
         return sum(len(step.retries) for step in self.steps)
 
 

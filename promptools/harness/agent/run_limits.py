@@ -1,4 +1,4 @@
-"""The limits of a run: steps, tokens, seconds, failures in a row, repeated calls. What ends a run is named."""
+"""The limits of a run: steps, tokens, seconds, consecutive failures, repeated calls. What ended a run is named."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_PERIOD = 3
 
 
 class Repetition:
-    """A series of keys. For each period it is known how long its end repeats itself, so a step costs the same always.
+    """A series of keys, which tells how often its end repeats itself, at constant cost for each key.
 
     The end repeats itself with period p as far as each key equals the one p places before.
     """
@@ -99,7 +99,7 @@ class LimitTracker:
             raise LimitsExceeded(f"{used} tokens are used, of at most {limit}", limit="tokens")
 
     def check_call(self, call: Call) -> str | None:
-        """Return why a call is not run, because it was made again and again; raise if the model was told so before."""
+        """Return why a call that was made over and over is not run; raise if the model was told so before."""
         limit = self.limits.repeats
         if limit is None:
             return None
@@ -116,12 +116,12 @@ class LimitTracker:
         )
 
     def add_result(self, result: Result) -> None:
-        """Count failures in a row."""
+        """Count consecutive failures."""
         self._failures = self._failures + 1 if result.is_error else 0
         self._last_result = result.content
 
     def check_failures(self) -> None:
-        """Raise `LimitsExceeded` after too many failures in a row."""
+        """Raise `LimitsExceeded` after too many consecutive failures."""
         limit = self.limits.failures
         if limit is not None and self._failures >= limit:
             raise LimitsExceeded(
@@ -129,13 +129,13 @@ class LimitTracker:
             )
 
     def take_nudge(self) -> bool:
-        """Whether the model may be asked once more to make the call that it announces; counts it."""
+        """Return whether the model may be asked once more to make the call that it announces, and count that."""
         self._nudges += 1
         return self._nudges <= self.limits.nudges
 
 
 def total_tokens(usage: dict[str, Any] | None) -> int:
-    """Return the tokens of a usage; 0 where the server reports none."""
+    """Return the total tokens of a usage; 0 where the server reports none."""
     counts = usage or {}
     total = counts.get("total_tokens")
     if isinstance(total, int):

@@ -8,7 +8,7 @@
 A row with messages has `written`, if messages keep what the model wrote: these texts by positions in the row.
 
 `TapeWriter` records a run; `read_tape` reads it, to replay it or to go on where it ended. Credentials are never
-written; `redact` are regular expressions of what else is replaced.
+written; `redact` holds regular expressions of further text to replace.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _KEPT_HEADERS = frozenset({"content-type"})
 
 
 class TapeWriter:
-    """Writes a tape, as an observer of the run's client; a file that is there already is continued."""
+    """Writes a tape, as an observer of the run's client; an existing file is continued."""
 
     def __init__(self, path: str | os.PathLike[str], *, redact: Sequence[str | re.Pattern[str]] = ()) -> None:
         self.path = Path(path)
@@ -71,7 +71,7 @@ class TapeWriter:
     # --- the run ---------------------------------------------------------------------------------------------------
 
     def begin(self, messages: list[dict[str, Any]], create: dict[str, Any], api_key: object = None) -> None:
-        """Write the beginning of a run; `api_key` is the client's, which may be in what is written before a request."""
+        """Write the beginning of a run; `api_key` is the client's, which is redacted even before the first request."""
         if isinstance(api_key, str) and len(api_key) >= MIN_SECRET_LENGTH:
             self._hide({api_key})
         self._written = list(messages)
@@ -89,7 +89,7 @@ class TapeWriter:
         )
 
     def add_messages(self, messages: list[dict[str, Any]]) -> None:
-        """Write what is new, or has changed, in the conversation."""
+        """Write the messages of the conversation that are new or have changed."""
         start = next(
             (at for at, (old, new) in enumerate(zip(self._written, messages, strict=False)) if old != new),
             min(len(self._written), len(messages)),
@@ -180,12 +180,12 @@ def _message_fields(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def json_or_text(body: bytes) -> Any:
-    """Return a body as JSON, or as text if it is none."""
+    """Return a body as JSON, or as text if it is not JSON."""
     return try_json(body, as_text(body))
 
 
 def as_text(data: bytes) -> str:
-    """Return bytes as text, from which they can be restored."""
+    """Return bytes as text that can be converted back."""
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -284,7 +284,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _with_closed_calls(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages with a result for each call of the last turn that has none."""
+    """Return the messages with a result added for each call of the last turn that lacks one."""
     answered = {message.get("tool_call_id") for message in messages if message.get("role") == "tool"}
     turns = [message for message in messages if message.get("role") == "assistant"]
     last = turns[-1] if turns else dict[str, Any]()
@@ -293,7 +293,7 @@ def _with_closed_calls(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class ReplayedToolbox(Toolbox):
-    """The tools of an agent, whose results come from a tape."""
+    """The tools of an agent, with results from a tape."""
 
     def __init__(self, toolbox: Toolbox, results: dict[str, Any]) -> None:
         self.__dict__.update(toolbox.__dict__)
@@ -375,14 +375,14 @@ class TapePlayer:
 
 
 class _KnownServer(DetectionCache):
-    """What the recorded run found out about its server, returned for any server."""
+    """The recorded detection of the server, returned for any server."""
 
     def __init__(self, seen: ServerInfo) -> None:
         super().__init__()
         self._seen = seen
 
     def get(self, root: str, model: str = "", kind: str = "", *, at: float = 0.0) -> ServerInfo | None:  # noqa: ARG002
-        """Return it."""
+        """Return the recorded detection."""
         return self._seen
 
 
@@ -404,5 +404,5 @@ def _same(recorded: Any, sent: Any) -> bool:
 
 
 def _lines(request: dict[str, Any]) -> list[str]:
-    """Return a request as lines, those of its prompts too."""
+    """Return a request as lines, with each line of its prompts separate."""
     return json.dumps(request, ensure_ascii=False, indent=2).replace("\\n", "\n").splitlines()

@@ -1,10 +1,10 @@
 """The loop of model requests and tool calls, as a generator without I/O.
 
-`RunLoop.run` yields effects (`loop_effects`) and is sent their results: `RequestReply` (request a reply; gets an
-`AccumulatedReply`), `RunTools` (run tools; gets their `Result`s), `Pause`, and events, which get nothing. It returns
-the `Transcript`. The sync and the async driver (`drivers`) share it, and differ only in how they perform the effects.
+`RunLoop.run` yields effects (`loop_effects`) and is sent their results: an `AccumulatedReply` for `RequestReply`,
+`Result`s for `RunTools`, and nothing for `Pause` and for events. It returns the `Transcript`. The sync and the async
+driver (`drivers`) share it, and differ only in how they perform the effects.
 
-A step is a reply that can be used (`ReplyRequester`) and what follows from it:
+A step is a usable reply (`ReplyRequester`) and what it leads to:
 
     calls               run, and their results sent, unless it was the last step that the limits allow
     an announced call   the model is asked to make it, as often as the limits allow
@@ -59,7 +59,7 @@ _CONDITION = re.compile(r"\b(?:if|once|when|should|unless|after|whenever) (?:you
 
 
 def announces_call(content: str) -> bool:
-    """Whether the last sentence says that the model calls a tool now."""
+    """Whether the last sentence announces a tool call."""
     sentences = [part.strip(" \t*_>#-") for part in _SENTENCE_END.split(content[-_SEARCHED:].strip())]
     last = next((sentence for sentence in reversed(sentences) if sentence), "")
     return _ANNOUNCED.match(last) is not None and not _CONDITION.search(last)
@@ -73,7 +73,7 @@ SHOWN = 100
 
 
 def with_execution_timeouts(work: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a function that does the same, and raises `ExecutionTimeoutError` where a tool took too long."""
+    """Return a wrapped function that raises `ExecutionTimeoutError` where a tool took too long."""
 
     def run() -> Any:
         try:
@@ -107,7 +107,7 @@ def _execution_timeout(error: ToolTimeoutError) -> ExecutionTimeoutError:
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """How a run goes."""
+    """The settings of a run."""
 
     requests: RequestSettings
     limits: RunLimits
@@ -133,7 +133,7 @@ class RunLoop:
         self._requester = ReplyRequester(settings.requests, conversation, toolbox, self._tracker)
 
     def run(self) -> LoopGenerator:
-        """Request replies and run their calls until a reply holds none; raise `TerminatingError`s with transcripts."""
+        """Request replies and run their calls until a reply holds none; `TerminatingError`s carry the transcript."""
         try:
             while True:
                 began = self._settings.clock()
@@ -150,7 +150,7 @@ class RunLoop:
             raise
 
     def _finish_step(self, reply: AccumulatedReply) -> Generator[LoopEffect, Any, str]:
-        """Use a reply; return why the run ends with it, or an empty text."""
+        """Use a reply; return why the run ends with it, or an empty string."""
         conversation = self.conversation
         before = list(conversation.messages)
         conversation.add_reply(reply, reasoning=self._settings.reasoning)
@@ -186,7 +186,7 @@ class RunLoop:
         return PreparedCall(prepared.call, work, parallel=prepared.parallel)
 
     def _run_calls(self, prepared: list[PreparedCall]) -> Generator[LoopEffect, Any, None]:
-        """Run calls one after the other, or all at once where each allows it."""
+        """Run calls one after the other, or concurrently if each of them allows that."""
         together = len(prepared) > 1 and all(entry.parallel or entry.work is None for entry in prepared)
         for batch in [prepared] if together else [[entry] for entry in prepared]:
             for entry in batch:
@@ -203,7 +203,7 @@ class RunLoop:
         self._tracker.check_failures()
 
     def _checked(self, entry: PreparedCall) -> PreparedCall:
-        """Return the call, or if it was repeated too often, one that is not run."""
+        """Return the call, or one that will not be run if it was repeated too often."""
         why = self._tracker.check_call(entry.call)
         return entry if why is None else PreparedCall(entry.call, None, error_result(entry.call, why))
 

@@ -105,7 +105,7 @@ def run_tools_async(
     stream: bool = False,
     **create: Any,
 ) -> Awaitable[Transcript] | AsyncIterator[RunEvent]:
-    """Do what `run_tools` does, with an async client; functions may be async, the others run in a thread.
+    """Like `run_tools`, with an async client; functions may be async, the others run in a thread.
 
     Returns an awaitable of the `Transcript`; with `stream=True` an async iterator of the events.
     """

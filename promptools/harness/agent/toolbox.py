@@ -1,6 +1,6 @@
-"""Tools with the Python functions that run them: each call gives the model a result, even if something fails.
+"""Tools with the Python functions that run them: each call produces a result for the model, even if something fails.
 
-A parameter annotated `RunContext` gets what a tool may learn about the run; the model does not see it.
+A parameter annotated `RunContext` receives information about the run; the model does not see it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CURRENT: ContextVar[RunContext] = ContextVar("promptools_run_context")
 
 
 def bind_context(work: Callable[[], Any], context: RunContext) -> Callable[[], Any]:
-    """Return a function that runs `work` with a context for the functions of `without_context`."""
+    """Return a function that runs `work` with this context for functions wrapped by `without_context`."""
 
     def run() -> Any:
         token = _CURRENT.set(context)
@@ -59,7 +59,7 @@ def bind_context(work: Callable[[], Any], context: RunContext) -> Callable[[], A
 
 
 def without_context(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function without its parameter for the context, which gets the current one; others unchanged."""
+    """Return a function whose context parameter, if it has one, is filled with the current context."""
     parameter_of_context = _find_parameter(function)
     if parameter_of_context is None:
         return function
@@ -96,7 +96,7 @@ def _find_parameter(function: Callable[..., Any]) -> tuple[inspect.Signature, st
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a function, as types where they can be resolved."""
+    """Return the annotations of a function, resolved to types where possible."""
     try:
         return typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError):
@@ -111,14 +111,14 @@ AgentToolLike: TypeAlias = "ToolLike | AgentTool | Toolset"
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """A call is not run; the model reads the words, as the error of its call."""
+    """Returned by `approve`: the call is not run, and the model reads `words` as its error."""
 
     words: str = "the user does not allow this call; find another way, or answer without it"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A call is run with these arguments in place of its own; the model reads that it was changed."""
+    """Returned by `approve`: the call is run with these arguments, and the model is told that they were changed."""
 
     arguments: Mapping[str, Any]
 
@@ -129,7 +129,7 @@ Approve: TypeAlias = "Callable[[Call], Change | Deny | Awaitable[Change | Deny |
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call, with what runs it or why it cannot be run."""
+    """A call with the function that runs it, or the reason why it cannot be run."""
 
     call: Call
     work: Callable[[], Any] | None
@@ -142,8 +142,8 @@ class PreparedCall:
 class Toolbox:
     """Tools prepared once, each with its function; raises `UsageError` for a tool without one.
 
-    Those that have a `discovered` name are declared under it. A discovered tool that is none of them is offered if
-    `dispatch` runs it; `not_offered` are the names of the others. `approve` is asked before each call.
+    Tools that have a `discovered` name are declared under it. Other discovered tools are offered if `dispatch` runs
+    them, else listed in `not_offered`. `approve` is asked before each call.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Toolbox:
         self._runners = {name: _runner(own, entry, dispatch) for name, own, entry in declared}
 
     def payloads(self, *, marks: bool) -> list[dict[str, Any]]:
-        """Return the tools as a request declares them; `marks` are for our clients, which never send them."""
+        """Return the tools as a request declares them; `marks` adds keys for our clients, which are never sent."""
         payloads = self.tools.to_openai()
         if not marks:
             return payloads
@@ -182,9 +182,9 @@ class Toolbox:
         ]
 
     def parameters(self, name: str) -> frozenset[str]:
-        """Return the arguments that a tool takes: those of its schema, and others that its function has a use for.
+        """Return the arguments that a tool takes: those in its schema, and others that its function accepts.
 
-        gpt-oss passes some that it was not told of (`timeout`, `line_numbers`), which are such.
+        gpt-oss passes some that were not declared (`timeout`, `line_numbers`).
         """
         declared: Any = next(tool for tool in self.tools if tool.name == name).parameters.get("properties") or {}
         try:
@@ -220,7 +220,7 @@ class Toolbox:
         return PreparedCall(call, lambda: run(**checked.arguments), parallel=tool.name in self._parallel)
 
     def _run_approved(self, tool: Tool, call: Call) -> Any:
-        """Run a call as it is approved; one call after the other is asked about."""
+        """Run a call if it is approved; the user is asked about one call at a time."""
         assert self._approve is not None
         decided = self._approve(call)
         if not inspect.isawaitable(decided):
@@ -260,14 +260,14 @@ def _with_note(value: Any, note: str) -> Any:
 
 
 def success_result(call: Call, value: Any) -> Result:
-    """Build the result of a tool's return value: a string or a `ToolOutput` as it is, anything else as JSON."""
+    """Build the result of a tool from its return value: a string or a `ToolOutput` unchanged, anything else as JSON."""
     if isinstance(value, ToolOutput):
         return Result(call.id, call.name, value.text, images=value.images)
     return Result(call.id, call.name, value if isinstance(value, str) else _to_json_text(value))
 
 
 def exception_result(call: Call, error: Exception) -> Result:
-    """Build the result of a tool's exception; one with an `observation` is what the model reads, and no error."""
+    """Build the result of a tool that raised: an exception's `observation`, not as an error, else the error."""
     observation: object = getattr(error, "observation", "")
     if observation and isinstance(observation, str):
         return Result(call.id, call.name, observation)
@@ -280,7 +280,7 @@ def error_result(call: Call, message: str) -> Result:
 
 
 def _members(given: list[AgentToolLike]) -> Iterator[ToolLike | AgentTool]:
-    """Yield the tools, with those of sets in their place."""
+    """Yield the tools, with the members of each toolset in its place."""
     for entry in given:
         if isinstance(entry, Toolset):
             yield from entry.tools

@@ -1,8 +1,8 @@
 """A transcript as a trajectory file of mini-swe-agent, format `mini-swe-agent-1`.
 
-Its tools (read by version 2.4.6) want `info`, and of each message `role`, `content` and `reasoning_content`, all texts;
-in older versions a step ends with a message of the user. So a result is a message of the user there, and what those
-tools do not read is under `extra`: calls, the tokens of the step, and its retries.
+Its viewers (as of version 2.4.6) need `info`, and in each message `role`, `content` and `reasoning_content`, all
+strings; in older versions a step ends with a user message. So results are written as user messages, and what the
+viewers do not read goes under `extra`: calls, the tokens of the step, and its retries.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def trajectory(transcript: Transcript, *, submission: str | None = None, config:
 
 
 def _messages(transcript: Transcript) -> list[dict[str, Any]]:
-    """Return the messages; the steps' replies are the last ones of the assistant."""
+    """Return the messages; the steps' replies are the last assistant messages."""
     names = {
         call["id"]: call["function"]["name"]
         for message in transcript.messages

@@ -1,1 +1,1 @@
-"""Which tools a model was trained on: sampled without definitions, tallied, described, and compared with its words."""
+"""Which tools a model was trained on: sampled without definitions, counted, described by the model, and compared."""

@@ -1,4 +1,4 @@
-"""What was found: each tool with its figures and verdicts, computed from the samples alone."""
+"""The findings: each tool with its figures and verdicts, computed from the samples alone."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SCHEMA_WORDS = frozenset(_WORDS.split())
 
 
 def mentioned_tools(text: str, called: Collection[str] = ()) -> set[str]:
-    """Return what is named like a tool: an item of a list, code, or a word with an underscore or a dot in it.
+    """Return the words that look like the name of a tool: list items, code, or words with an underscore or a dot.
 
     Names of special tokens, such as `im_end`, are left out unless they are among the tools `called`.
     """
@@ -69,7 +69,7 @@ def mentioned_tools(text: str, called: Collection[str] = ()) -> set[str]:
 
 
 def mentioned_parameters(text: str, tool: str) -> set[str]:
-    """Return what is named like a parameter in a description of the tool."""
+    """Return the words that look like parameter names in a description of the tool."""
     names = {*_LISTED.findall(text), *_QUOTED.findall(text), *_KEY.findall(text)}
     own = {tool, *tool.split(".")}
     return {name for name in names if "." not in name and name not in own and name.lower() not in SCHEMA_WORDS}
@@ -85,7 +85,7 @@ MAX_MENTIONED = 40
 
 @dataclass(frozen=True, slots=True)
 class ParameterFinding:
-    """A parameter of a tool."""
+    """A parameter of a tool, with its figures and verdict."""
 
     name: str
     verdict: ParameterVerdict
@@ -101,7 +101,7 @@ class ParameterFinding:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """How often a tool is called once it is defined, for one kind of prompt or for all (`kind` is empty)."""
+    """How often a tool is called once it is defined, for one kind of prompt, or for all if `kind` is empty."""
 
     placement: str
     kind: str
@@ -114,7 +114,7 @@ class Lift:
 
 @dataclass(frozen=True, slots=True)
 class ToolFinding:
-    """A tool."""
+    """A tool, with its figures and verdict."""
 
     name: str
     verdict: ToolVerdict
@@ -136,7 +136,7 @@ class ToolFinding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All that was found, and what was not sampled."""
+    """All findings, and what was not sampled."""
 
     settings: dict[str, Any]
     tools: tuple[ToolFinding, ...]
@@ -165,14 +165,14 @@ class Findings:
 
 
 def tools_to_define(samples: Sequence[Sample]) -> list[str]:
-    """Return the tools that are called often enough and are not alike to another one."""
+    """Return the tools that are called often enough and do not resemble another tool."""
     baseline = [sample for sample in samples if sample.stage in BASELINE]
     aliases = suspected_aliases(baseline, samples)
     return [name for name in tool_counts(baseline) if name not in aliases and is_called_enough(name, baseline)]
 
 
 def find_tools(samples: Sequence[Sample], *, seed: int = 0) -> tuple[list[ToolFinding], int]:
-    """Return the tools that the samples show, and how many names were mentioned only."""
+    """Return the tools that the samples show, and the number of names that were only mentioned."""
     baseline = [sample for sample in samples if sample.stage in BASELINE]
     aliases = suspected_aliases(baseline, samples)
     called = list(tool_counts(baseline))

@@ -129,7 +129,7 @@ COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#a463f2")
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is installed."""
+    """Whether plots can be drawn: matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
@@ -172,7 +172,7 @@ def _draw(folder: Path, name: str, draw: Callable[[Any], None], rows: float) -> 
 
 
 def _draw_call_rates(axes: Any, tools: Sequence[ToolFinding]) -> None:
-    """Draw the share of replies that call each tool, and of those to the question for tools that mention it."""
+    """Draw two shares for each tool: replies that call it, and answers to the question for tools that mention it."""
     for offset, color, label, rates in (
         (-0.15, COLORS[0], "replies to intents that call it", [tool.rate for tool in tools]),
         (0.15, COLORS[1], "lists of tools that mention it", [tool.mentions for tool in tools]),
@@ -212,7 +212,7 @@ def _name_rows(axes: Any, tools: Sequence[ToolFinding]) -> None:
 
 
 def definitions(tools: Sequence[ToolFinding]) -> list[dict[str, Any]]:
-    """Return the confirmed tools as tools of a request, with `names` and `aliases` as marks."""
+    """Return the confirmed tools as a request declares them, with `names` and `aliases` as marks."""
     return [
         {"type": "function", "function": {**definition(tool), "x-promptools": marks(tool, tools)}}
         for tool in tools
@@ -254,7 +254,7 @@ def marks_toml(tools: Sequence[ToolFinding]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text without surrogates, as TOML."""
+    """Return a text as a TOML string, without surrogates."""
     return toml_value(well_formed(text))
 
 

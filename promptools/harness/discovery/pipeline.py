@@ -2,7 +2,7 @@
 
 1. Intents, without tools. 2. The calls by name. 3. The prompts of those calls again, asking for precise arguments.
 4. The model's own list of its tools. 5. Calls by name, forced. 6. Descriptions in words. 7. The intents with the tools
-that were confirmed so far, defined. Verdicts come of all samples together.
+confirmed so far defined. The verdicts are based on all samples together.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from promptools.harness.evaluation.intervals import require_numpy, share_interva
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked, and how often."""
+    """What the model is asked, and how often."""
 
     intents: Sequence[Intent] = INTENTS
     repeats: int = 4
@@ -91,7 +91,7 @@ def _validate(run: _Run, intents: Sequence[Sample]) -> None:
 
 
 def _placements(samples: Sequence[Sample]) -> dict[str, dict[str, Any]]:
-    """Return where tools are defined: in either message of harmony mode, elsewhere as the request's `tools`."""
+    """Return where tools are defined: in either of two messages in harmony mode, else in the request's `tools`."""
     if not any(sample.mode == "harmony" for sample in samples):
         return {"request": {}}
     return {place: {"mode": "harmony", "tools_in": place} for place in ("system", "developer")}

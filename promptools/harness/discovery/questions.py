@@ -1,4 +1,4 @@
-"""What the model is asked: intents, the questions of each stage, and reasoning from logs of agents."""
+"""The questions for the model: intents, those of each stage, and reasoning from logs of agents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHER = "other"
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A prompt with its kind: `explore`, `search`, `read`, `edit`, `run`, or the file's own."""
+    """A prompt with its kind: `explore`, `search`, `read`, `edit`, `run`, or another that the file names."""
 
     text: str
     kind: str = OTHER
@@ -83,7 +83,7 @@ INTENTS = tuple(Intent(text, kind) for kind, texts in _TEXTS.items() for text in
 
 
 def read_intents(path: Path) -> list[Intent]:
-    """Read a file of intents: a text in each line, or a JSON object `{"text": ..., "kind": ...}`."""
+    """Read a file of intents, one on each line: a text, or a JSON object `{"text": ..., "kind": ...}`."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -149,7 +149,7 @@ class Question:
 
     @property
     def key(self) -> str:
-        """A digest of all that is asked."""
+        """A digest of everything that the question contains."""
         asked = [self.stage, self.prompt, self.repeat, self.subject, list(self.tools), dict(self.options)]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:20]
 
@@ -217,7 +217,7 @@ MAX_DEPTH = 40
 
 
 def read_logs(folder: Path) -> list[Intent]:
-    """Return the reasoning strings of all logs in a folder and below it, each once; raise `UsageError` without any."""
+    """Return the distinct reasoning strings of all logs in a folder and below; raise `UsageError` without any."""
     if not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is not a folder")
     texts: dict[str, None] = {}

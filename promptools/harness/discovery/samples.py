@@ -1,6 +1,6 @@
-"""What the model answered: samples, the log that keeps each of them, and the sampler that draws them.
+"""The model's answers: samples, the log that keeps them, and the sampler that draws them.
 
-A run that ended early continues with the samples in the log; those that failed are drawn again.
+A run that ended early continues with the samples in the log; failed ones are drawn again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from promptools.wire.json_body import as_object
 
 
 def well_formed(value: Any) -> Any:
-    """Return a JSON value with U+FFFD for halves of surrogate pairs, which neither UTF-8 nor TOML can hold."""
+    """Return a JSON value with U+FFFD for lone surrogates, which neither UTF-8 nor TOML can hold."""
     match value:
         case str():
             return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -37,7 +37,7 @@ def well_formed(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class CallMade:
-    """A call of a reply."""
+    """A call in a reply."""
 
     name: str
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -71,7 +71,7 @@ class Sample:
 
 
 class SampleLog(ResumableLog):
-    """Samples by key, in a file if there is a path. `settings` must be those of the file if it exists already."""
+    """Samples by key, kept in a file if there is a path. If the file exists, its settings must equal `settings`."""
 
     PLACE = "folder"
 
@@ -80,7 +80,7 @@ class SampleLog(ResumableLog):
         super().__init__(path, settings)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add a sample that the file has."""
+        """Add a sample that was read from the file."""
         try:
             sample = TypeAdapter(Sample).validate_python(row)
         except ValidationError:
@@ -88,12 +88,12 @@ class SampleLog(ResumableLog):
         self.samples[sample.key] = sample
 
     def record(self, sample: Sample) -> None:
-        """Add a sample, on the disk at once."""
+        """Add a sample, and write it to the disk at once."""
         self.samples[sample.key] = sample
         self.write(asdict(sample))
 
     def get(self, key: str) -> Sample | None:
-        """Return the sample of a question that was answered."""
+        """Return the sample for a question; None if it was not answered."""
         sample = self.samples.get(key)
         return sample if sample and not sample.error else None
 
@@ -120,7 +120,7 @@ class Budget:
 
     @property
     def spent(self) -> bool:
-        """Whether no other request may be sent."""
+        """Whether the budget is used up."""
         return (self.max_requests is not None and self.requests >= self.max_requests) or (
             self.max_tokens is not None and self.tokens >= self.max_tokens
         )
@@ -128,7 +128,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Sampler:
-    """Asks questions through a client of promptools. `create` goes into each request."""
+    """Asks questions through a promptools client. `create` holds further parameters of each request."""
 
     client: Any
     model: str
@@ -145,7 +145,7 @@ class Sampler:
     failed: Counter[str] = field(default_factory=Counter[str])
 
     def sample(self, questions: Sequence[Question]) -> list[Sample]:
-        """Return the replies to the questions, without those that failed or that the budget did not allow."""
+        """Return the replies to the questions, except those that failed or exceeded the budget."""
         missing = [question for question in questions if self.log.get(question.key) is None]
         drawn = self._draw(missing, len(questions))
         if missing and drawn and all(sample.error for sample in drawn) and len(drawn) == len(questions):

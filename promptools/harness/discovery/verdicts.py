@@ -85,7 +85,7 @@ def share(outcomes: Sequence[bool], *, seed: int) -> Interval | None:
 
 
 def tool_counts(samples: Iterable[Sample]) -> Counter[str]:
-    """Return by tool in how many samples it is called, the most frequent first."""
+    """Return for each tool the number of samples in which it is called, the most frequent first."""
     counts = Counter(name for sample in samples for name in {call.name for call in sample.calls})
     return Counter(dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))))
 
@@ -102,7 +102,7 @@ def kind_shares(samples: Iterable[Sample], name: str) -> dict[str, float]:
 
 
 def schema_shares(calls: Sequence[CallMade]) -> dict[str, float]:
-    """Return the share of calls with each parameter, by the words of its name: `line_start` is `start_line`."""
+    """Return the share of calls with each parameter, by the sorted words of its name (`fold_parameter`)."""
     present = Counter(fold for call in calls for fold in {fold_parameter(name) for name in call.arguments})
     return {fold: count / len(calls) for fold, count in present.items()}
 
@@ -166,7 +166,7 @@ THRESHOLDS = Thresholds()
 
 
 def suspected_aliases(baseline: Sequence[Sample], samples: Sequence[Sample]) -> dict[str, str]:
-    """Return tools that are alike to one that is called more often, with its name."""
+    """Return the tools that resemble one that is called more often, with the name of that one."""
     primaries: list[str] = []
     aliases: dict[str, str] = {}
     for name in tool_counts(baseline):
@@ -185,7 +185,7 @@ def _alike(name: str, primary: str, baseline: Sequence[Sample], samples: Sequenc
 
 
 def is_called_enough(name: str, baseline: Sequence[Sample]) -> bool:
-    """Whether the calls of a tool are enough to confirm it."""
+    """Whether a tool is called often enough to be confirmed."""
     calling = [sample for sample in baseline if sample.calls_tool(name)]
     prompts = {sample.prompt for sample in calling}
     return len(calling) >= THRESHOLDS.min_calls and len(prompts) >= THRESHOLDS.min_prompts

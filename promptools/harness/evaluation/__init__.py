@@ -1,1 +1,1 @@
-"""Runners of public benchmarks: tasks in, graded answers out, resumable, with intervals and costs."""
+"""Runners of public benchmarks: tasks in, graded answers out; resumable, with intervals and costs."""

@@ -20,7 +20,7 @@ ANSWER_FORMAT = "Put the final answer in \\boxed{}."
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """What came of one run of an agent."""
+    """The outcome of one run of an agent."""
 
     transcript: Transcript
     reason: str = ""
@@ -37,7 +37,7 @@ RunT = TypeVar("RunT", bound=FinishedRun)
 
 @dataclass(frozen=True, slots=True)
 class OverflowRetries:
-    """How often a run whose context overflows is begun again; the next one must not see what the last one left."""
+    """How often a run is restarted after its context overflowed; no run may see what the last one left behind."""
 
     most: int = 0
 
@@ -54,7 +54,7 @@ class OverflowRetries:
 
 
 def run_to_end(agent: Agent, prompt: str) -> tuple[Transcript, str]:
-    """Let an agent work on a task; return the transcript, and why it has no answer, empty if it has one."""
+    """Let an agent work on a task; return the transcript, and why there is no answer, or an empty string."""
     try:
         return agent.run(prompt), ""
     except TerminatingError as error:
@@ -73,8 +73,8 @@ class AgentSolver:
     def __call__(self, task: Task, repeat: int) -> Solution:  # noqa: ARG002
         """Return the answer to a question, and the tokens of all runs.
 
-        A run that ends at a limit, or because the context overflows, has no answer, and that is its result: it raises
-        `Unanswered`.
+        A run that reaches a limit, or whose context overflows, has no answer; that counts as a result, and `Unanswered`
+        is raised.
         """
 
         def begin() -> FinishedRun:

@@ -1,7 +1,7 @@
 """The Berkeley Function Calling Leaderboard: its own package generates and checks, in a separate process.
 
-`BfclProcess` runs `bfcl_worker` in another Python, `BfclRunLog` has the settings of a run, `read_answers` reads the
-files that the package has left in its folder, and `render_bfcl_report` makes a page of them.
+`BfclProcess` runs `bfcl_worker` in another Python, `BfclRunLog` keeps the settings of a run, `read_answers` reads the
+files that the package wrote, and `render_bfcl_report` makes a page of them.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def find_python(path: str | None) -> str:
 
 
 class BfclProcess:
-    """bfcl-eval at work in a folder, where what it prints goes to `bfcl.log`.
+    """A process that runs bfcl-eval in a folder, with its output in `bfcl.log`.
 
-    `settings` are the first line of `bfcl_worker`. Raises `UsageError` if the package cannot be imported, or does not
-    know the categories. Use it in a `with` block.
+    `settings` become the first line of `bfcl_worker`'s input. Raises `UsageError` if the package cannot be imported, or
+    does not know the categories. Use it in a `with` block.
     """
 
     def __init__(self, python: str, folder: Path, settings: Mapping[str, Any]) -> None:
@@ -86,13 +86,13 @@ class BfclProcess:
         """The categories, those of collections among them."""
 
     def start(self, base_url: str, api_key: str) -> list[str]:
-        """Begin to ask a server; return the ids of the questions that were chosen, with what they depend on."""
+        """Start asking a server; return the ids of the chosen questions, and of those that they depend on."""
         self._send(json.dumps({"base_url": base_url, "api_key": api_key}))
         ids: list[str] = self._read()["ids"]
         return ids
 
     def answers(self) -> Iterator[tuple[str, str]]:
-        """Yield the id of each new answer with its error, or an empty text; at the end all are checked."""
+        """Yield the id of each new answer with its error, or an empty string; when all are there, they are checked."""
         while (event := self._read())["event"] != "done":
             yield event["id"], event["error"]
 
@@ -125,7 +125,7 @@ class BfclProcess:
             raise self._ended() from None
 
     def _read(self) -> dict[str, Any]:
-        """Return the next event; raise `UsageError` for one that says what is wrong."""
+        """Return the next event; raise `UsageError` for one that reports a problem."""
         assert self._process.stdout is not None
         event = try_json(self._process.stdout.readline())
         if not is_object(event):
@@ -146,7 +146,7 @@ class BfclProcess:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return the environment of bfcl-eval; a proxy on this machine is not asked for through one of the environment."""
+    """Return the environment of bfcl-eval, in which the local proxy is reached directly, whatever HTTP_PROXY says."""
     hosts = ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]))
     return {**os.environ, "BFCL_PROJECT_ROOT": str(folder.resolve()), "NO_PROXY": hosts, "no_proxy": hosts}
 
@@ -178,7 +178,7 @@ class BfclRunLog(ResumableLog):
         self.replies["with a repaired call"] += bool(row.get("repaired"))
 
     def record(self, reply: Reply) -> None:
-        """Record how a reply was obtained; none of its text."""
+        """Record how a reply was obtained, without its text."""
         native = reply.trace.mode == "native"
         repaired = any(call.fixes or (native and call.dialect != "native") for call in reply.calls)
         row = {"mode": reply.trace.mode, "repaired": repaired}
@@ -186,14 +186,14 @@ class BfclRunLog(ResumableLog):
         self.add(row)
 
     def record_overflow_retry(self) -> None:
-        """Record that the questions whose context overflowed are asked again."""
+        """Record that the questions whose context overflowed will be asked again."""
         row = {"overflow_retry": self.overflow_retries + 1}
         self.write(row)
         self.add(row)
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `UsageError` for a folder with files that are not of a run."""
+    """Raise `UsageError` for a folder with files that do not belong to a run."""
     if folder.is_file():
         raise UsageError(f"{str(folder)!r} is a file; --output is a folder")
     if folder.is_dir() and any(folder.iterdir()) and not ((folder / FILE).exists() or (folder / LOG).exists()):
@@ -228,10 +228,10 @@ class BfclAnswer:
 
 
 def remove_failures(folder: Path, *, overflows: bool = False) -> set[str]:
-    """Remove results that are errors, and lines that were cut off, from the files of a run; return the ids of others.
+    """Remove failed results and lines that were cut off from the files of a run; return the ids of the rest.
 
-    `overflows` removes those whose conversation did not fit into the context, too. Of several results of one question,
-    the last one stays.
+    With `overflows`, results whose conversation did not fit into the context are removed too. Of several results of one
+    question, the last one stays.
     """
     failure = _failure if overflows else _error
     ids: set[str] = set()
@@ -247,7 +247,7 @@ def remove_failures(folder: Path, *, overflows: bool = False) -> set[str]:
 
 
 def read_answers(folder: Path) -> list[BfclAnswer]:
-    """Return the answers to all questions that were chosen, in their order; one without a result has failed."""
+    """Return the answers to all chosen questions, in their order; a question without a result has failed."""
     chosen: dict[str, list[str]] = json.loads((folder / CHOSEN).read_text(encoding="utf-8"))
     results = {row["id"]: row for row in _rows(folder / "result", "*_result.json")}
     # the first line of a file of scores is a summary, without an id; only wrong answers have lines
@@ -291,7 +291,7 @@ def _read_row(line: str) -> dict[str, Any] | None:
 
 
 def _error(row: dict[str, Any]) -> str:
-    """Return why a question is to be asked again; empty if it has a result."""
+    """Return why a question must be asked again; empty if it has a result."""
     failure = _failure(row)
     return "" if failure == OVERFLOW else failure
 
@@ -311,7 +311,7 @@ def _mistake(row: dict[str, Any]) -> str:
 
 
 def _total(value: Any) -> float:
-    """Return the sum of numbers in lists: one for each request of each turn."""
+    """Return the sum of nested numbers: the results hold one for each request of each turn."""
     if is_array(value):
         return sum(map(_total, value))
     return float(value) if isinstance(value, int | float) else 0.0
@@ -322,7 +322,7 @@ def _total(value: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class BfclSummary:
-    """The figures of a run; what failed counts as wrong."""
+    """The figures of a run; failed questions count as wrong."""
 
     accuracy: Interval
     """The share of correct answers to all questions, each of which counts the same."""
@@ -334,7 +334,7 @@ class BfclSummary:
 
     @property
     def failed(self) -> int:
-        """Questions whose requests failed."""
+        """The questions whose requests failed."""
         return sum(bool(answer.error) for answer in self.answers)
 
     def of(self, category: str) -> list[BfclAnswer]:
@@ -356,7 +356,7 @@ class BfclSummary:
 
 
 def summarize_answers(answers: Iterable[BfclAnswer], *, seed: int = 0) -> BfclSummary:
-    """Return the figures of answers, of which there is at least one; intervals come from drawing questions again."""
+    """Return the figures of at least one answer; the intervals come from resampling questions."""
     every = list(answers)
     by_category: dict[str, list[float]] = {}
     for answer in every:

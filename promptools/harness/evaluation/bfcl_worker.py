@@ -1,6 +1,6 @@
 """A program for the Python that has bfcl-eval: runs the package's own generator and checker on one model.
 
-It needs nothing of promptools, and Python 3.10. The first line of its standard input is a JSON object: `model`,
+It uses nothing from promptools, and needs Python 3.10. The first line of its standard input is a JSON object: `model`,
 `categories`, `limit` (0: all), `seed`, `threads`, `request` (keys of each request). It writes JSON lines: an event
 `ready`, after which it waits for a second line with `base_url` and `api_key`, then `chosen`, `answered` for each
 question, and `done`; or `missing` or `unknown`, and ends. It also ends when its standard input does. The folder of the
@@ -32,7 +32,7 @@ OVERFLOW = "context_length_exceeded"
 
 
 def main() -> None:
-    """Run the package as the first line of standard input says."""
+    """Run the package as the first line of standard input asks for."""
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
@@ -87,7 +87,7 @@ def _run(settings: dict[str, Any], categories: list[str], emit: Callable[..., No
 
 
 def choose(entries: list[dict[str, Any]], limit: int, seed: int) -> list[str]:
-    """Return the ids of `limit` questions, and of all that they depend on; a larger limit adds to them."""
+    """Return the ids of `limit` questions, and of all that they depend on; a larger limit only adds to them."""
     questions = [entry for entry in entries if "_prereq_" not in entry["id"]]
     if limit:
         random.Random(seed).shuffle(questions)  # noqa: S311 drawn again from the seed
@@ -97,7 +97,7 @@ def choose(entries: list[dict[str, Any]], limit: int, seed: int) -> list[str]:
 
 
 def _register(model: str, request: dict[str, Any], emit: Callable[..., None]) -> None:
-    """Add the model to the package's own table, with its handler of Chat Completions with tools."""
+    """Add the model to the package's own table, with the handler for Chat Completions with tools."""
     configuration = _module("constants.model_config")
     base = _module("model_handler.api_inference.openai_completion").OpenAICompletionsHandler
 
@@ -128,7 +128,7 @@ def _register(model: str, request: dict[str, Any], emit: Callable[..., None]) ->
 
 
 def _load() -> Any:
-    """Import all that is needed of the package, and return its `utils`."""
+    """Import the required parts of the package, and return its `utils`."""
     for name in ("_llm_response_generation", "eval_checker.eval_runner"):
         _module(name)
     return _module("utils")
@@ -139,7 +139,7 @@ def _module(name: str) -> Any:
 
 
 def _end_with_input(lines: Iterable[str] = sys.stdin) -> None:
-    """End this process at once when the one that started it has ended."""
+    """End this process at once when its parent has ended."""
     for _ in lines:
         pass
     os._exit(1)

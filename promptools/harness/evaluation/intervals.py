@@ -1,13 +1,13 @@
 """Bootstrap intervals of means, differences and ratios of means.
 
-A sample is drawn again from itself, with replacement, a thousand times, and the middle 95 % of the results are the
-interval. Since only the mean of each resample is needed, what is drawn is how often each distinct value occurs, which
-is multinomial: the cost depends on the number of distinct values, which is two where something did or did not happen.
+A sample is resampled with replacement a thousand times, and the middle 95 % of the results are the interval. Only the
+mean of each resample is needed, so the counts of the distinct values are drawn, from a multinomial distribution: the
+cost depends on the number of distinct values, which is two for yes-or-no outcomes.
 
-What is drawn must be independent: of several answers to one question, the sample is the mean of each question. And what
-never happened in the sample never happens in a resample. So a rate of 0 has the exact binomial bound instead (Clopper
-and Pearson 1934), one-sided: the highest rate at which a sample without any success is not rarer than 5 %. A rate of 1
-has the lowest one.
+The values must be independent: where questions have several answers, the sample holds the mean of each question. An
+outcome that is missing from the sample never occurs in a resample either. So a rate of 0 has the exact binomial bound
+instead (Clopper and Pearson 1934), one-sided: the highest rate at which a sample without any success is not rarer than
+5 %. A rate of 1 has the corresponding lower bound.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Interval:
     high: float
 
     def percent(self) -> str:
-        """Return it as text in percent: `91.7 % [86.2, 96.2]`; of a one-sided bound `0.0 % (at most 7.2 %)`."""
+        """Return the interval in percent: `91.7 % [86.2, 96.2]`, or for a one-sided bound `0.0 % (at most 7.2 %)`."""
         if self.estimate == 0 < self.high:
             return f"0.0 % (at most {100 * self.high:.1f} %)"
         if self.low < self.estimate == 1:
@@ -69,8 +69,8 @@ def rate_interval(successes: int, trials: int, *, seed: int = 0) -> Interval:
 def share_interval(shares: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0) -> Interval:
     """Return the mean of shares, which are from 0 to 1, with its interval, or with the exact bound if all are 0 or 1.
 
-    The bound is that of as many single outcomes. It holds for shares, too: the probability of one above 0 is not less
-    than their mean.
+    The bound is that of as many yes-or-no outcomes. It holds for shares too: the probability of a share above 0 is at
+    least their mean.
     """
     mean = _mean(shares)
     if mean in {0, 1}:
@@ -79,16 +79,16 @@ def share_interval(shares: Sequence[float], *, confidence: float = CONFIDENCE, s
 
 
 def difference_interval(sample: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> Interval:
-    """Return by how much the mean of `sample` is above that of `baseline`, with its interval."""
+    """Return the mean of `sample` minus that of `baseline`, with its interval."""
     generator = _generator(seed)
     means = _resampled_means(sample, generator) - _resampled_means(baseline, generator)
     return _interval(_mean(sample) - _mean(baseline), means)
 
 
 def share_difference_interval(shares: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> Interval:
-    """Return by how much the mean of `shares` is above that of `baseline`, both of shares from 0 to 1.
+    """Return the mean of `shares` minus that of `baseline`, whose values are all from 0 to 1, with its interval.
 
-    If either mean is 0 or 1, the interval comes from the two means' own: the squares of their distances are added
+    If either mean is 0 or 1, the interval combines those of the two means: the squares of their distances are added
     (Newcombe 1998, method 10).
     """
     if not {_mean(shares), _mean(baseline)} & {0, 1}:
@@ -99,11 +99,11 @@ def share_difference_interval(shares: Sequence[float], baseline: Sequence[float]
 def paired_difference_interval(
     shares: Sequence[float], baseline: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0
 ) -> Interval:
-    """Return by how much the mean of `shares` is above that of `baseline`, of the same cases in the same order.
+    """Return the mean of `shares` minus that of `baseline`, for the same cases in the same order, with its interval.
 
-    What was gained and what was lost have an interval each, from which that of the difference comes as in
-    `share_difference_interval`, but that what is gained cannot be lost: they are correlated, as counts of a multinomial
-    are. So a few cases that differ prove nothing, and many that agree prove agreement.
+    Gains and losses have an interval each, which are combined as in `share_difference_interval`, except that they are
+    correlated, as counts of a multinomial are: a case cannot be both. So a few cases that differ prove nothing, and
+    many that agree prove agreement.
     """
     differences = [one - other for one, other in zip(shares, baseline, strict=True)]
     gains, losses = (
@@ -126,7 +126,7 @@ def _difference_of(upper: Interval, lower: Interval, correlation: float = 0.0) -
 
 
 def ratio_interval(sample: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> Interval | None:
-    """Return how many times the mean of `baseline` that of `sample` is; None if the mean of `baseline` is 0.
+    """Return the mean of `sample` divided by that of `baseline`; None if the latter is 0.
 
     Resamples in which the baseline's mean is 0 count as infinite.
     """
@@ -147,7 +147,7 @@ def _mean(sample: Sequence[float]) -> float:
 
 
 def _bounded(rate: float, trials: int, confidence: float = CONFIDENCE) -> Interval:
-    """Return a rate of 0 or 1 with its exact one-sided bound."""
+    """Return the exact one-sided bound of a rate that is 0 or 1."""
     bound = (1 - confidence) ** (1 / trials)
     return Interval(1.0, bound, 1.0) if rate else Interval(0.0, 0.0, 1 - bound)
 

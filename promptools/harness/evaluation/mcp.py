@@ -1,7 +1,7 @@
 """Tasks for the tools of MCP servers, with checks of their outcome.
 
-A task is a prompt, the servers, and checks of the answer, the calls, the state of the servers and the files that are
-left. `McpSolver` lets an agent work on it, with its own servers.
+A task consists of a prompt, the servers, and checks of the answer, the calls, the state of the servers and the files
+that remain. `McpSolver` lets an agent work on it with separate servers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WORKSPACE = "${workspace}"
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What a run left."""
+    """What a run leaves to be checked."""
 
     answer: str
     calls: Sequence[tuple[Call, Result]]
@@ -49,7 +49,7 @@ class RunOutcome:
 
 
 class Check(Protocol):
-    """One check."""
+    """One check of a run's outcome."""
 
     @property
     def label(self) -> str:
@@ -58,7 +58,7 @@ class Check(Protocol):
 
     @property
     def tool(self) -> str | None:
-        """The tool that it names."""
+        """The tool that the check names."""
         ...
 
     def failure(self, outcome: RunOutcome) -> str:
@@ -68,7 +68,7 @@ class Check(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TextPattern:
-    """What a text must contain, and match anywhere; nothing if both are None."""
+    """What a text must contain, and what must match anywhere in it; with neither, any text fits."""
 
     contains: str | None = None
     matches: re.Pattern[str] | None = None
@@ -94,7 +94,7 @@ class AnswerCheck:
 
 @dataclass(frozen=True, slots=True)
 class CallCheck:
-    """A tool was called with success, or was not called at all, with arguments that hold those of the check."""
+    """A tool was called successfully with arguments that include those of the check; or it was not called at all."""
 
     label: str
     tool: str
@@ -114,7 +114,7 @@ class CallCheck:
 
 @dataclass(frozen=True, slots=True)
 class ResultCheck:
-    """A tool that is called after the run does not fail, and its result fits a pattern."""
+    """A tool, called after the run, does not fail, and its result fits a pattern."""
 
     label: str
     tool: str
@@ -149,7 +149,7 @@ class CommandCheck:
 
 @dataclass(slots=True)
 class _Entry:
-    """An object of the file whose keys are taken one after the other."""
+    """An object of the file; its keys are consumed as they are read."""
 
     data: dict[str, Any]
     where: str
@@ -171,7 +171,7 @@ class _Entry:
 
 
 def read_check(data: Any, where: str) -> Check:
-    """Return a check of a task's file; raise `UsageError` if it is not valid."""
+    """Read a check from a task's file; raise `UsageError` if it is not valid."""
     if not is_object(data):
         raise UsageError(f"{where}: no object")
     entry = _Entry(data, where)
@@ -201,7 +201,7 @@ def _read(entry: _Entry, label: str) -> Check:
 
 
 def is_subset(part: Any, whole: Any) -> bool:
-    """Whether a JSON value holds another: objects may have more keys, everything else is equal."""
+    """Whether a JSON value contains another: objects may have more keys, everything else must be equal."""
     if is_object(part):
         return is_object(whole) and all(key in whole and is_subset(part[key], whole[key]) for key in part)
     if is_array(part):
@@ -210,7 +210,7 @@ def is_subset(part: Any, whole: Any) -> bool:
 
 
 def fill_in(value: Any, workspace: Path) -> Any:
-    """Return a JSON value in whose texts `${workspace}` is the folder."""
+    """Return a JSON value with `${workspace}` replaced by the folder in all of its strings."""
     if isinstance(value, str):
         return value.replace(WORKSPACE, str(workspace))
     if is_object(value):
@@ -226,7 +226,7 @@ KEYS = {"id", "prompt", "servers", "checks"}
 
 @dataclass(frozen=True, slots=True)
 class McpTask:
-    """A task for an agent with the tools of `servers`. `id` is the file's own, or made of the prompt."""
+    """A task for an agent with the tools of `servers`. `id` is the one in the file, or derived from the prompt."""
 
     id: str
     prompt: str
@@ -234,7 +234,7 @@ class McpTask:
     checks: tuple[Check, ...]
 
     def graded(self, attempt: TaskAttempt) -> TaskAttempt:
-        """Return an attempt, which is correct if it has an answer and no check failed."""
+        """Return the attempt with its grade: it is correct if it has an answer and no check failed."""
         return replace(attempt, correct=not (attempt.error or attempt.ended or attempt.failed_checks))
 
     @property
@@ -244,7 +244,7 @@ class McpTask:
 
 
 def read_mcp_tasks(*paths: Path, servers: Path | None = None) -> list[McpTask]:
-    """Read files of tasks; `servers` is the file of the servers for tasks that name none.
+    """Read files of tasks; `servers` is the file with the servers of tasks that name none.
 
     Raises `UsageError` for an entry that is not a task, and for two tasks with the same id.
     """
@@ -288,16 +288,16 @@ PREFIX = "promptools-eval-"
 
 @dataclass(frozen=True, slots=True)
 class McpRun(FinishedRun):
-    """A run, and the checks that failed after it, with the reason."""
+    """A run, and the checks that failed after it, with the reasons."""
 
     failed_checks: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
 class McpSolver:
-    """Starts a task's servers afresh for each attempt, with an empty folder.
+    """Starts a task's servers anew for each attempt, with an empty folder.
 
-    So no attempt sees the state of another one; but servers that are reached over HTTP are the same for all attempts.
+    So attempts do not see each other's state, unless they use servers over HTTP, which all attempts share.
     """
 
     make_agent: Callable[[Toolset], Agent]
@@ -316,7 +316,7 @@ class McpSolver:
         return Solution(finished.transcript.content, usage, finished.failed_checks)
 
     def _run(self, task: McpTask) -> McpRun:
-        """Let an agent work with its own servers and folder, and check the outcome."""
+        """Let an agent work with servers and a folder of its own, and check the outcome."""
         with TemporaryDirectory(prefix=PREFIX) as folder:
             workspace = Path(folder).resolve()
             with self._servers(task, workspace) as toolset:
@@ -340,7 +340,7 @@ class McpSolver:
     def check_tools(self, tasks: Iterable[McpTask]) -> None:
         """Start all servers once; raise `UsageError` if a check names a tool that they do not have.
 
-        A check with a misspelt `not_called` would never fail.
+        A check of `not_called` with a misspelt name would never fail.
         """
         known: list[tuple[Mapping[str, McpServer], set[str]]] = []
         for task in tasks:

@@ -1,6 +1,6 @@
 """A log from which a run can be resumed: a JSON object per line, first the run's settings, then its rows.
 
-A line that was cut off when the process ended is left out.
+A line that was cut off when the process ended is skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SETTINGS = "settings"
 
 
 class ResumableLog(ABC):
-    """Rows in a file, if there is a path. `settings` say what was run; they must be those of a file that exists."""
+    """Rows, kept in a file if there is a path. If the file exists, its settings must equal `settings`."""
 
     PLACE = "file"
     """What a user names for it."""
@@ -44,10 +44,10 @@ class ResumableLog(ABC):
 
     @abstractmethod
     def add(self, row: dict[str, Any]) -> None:
-        """Add a row that the file has; one of another form is left out."""
+        """Add a row that was read from the file; rows in another format are skipped."""
 
     def _read(self, path: Path) -> bool:
-        """Read the file's rows; return whether its last line is complete."""
+        """Read the rows of the file; return whether its last line is complete."""
         try:
             text = path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -80,7 +80,7 @@ class ResumableLog(ABC):
         )
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Write a row, on the disk at once."""
+        """Write a row to the disk at once."""
         if self._file is not None:
             self._file.write(json.dumps(row) + "\n")
             self._file.flush()

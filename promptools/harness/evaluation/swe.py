@@ -67,7 +67,7 @@ class SweInstance:
 
 
 def read_instances(path: Path) -> list[SweInstance]:
-    """Read a file of instances; raise `UsageError` for one that lacks a field, and for two with one id."""
+    """Read a file of instances; raise `UsageError` for one that lacks a field, and for two with the same id."""
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{str(path)!r} must be called .jsonl or .json, without which swebench does not read it")
     return read_task_files([path], lambda data, where, _: _read_instance(data, where))
@@ -110,7 +110,7 @@ MAX_PATCH = 16 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class SweRun(FinishedRun):
-    """A run, and what it changed."""
+    """A run, and the changes that it made."""
 
     patch: str = ""
 
@@ -119,7 +119,7 @@ class SweRun(FinishedRun):
 class SweSolver:
     """Lets an agent work in a separate repository for each instance, and writes its trajectory.
 
-    The patch of a run that ends without an answer is in its trajectory alone.
+    If a run ends without an answer, its patch is only in the trajectory.
     """
 
     make_agent: Callable[[Sandbox], Agent]
@@ -191,7 +191,7 @@ class GradingError(PromptoolsError):
 
 @dataclass(frozen=True, slots=True)
 class GradedRun:
-    """What a report of `swebench` says."""
+    """The content of a report of `swebench`."""
 
     resolved: frozenset[str]
     errors: frozenset[str]
@@ -199,7 +199,7 @@ class GradedRun:
 
 
 def predictions(attempts: Iterable[TaskAttempt], model: str) -> dict[str, dict[str, str]]:
-    """Return the predictions by instance; attempts that failed have none, and runs without an answer an empty one."""
+    """Return the predictions by instance: none for failed attempts, and an empty patch for runs without an answer."""
     return {
         attempt.task: {"instance_id": attempt.task, "model_name_or_path": model, "model_patch": attempt.text}
         for attempt in attempts
@@ -214,12 +214,12 @@ def write_predictions(folder: Path, predicted: Mapping[str, Mapping[str, str]]) 
 
 
 def report_name(model: str) -> str:
-    """Return the name of the report that the harness writes."""
+    """Return the file name of the report that the harness writes."""
     return f"{model.replace('/', '__')}.{RUN_ID}.json"
 
 
 def grading_arguments(instances: Path, workers: int) -> list[str]:
-    """Return the arguments of Python with which the harness grades, in the folder of the predictions."""
+    """Return the arguments for Python that start the harness's grading, in the folder of the predictions."""
     named = {"dataset_name": instances.resolve(), "predictions_path": PREDICTIONS, "max_workers": workers}
     return ["-m", HARNESS, *(f"--{name}={value}" for name, value in named.items()), f"--run_id={RUN_ID}"]
 
@@ -231,9 +231,9 @@ def require_swebench() -> None:
 
 
 def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, str]], model: str, workers: int) -> Path:
-    """Let the harness grade the predictions in a folder; return its report. What it prints goes to stderr.
+    """Let the harness grade the predictions in a folder; return its report. Its output goes to stderr.
 
-    It does not repeat what its logs have, so logs of other patches are refused.
+    It does not grade again what its logs already contain, so logs of other patches are rejected.
     """
     if not any(prediction["model_patch"] for prediction in predicted.values()):
         raise UsageError("there is no patch to grade")
@@ -251,7 +251,7 @@ def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, st
 
 
 def read_report(path: Path, predicted: Mapping[str, Mapping[str, str]]) -> GradedRun:
-    """Read a report of the harness; raise `UsageError` if it is not a report on these predictions."""
+    """Read a report of the harness; raise `UsageError` if it does not report on these predictions."""
     try:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -282,7 +282,7 @@ def _ids(data: Any, name: str, path: Path) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class SweSummary:
-    """The figures of a run: those of all benchmarks, and what `swebench` says of the patches."""
+    """The figures of a run: those that all benchmarks have, and the verdicts of `swebench` on the patches."""
 
     run: RunSummary
     attempts: list[TaskAttempt]
@@ -291,7 +291,7 @@ class SweSummary:
 
     @property
     def resolved(self) -> Interval | None:
-        """The share of all instances that are resolved; those without a patch are not. None before grading."""
+        """The share of all instances that are resolved, counting those without a patch as not. None before grading."""
         return self.run.accuracy if self.graded else None
 
     def with_result(self, result: str) -> list[str]:
@@ -299,7 +299,7 @@ class SweSummary:
         return [attempt.task for attempt in self.attempts if self.result(attempt) == result]
 
     def result(self, attempt: TaskAttempt) -> str:
-        """Return what came of an instance, in one or two words."""
+        """Return the outcome of an instance, in one or two words."""
         if attempt.error:
             return "failed"
         if attempt.ended:
@@ -327,14 +327,14 @@ class SweSummary:
 
 
 def summarize_swe(attempts: Iterable[TaskAttempt], graded: GradedRun | None) -> SweSummary:
-    """Return the figures of attempts; the interval comes from drawing instances again."""
+    """Return the figures of attempts; the interval comes from resampling instances."""
     resolved = graded.resolved if graded else frozenset[str]()
     marked = [replace(attempt, correct=attempt.task in resolved) for attempt in attempts]
     return SweSummary(summarize(marked), marked, graded)
 
 
 def render_swe_report(title: str, summary: SweSummary, settings: Mapping[str, Any], how_to_grade: str) -> str:
-    """Return the page of a run; `how_to_grade` is what to do about patches that are not graded."""
+    """Return the page of a run; `how_to_grade` says how to grade patches that have not been graded."""
     figures = summary.to_dict()
     resolved = "not graded" if summary.resolved is None else summary.resolved.percent()
     rows = [

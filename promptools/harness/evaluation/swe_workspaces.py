@@ -1,6 +1,6 @@
-"""Where an agent changes a repository: work trees of git, made of a local clone or of an instance's Docker image.
+"""Where an agent changes a repository: git work trees, made from a local clone or from an instance's Docker image.
 
-What it changed is the difference from the work tree's first state.
+The agent's changes are the difference from the initial state of the work tree.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GitError(PromptoolsError):
 
 
 def find_clone(folder: Path, repo: str) -> Path:
-    """Return the local clone of `owner/name`: `owner/name`, `owner__name` or `name` in a folder."""
+    """Return the local clone of `owner/name`, found in a folder as `owner/name`, `owner__name` or `name`."""
     names = (repo, repo.replace("/", "__"), repo.partition("/")[2])
     for name in names:
         if (folder / name / ".git").exists() or (folder / name / "HEAD").is_file():
@@ -60,7 +60,7 @@ def check_commit(clone: Path, commit: str) -> None:
 
 
 def check_out(clone: Path, commit: str, folder: Path) -> None:
-    """Make a work tree at a commit in an empty folder, in a repository that has this commit and those before it.
+    """Make a work tree at a commit, in an empty folder and a repository with nothing but this commit and its ancestors.
 
     Later commits are left out: one of them may resolve the issue.
     """
@@ -73,7 +73,7 @@ def check_out(clone: Path, commit: str, folder: Path) -> None:
 
 
 class WorkTreeChanges:
-    """The first state of a work tree, kept in `git_folder`, and what was changed since then."""
+    """The initial state of a work tree, kept in `git_folder`, and what was changed since then."""
 
     def __init__(self, root: Path, git_folder: Path) -> None:
         self._root = root
@@ -99,11 +99,11 @@ class WorkTreeChanges:
         self._tree = self._run("write-tree").decode().strip()
 
     def patch(self) -> str:
-        """Return all changes as a patch for `git apply`: new files too, but none that `.gitignore` names.
+        """Return all changes as a patch for `git apply`, with new files, except those that `.gitignore` matches.
 
-        Nor are new files that running a program leaves behind, such as `__pycache__`.
+        New files that are a side effect of running programs, such as `__pycache__`, are left out too.
 
-        Submodules are left out. Changes to text that is not UTF-8 are in git's binary form.
+        Submodules are left out. Changes to text that is not UTF-8 are in git's binary format.
         """
         self._remove_repositories()
         self._add()
@@ -136,7 +136,7 @@ class WorkTreeChanges:
 
 
 def _git(*arguments: str, cwd: Path, settings: Mapping[str, str] = _OWN) -> bytes:
-    """Run git and return its output. Settings of this process' own environment are not inherited."""
+    """Run git and return its output. It inherits no git settings from this process's environment."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
@@ -162,7 +162,7 @@ _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def docker_problem(docker: str = "docker") -> str:
-    """Return why no container can be started here; empty if one can."""
+    """Return why no container can be started here; empty if containers can be started."""
     if shutil.which(docker) is None:
         return f"{docker!r} is not installed, or not on PATH"
     command = [docker, "version", "--format", "{{.Server.Version}}"]
@@ -178,10 +178,10 @@ def open_image(
     limits: CommandLimits | None = None,
     docker: str = "docker",
 ) -> DockerSandbox:
-    """Copy `/testbed` of an image into an empty folder, and return a sandbox in which the folder is `/testbed`.
+    """Copy `/testbed` of an image into an empty folder, and return a sandbox that mounts the folder as `/testbed`.
 
-    So the tools for files work on this machine, and commands with the programs of the image. An image that is not here
-    is pulled. Raises `SandboxError` if that fails.
+    So file tools work on this machine, while commands run with the programs of the image. A missing image is pulled.
+    Raises `SandboxError` on failure.
     """
     container = _call(docker, "create", image, "true").strip()
     try:
@@ -202,7 +202,7 @@ def open_image(
 
 
 def _path_of(docker: str, image: str) -> str:
-    """Return where an image looks for programs."""
+    """Return the PATH of an image."""
     text = _call(docker, "image", "inspect", "--format", "{{json .Config.Env}}", image)
     variables = try_json(text)
     settings = [str(item).partition("=") for item in variables] if is_array(variables) else []

@@ -31,7 +31,7 @@ MAX_DIGITS = 1000
 def boxed_integer(text: str) -> int | None:
     r"""Return the last number in the last `\boxed{}` or `\framebox{}`, or else the last one anywhere.
 
-    None if there is none, or if it is not an integer. A box that is not closed was cut off and does not count.
+    None without a number, or if it is not an integer. A box that is not closed was cut off and is ignored.
     """
     content = _last_box(text)
     number = _last_number(content) if content else None
@@ -49,7 +49,7 @@ def _last_number(text: str) -> re.Match[str] | None:
 
 
 def _last_box(text: str) -> str | None:
-    """Return what is in the last box that is closed."""
+    """Return the content of the last closed box."""
     starts = {match.end() for match in BOX.finditer(text)}
     open_braces: list[int] = []
     last = None
@@ -90,14 +90,14 @@ class TaskAttempt:
 
 
 class RunLog(ResumableLog):
-    """Attempts in a file. `settings` say what was run, and must be those of the file if it exists already."""
+    """Attempts, kept in a file. If the file exists, its settings must equal `settings`."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.attempts: dict[tuple[str, int], TaskAttempt] = {}
         super().__init__(path, settings)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add an attempt that the file has."""
+        """Add an attempt that was read from the file."""
         known = {name.name for name in fields(TaskAttempt)}
         try:
             attempt = TaskAttempt(**{name: value for name, value in row.items() if name in known})
@@ -106,7 +106,7 @@ class RunLog(ResumableLog):
         self.attempts[attempt.task, attempt.repeat] = attempt
 
     def record(self, attempt: TaskAttempt) -> None:
-        """Add an attempt, on the disk at once."""
+        """Add an attempt, and write it to the disk at once."""
         self.attempts[attempt.task, attempt.repeat] = attempt
         self.write(asdict(attempt))
 
@@ -124,7 +124,7 @@ class GradedTask(Protocol):
 
     @property
     def id(self) -> str:
-        """What the log calls it."""
+        """The task's id in the log."""
         ...
 
     def graded(self, attempt: TaskAttempt) -> TaskAttempt:
@@ -137,7 +137,7 @@ TaskT = TypeVar("TaskT", bound=GradedTask)
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What came of one attempt at a task."""
+    """The result of a solver's work on a task."""
 
     text: str
     usage: Mapping[str, object] | None = None
@@ -156,7 +156,7 @@ Progress: TypeAlias = "Callable[[TaskAttempt, int, int], object]"
 
 
 class Unanswered(Exception):
-    """The solver worked, but there is no answer: the attempt counts as wrong, and is not made again."""
+    """The solver worked but has no answer: the attempt counts as wrong, and is not repeated."""
 
     def __init__(self, message: str, usage: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
@@ -172,9 +172,9 @@ def run_tasks(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> list[TaskAttempt]:
-    """Make all attempts that the log does not have, and return all of them, in the order of the tasks.
+    """Make all attempts that the log lacks; return all of them in the order of the tasks.
 
-    An interrupt waits for attempts that are under way, which are recorded, and starts no others.
+    After an interrupt no attempts are started; those in progress are completed and recorded.
     """
     if repeats < 1 or workers < 1:
         raise UsageError(f"repeats is {repeats} and workers is {workers}; both must be at least 1")
@@ -234,20 +234,20 @@ def _attempt(task: TaskT, repeat: int, solve: Solver[TaskT]) -> TaskAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A question with its answer. `id` is the file's own, or made of the question."""
+    """A question with its answer. `id` is the one in the file, or derived from the question."""
 
     id: str
     question: str
     answer: int
 
     def graded(self, attempt: TaskAttempt) -> TaskAttempt:
-        """Return an attempt with the integer of its text, which is correct if it is the answer."""
+        """Return an attempt graded by the integer in its text, which must equal the answer."""
         answer = boxed_integer(attempt.text)
         return replace(attempt, answer=answer, expected=self.answer, correct=answer == self.answer)
 
 
 def read_tasks(*paths: Path) -> list[Task]:
-    """Read files of questions: `{"question": ..., "answer": ...}`, with an `id` or without.
+    """Read files of questions: `{"question": ..., "answer": ...}`, with or without an `id`.
 
     Raises `UsageError` for an entry that is not a task, and for two tasks with the same id.
     """
@@ -255,7 +255,7 @@ def read_tasks(*paths: Path) -> list[Task]:
 
 
 def read_task_files(paths: Iterable[Path], read: Callable[[dict[str, Any], str, Path], TaskT]) -> list[TaskT]:
-    """Read files of tasks; `read` gets an entry, where it is, for errors, and the file."""
+    """Read files of tasks; `read` gets an entry, its place for error messages, and the file."""
     paths = list(paths)
     tasks: dict[str, TaskT] = {}
     for path in paths:
@@ -270,7 +270,7 @@ def read_task_files(paths: Iterable[Path], read: Callable[[dict[str, Any], str, 
 
 
 def task_id(data: dict[str, Any], text: str) -> str:
-    """Return the `id` of an entry; without one, it is made of a text, so that it stays when lines are moved."""
+    """Return the `id` of an entry, else one derived from `text`, so that it does not change if lines are moved."""
     own = data.get("id")
     return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()[:12] if own is None else str(own)
 
@@ -375,7 +375,7 @@ class RunSummary:
 
 
 def summarize(attempts: Iterable[TaskAttempt], *, seed: int = 0) -> RunSummary:
-    """Return the figures of attempts; their intervals come from drawing tasks again, not attempts."""
+    """Return the figures of attempts; their intervals come from resampling tasks, not attempts."""
     by_task: dict[str, list[TaskAttempt]] = {}
     usage: Counter[str] = Counter()
     for attempt in attempts:
@@ -421,20 +421,20 @@ def render_report(title: str, summary: RunSummary, settings: Mapping[str, Any]) 
 
 
 def cost_rows(summary: RunSummary) -> list[tuple[str, str]]:
-    """Return the rows of a page on tokens and seconds."""
+    """Return the rows about tokens and seconds of a page."""
     attempts = sum(map(len, summary.by_task.values()))
     counts = [*sorted(summary.usage.items()), ("seconds", summary.seconds)]
     return [(f"{name}, in all and per attempt", _per_attempt(count, attempts)) for name, count in counts]
 
 
 def settings_section(settings: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a page on the settings of the run."""
+    """Return the lines about the settings of a run."""
     rows = [(name, _plain(value)) for name, value in settings.items()]
     return ["## Settings", "", *table(("setting", "value"), rows)]
 
 
 def reasons_section(attempts: Iterable[TaskAttempt]) -> list[str]:
-    """Return the lines of a page on why attempts have no answer; none if all have one."""
+    """Return the lines on why attempts have no answer; empty if all have one."""
     reasons = Counter(clip(reason) for attempt in attempts if (reason := attempt.error or attempt.ended))
     if not reasons:
         return []
@@ -451,7 +451,7 @@ def _task_row(task: str, group: Sequence[TaskAttempt], checked: bool) -> tuple[s
 
 
 def _answers(group: Sequence[TaskAttempt]) -> str:
-    """Return the answers with the most frequent first."""
+    """Return the answers, the most frequent first."""
     counts = Counter("error" if a.error else "none" if a.answer is None else str(a.answer) for a in group)
     return ", ".join(f"{clip(answer, 20)}" + (f" × {n}" if n > 1 else "") for answer, n in counts.most_common())
 

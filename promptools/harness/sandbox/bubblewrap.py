@@ -1,9 +1,9 @@
 """Commands in a sandbox of the Linux kernel's namespaces, made by bubblewrap without privileges.
 
-What a command sees is built up from nothing: the system's programs, read-only; a few files of /etc; the workspace; and
+What a command sees is built from scratch: the system's programs, read-only; a few files of /etc; the workspace; and
 folders in memory that vanish with the command. Each command gets its own namespaces, and its first process is the
-`init` of them: when it ends, or is killed, the kernel ends every other process in there, whatever they did to get away,
-and bwrap returns after that.
+`init` of them: when it ends, or is killed, the kernel ends every other process inside, even if it left its group or
+session, and bwrap returns only then.
 
 Three things need care beyond what bubblewrap does by itself:
 
@@ -77,9 +77,9 @@ _END_SECONDS = 2
 
 
 class BubblewrapSandbox:
-    """Runs commands in namespaces: no files but the system's programs and the workspace, no network unless told.
+    """Runs commands in namespaces: no files but the system's programs and the workspace, and no network unless allowed.
 
-    `read_only` and `writable` are other folders or files of this machine that commands see, under their own paths.
+    `read_only` and `writable` are further folders or files of this machine that commands see, under the same paths.
     `writable_git` lets commands change `.git` of the workspace. `path` is searched for programs. Needs Linux and
     `bwrap` 0.8 or later; raises `SandboxError` if it is missing, or if the system does not allow it.
     """
@@ -122,7 +122,7 @@ class BubblewrapSandbox:
 
     @property
     def workspace(self) -> str:
-        """The path of the workspace, which is the same inside: programs in it may hold their own paths."""
+        """The path of the workspace, the same inside as outside: programs in it may contain their own paths."""
         return str(self.root)
 
     def run(
@@ -152,7 +152,7 @@ class BubblewrapSandbox:
         return process
 
     def close(self) -> None:
-        """End what was started."""
+        """End all processes that were started."""
         for process in self._processes:
             process.kill()
         self._processes.clear()
@@ -160,7 +160,7 @@ class BubblewrapSandbox:
 
     @contextlib.contextmanager
     def _settings(self, command: Command, cwd: str | None, env: Mapping[str, str] | None) -> Generator[ProcessSettings]:
-        """Yield what is started; the filter of system calls is open as long as that."""
+        """Yield the process settings; the filter of system calls is open in the meantime."""
         with open_filter() as calls:
             yield ProcessSettings(
                 arguments=self._arguments(command, cwd, calls),
@@ -181,7 +181,7 @@ class BubblewrapSandbox:
         return [self._bwrap, *self._options(), "--seccomp", str(calls), "--chdir", folder, "--", *inner]
 
     def _options(self) -> Iterator[str]:
-        """Yield the options: later mounts are on top of earlier ones."""
+        """Yield the options; later mounts cover earlier ones."""
         yield from _NAMESPACES
         yield from ("--die-with-parent", "--new-session", "--as-pid-1")
         if os.getuid() == 0:
@@ -232,16 +232,16 @@ class BubblewrapSandbox:
             )
 
     def _succeeds(self, line: str) -> bool:
-        """Whether a line for the shell succeeds in the sandbox."""
+        """Whether a shell command succeeds in the sandbox."""
         command = [self._bwrap, *self._options(), "--", "sh", "-c", line]
         done = subprocess.run(command, check=False, capture_output=True, env={"PATH": self._path})
         return done.returncode == 0
 
 
 def _end_namespace(process: subprocess.Popen[bytes]) -> None:
-    """Kill the first process inside: bwrap waits for that, and the kernel lets it end after all others in there.
+    """Kill the first process inside: bwrap waits for it, and the kernel ends it after all others.
 
-    Were bwrap itself killed, they would end soon after, but not before it.
+    If bwrap itself were killed, they would end soon after it, but not before.
     """
     for child in children(process.pid):
         with contextlib.suppress(ProcessLookupError):
@@ -267,7 +267,7 @@ def _shadows_system(root: Path) -> bool:
 
 
 def _system_mounts(*, network: bool) -> Iterator[str]:
-    """Yield the options that mount the system's programs as they are laid out here, and the files they need."""
+    """Yield the options that mount the system's programs where they are on this machine, and files they need."""
     for name in SYSTEM_FOLDERS:
         folder = Path(name)
         if folder.is_symlink():

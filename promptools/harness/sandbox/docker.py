@@ -1,11 +1,12 @@
 """Commands in a container, by the `docker` program (or podman, which takes the same arguments).
 
-One container serves all commands. It has no network unless told, no capabilities, a read-only system unless told, the
-workspace as a mounted folder, and limits that the kernel enforces on all its processes together. A command that takes
-too long is ended inside by timeout(1), with its group; a process that left the group lives as long as the container.
+All commands run in one container. Unless allowed, it has no network and a read-only system. It has no capabilities, the
+workspace is mounted, and the kernel enforces limits on all its processes together. A command that takes too long is
+ended inside by timeout(1), together with its process group; a process that left the group runs until the container
+ends.
 
-Docker's filter of system calls lets commands set setuid bits, and another filter could only take its place, so files of
-the workspace lose these bits when the container has been removed.
+Docker's filter of system calls lets commands set setuid bits, and can only be replaced, not extended, so these bits are
+cleared from files of the workspace after the container is removed.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _SPECIAL = stat.S_ISUID | stat.S_ISGID
 
 @dataclass(slots=True)
 class _Level:
-    """A folder on the way down: which one it is, and the folders in it that are still to be visited."""
+    """A folder that is being visited: its identity, and the subfolders still to be visited."""
 
     name: str
     identity: tuple[int, int]
@@ -52,10 +53,10 @@ class _Level:
 
 
 def clear_special_bits(root: Path) -> list[str]:
-    """Clear the bits of all files below a folder in which no command runs any more; return their paths.
+    """Clear setuid and setgid bits of all files below a folder in which nothing runs any more; return their paths.
 
-    A folder keeps its setgid bit, which says only which group new files belong to. Raises `SandboxError` for what
-    cannot be cleared, after all the rest. Only one folder is open at a time, so none is too deep.
+    A folder keeps its setgid bit, which only decides the group of new files. Raises `SandboxError` for what cannot be
+    cleared, after clearing all the rest. Only one folder is open at a time, so any depth works.
     """
     cleared: list[str] = []
     failed: list[str] = []
@@ -87,7 +88,7 @@ def clear_special_bits(root: Path) -> list[str]:
 
 
 def _enter(folder: int, name: str, cleared: list[str], failed: list[str], levels: list[_Level]) -> _Level:
-    """Clear the bits of the files of a folder, and return it with the folders in it."""
+    """Clear the bits of the files in a folder, and return it with its subfolders."""
     status = os.fstat(folder)
     level = _Level(name, (status.st_dev, status.st_ino), [])
     with os.scandir(folder) as entries:
@@ -114,7 +115,7 @@ def _cleared(folder: int, name: str, mode: int) -> bool:
 
 
 def _open_folder(folder: int, name: str) -> int | None:
-    """Open a folder; one that its owner may not list, though others may pass through it, is made readable first."""
+    """Open a folder; if its owner may not list it, though others may pass through it, it is made readable first."""
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except OSError:
@@ -126,7 +127,7 @@ def _open_folder(folder: int, name: str) -> int | None:
 
 
 def _ascend(folder: int, levels: list[_Level]) -> int:
-    """Close a folder and open the one that it is in."""
+    """Close a folder and open its parent."""
     status = os.stat("..", dir_fd=folder)
     if (status.st_dev, status.st_ino) != levels[-1].identity:
         raise SandboxError(f"the folder {clip(_path(levels, ''))!r} was moved while it was searched for setuid bits")
@@ -148,11 +149,11 @@ _KEEP_ALIVE = 'trap "exit 0" TERM; n=0; while [ $n -lt {minutes} ]; do sleep 60 
 
 
 class DockerSandbox:
-    """Runs commands in a container of `image`, which is started now and removed by `close`, or after its lifetime.
+    """Runs commands in a container of `image`, which is started here, and removed by `close` or after its lifetime.
 
-    The workspace is mounted at `workspace`. Commands run as this user, so that what they write belongs to it; `user`
-    is another one ("0" is root of the container). `writable_git` lets them change `.git` of the workspace, whose
-    settings and hooks the user's own git would run; `writable_system` lets them install programs.
+    The workspace is mounted at `workspace`. Commands run as this user, who owns what they write, unless `user` names
+    another ("0" is the container's root). `writable_git` lets them change `.git` of the workspace, whose settings and
+    hooks the user's own git would run; `writable_system` lets them install programs.
     """
 
     def __init__(
@@ -249,9 +250,9 @@ class DockerSandbox:
         return process
 
     def close(self) -> None:
-        """Remove the container with all that runs in it, and clear setuid and setgid bits that it left.
+        """Remove the container with all that runs in it, and clear setuid and setgid bits that commands have set.
 
-        Raises `SandboxError` if a bit cannot be cleared: the file belongs to another user.
+        Raises `SandboxError` if a bit cannot be cleared because the file belongs to another user.
         """
         for process in self._processes:
             process.kill()
@@ -300,7 +301,7 @@ class DockerSandbox:
         return [self._docker, "exec", *attach, "-w", folder, *settings, self._container, *command]
 
     def _succeeds(self, line: str) -> bool:
-        """Whether a line for the shell succeeds in the container."""
+        """Whether a shell command succeeds in the container."""
         command = [self._docker, "exec", self._container, "sh", "-c", line]
         return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
@@ -313,7 +314,7 @@ class DockerSandbox:
 
 
 def _read_line(process: StartedProcess) -> str:
-    """Read the first line and nothing after it, which a buffer would."""
+    """Read the first line without buffering any of what follows it."""
     line = b""
     while not line.endswith(b"\n") and (byte := os.read(process.stdout.fileno(), 1)):
         line += byte

@@ -1,4 +1,4 @@
-"""Walking folders of any depth: commands make them, and `os.walk` recurses before Python 3.12."""
+"""Walk folders of any depth: commands create such, and `os.walk` is recursive before Python 3.12."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 def walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield each folder with the names of its folders and of its other entries, as `os.walk` does, top-down.
 
-    What cannot be read, such as a path that is too long, is left out. Names that are removed from the list of folders
-    are not gone into, and links never are.
+    What cannot be read, such as a path that is too long, is left out. Names removed from the list of folders are
+    skipped, and links are never followed.
     """
     waiting = [str(root)]
     while waiting:

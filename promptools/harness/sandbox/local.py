@@ -1,4 +1,4 @@
-"""Commands without a sandbox, for machines that are one themselves."""
+"""Commands without a sandbox, for machines that are sandboxes themselves."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from promptools.harness.sandbox.protocol import Command, CommandLimits, CommandR
 
 
 class LocalSandbox:
-    """Runs commands as this user, with all that the user may do. Only time, output and processes are limited.
+    """Runs commands as this user, with all of the user's rights. Only time, output and processes are limited.
 
-    Nothing is confined: `allow_unsandboxed=True` says that this is wanted, as in a container that is thrown away. A
-    process that leaves its group (setsid) outlives its command.
+    Nothing is confined: `allow_unsandboxed=True` confirms that this is intended, for example in a throw-away container.
+    A process that leaves its group (setsid) outlives its command.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class LocalSandbox:
         return process
 
     def close(self) -> None:
-        """End what was started."""
+        """End all processes that were started."""
         for process in self._processes:
             with contextlib.suppress(OSError):
                 process.kill()
@@ -109,7 +109,7 @@ class LocalSandbox:
 
 
 def existing_root(root: Path | str) -> Path:
-    """Return the absolute path of a workspace without symbolic links; raise `UsageError` if it is not a folder."""
+    """Return the absolute path of a workspace, symbolic links resolved; raise `UsageError` if it is not a folder."""
     folder = Path(root).resolve()
     if not folder.is_dir():
         raise UsageError(f"the workspace {str(root)!r} is not a folder")
@@ -117,7 +117,7 @@ def existing_root(root: Path | str) -> Path:
 
 
 def _end_all(process: subprocess.Popen[bytes]) -> None:
-    """Kill a command with all that is its own; what was started meanwhile is killed in the second round."""
+    """Kill a command and its processes, in two rounds: the second one kills those that were started meanwhile."""
     for _ in range(2):
         for each in started_by(process.pid) - {process.pid}:
             with contextlib.suppress(ProcessLookupError, PermissionError):

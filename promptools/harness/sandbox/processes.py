@@ -1,7 +1,7 @@
 """How commands run on this machine, in any sandbox: their environment, time, output and resources.
 
-`run_process` runs a command to its end, `StartedProcess` is one that is talked to. `OutputBuffer` keeps what they
-write within a budget, and `UsageWatch` looks at what the system does not bound by itself.
+`run_process` runs a command to its end, `StartedProcess` is one that exchanges data with the caller. `OutputBuffer`
+keeps their output within a budget, and `UsageWatch` watches what the system itself does not limit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONGEST_CHARACTER = 4
 
 
 class OutputBuffer:
-    """Takes output without end and never holds much more than `budget` bytes of it."""
+    """Accepts any amount of output and never holds much more than `budget` bytes of it."""
 
     def __init__(self, budget: int) -> None:
         self._for_tail = budget // 2
@@ -73,7 +73,7 @@ class OutputBuffer:
         self._dropped_lines += data.count(b"\n")
 
     def text(self) -> str:
-        """Return the output as text; invalid UTF-8 is replaced, and a notice marks what is missing."""
+        """Return the output as text; invalid UTF-8 is replaced, and a notice marks what was left out."""
         tail = b"".join(self._tail)
         if not self.truncated:
             return (bytes(self._head) + tail).decode("utf-8", "replace")
@@ -89,7 +89,7 @@ def shorten(text: str, budget: int) -> str:
 
 
 def _whole_head(data: bytes) -> str:
-    """Decode the beginning of a text without the part of a character that its end may hold."""
+    """Decode the beginning of a text, without a character that is cut off at its end."""
     for length in range(1, min(_LONGEST_CHARACTER, len(data) + 1)):
         byte = data[-length]
         if byte not in _CONTINUATION:
@@ -100,7 +100,7 @@ def _whole_head(data: bytes) -> str:
 
 
 def _whole_tail(data: bytes) -> str:
-    """Decode the end of a text without the part of a character that its beginning may hold."""
+    """Decode the end of a text, without a character that is cut off at its beginning."""
     start = 0
     while start < min(_LONGEST_CHARACTER - 1, len(data)) and data[start] in _CONTINUATION:
         start += 1
@@ -126,14 +126,14 @@ _MOST_PIPED = 1 << 24
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group of a process that was started in its own session; it may have ended already."""
+    """Kill the process group of a process that was started in its own session; it may have ended already."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """What is started, and how it is watched and ended."""
+    """How a process is started, watched and ended."""
 
     arguments: Sequence[str]
     env: Mapping[str, str]
@@ -144,7 +144,7 @@ class ProcessSettings:
     """The only open files that it inherits."""
 
     def open(self, stdin: int) -> subprocess.Popen[bytes]:
-        """Start it in its own session. Raises `OSError`, and `ValueError` for a NUL in an argument."""
+        """Start the process in its own session. Raises `OSError`, and `ValueError` for a NUL in an argument."""
         return subprocess.Popen(
             list(self.arguments),
             cwd=self.cwd,
@@ -176,14 +176,14 @@ def run_process(settings: ProcessSettings, *, stdin: str | bytes | None, timeout
 
 
 def _not_started(arguments: Sequence[str], error: Exception) -> CommandResult:
-    """Return the result of a command that does not exist or cannot be run: the exit codes are the shell's."""
+    """Return the result of a command that does not exist or cannot be run, with the exit codes of a shell."""
     missing = isinstance(error, FileNotFoundError)
     why = error.strerror if isinstance(error, OSError) else str(error)
     return CommandResult(f"{arguments[0] if arguments else '(no command)'}: {why}\n", 127 if missing else 126)
 
 
 class _Run:
-    """A process whose input is written and whose output is read at the same time."""
+    """A process whose input and output are handled at the same time."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], source: bytes, buffer: OutputBuffer, settings: ProcessSettings
@@ -204,7 +204,7 @@ class _Run:
             self._selector.register(process.stdin, selectors.EVENT_WRITE)
 
     def wait(self, deadline: float) -> tuple[bool, str]:
-        """Wait for the end of the process; return whether its time was up, and which limit ended it."""
+        """Wait for the end of the process; return whether it timed out, and which limit ended it."""
         while self._process.poll() is None:
             left = deadline - time.monotonic()
             stopped = self._exceeded()
@@ -245,7 +245,7 @@ class _Run:
             self._process.stdin.close()
 
     def _read_once(self) -> bool:
-        """Read what is there; return whether there may be more."""
+        """Read the available output; return whether more may follow."""
         if self._output is None:
             return False
         try:
@@ -268,7 +268,7 @@ class _Run:
             left -= _PIECE
 
     def close(self) -> None:
-        """Release everything; a process that still runs, because of an exception, is killed."""
+        """Release everything; a process that still runs, after an exception, is killed."""
         if self._process.poll() is None:
             self._kill(self._process)
             self._process.wait()
@@ -280,10 +280,10 @@ class _Run:
 
 
 class StartedProcess:
-    """A process that is talked to.
+    """A process that exchanges data with the caller.
 
-    A separate thread starts it and waits for its end: under bubblewrap a process dies with the thread that started
-    it, and threads of a pool end when they are idle.
+    A separate thread starts it and waits for its end: under bubblewrap a process dies with the thread that started it,
+    and threads of a pool end when they are idle.
     """
 
     stdin: IO[bytes]
@@ -353,23 +353,23 @@ QUIET = {
 
 
 def base_environment(given: Mapping[str, str] | None, *, path: str, home: str) -> dict[str, str]:
-    """Return the environment of a command: `given` on top of the variables that all commands get."""
+    """Return the environment of a command: the variables that all commands get, overridden by `given`."""
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     return {"PATH": path, "HOME": home, "LANG": "C.UTF-8", **inherited, **QUIET, **(given or {})}
 
 
 def to_arguments(command: Command, shell: str = "bash") -> list[str]:
-    """Return a command as a program with arguments; a string is a line for the shell."""
+    """Return a command as a program with arguments; a string is run by a shell."""
     return [shell, "-c", command] if isinstance(command, str) else list(command) or [""]
 
 
 def with_limits(arguments: list[str], limits: CommandLimits) -> list[str]:
-    """Return a shell that limits itself and then runs a command, to be the first process of a namespace.
+    """Return a shell command that limits itself and then runs `command`, as the first process of a namespace.
 
-    A process can lower its limits for good, and what it starts inherits them. The number of processes has to be set
-    inside: outside it would count all processes of the user. POSIX has no letter for it; bash's is -u, others' is -p.
-    The shell is not replaced by the command, which would be the first process then: signals would not end that, and
-    nobody would wait for orphans.
+    Limits that a process lowers stay low and are inherited by its children. The limit on processes must be set inside:
+    outside it would count all processes of the user. POSIX has no option for it; bash has -u, other shells -p. The
+    shell does not exec the command, since the first process of a namespace ignores most signals and has to reap
+    orphans.
     """
     return ["sh", "-c", f'{_ulimits(limits)}; "$@"; exit $?', "sh", *arguments]
 
@@ -393,7 +393,7 @@ _SPARE_PROCESSES = 8
 
 
 class UsageWatch:
-    """Looks at the processes below one process, and at the free space of the disk of `root`."""
+    """Watches the descendants of a process, and the free space of the disk with `root`."""
 
     def __init__(self, limits: CommandLimits, root: Path) -> None:
         self._limits = limits
@@ -414,24 +414,24 @@ class UsageWatch:
 
 
 class ProcessWatch:
-    """Looks at how many processes a command has: those below it, and those of its session whose parents have ended.
+    """Watches how many processes a command has: its descendants, and those of its session whose parents have ended.
 
-    For commands that are confined by nothing: one that leaves the session and whose parent ends is not counted. Where
-    there is no /proc, nothing is.
+    Used for unconfined commands: a process that leaves the session and whose parent ends is not counted. Without /proc,
+    nothing is counted.
     """
 
     def __init__(self, limits: CommandLimits) -> None:
         self._limits = limits
 
     def __call__(self, process: int) -> str:
-        """Return that the limit was exceeded, in words, or an empty string."""
+        """Return a message if the limit was exceeded, or an empty string."""
         if sum(map(_threads, started_by(process))) > self._limits.processes:
             return f"it had more than {self._limits.processes} processes"
         return ""
 
 
 def started_by(process: int) -> set[int]:
-    """Return a process, those below it, and those of its session."""
+    """Return a process, its descendants, and the processes of its session."""
     try:
         names = os.listdir("/proc")  # noqa: PTH208  ten times a second
     except OSError:
@@ -446,7 +446,7 @@ def _session(process: str) -> int:
 
 
 def descendants(process: int) -> list[int]:
-    """Return the processes below one: its children, and theirs."""
+    """Return the descendants of a process."""
     known, waiting = {process}, [process]
     while waiting:
         for child in children(waiting.pop()):
@@ -473,14 +473,14 @@ def _threads(process: int) -> int:
 
 
 def _resident(process: int) -> int:
-    """Return the memory of a process without that of files; what several processes share counts for each."""
+    """Return the memory of a process without mapped files; shared memory counts for each process."""
     return sum(
         _kilobytes(line) for line in _read(f"/proc/{process}/status").split(b"\n") if line.startswith(_OWN_MEMORY)
     )
 
 
 def _proportional(process: int) -> int:
-    """Return the memory of a process, where what is shared counts once: exact, and slow."""
+    """Return the memory of a process with shared memory divided among the processes: exact, and slow."""
     lines = _read(f"/proc/{process}/smaps_rollup").split(b"\n")
     proportional = sum(_kilobytes(line) for line in lines if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")))
     return proportional or _resident(process)

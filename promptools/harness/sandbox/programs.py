@@ -1,8 +1,8 @@
-"""The program `apply_patch`, which every sandbox has on its path: gpt-oss runs it in the shell, as if it were there.
+"""The program `apply_patch`, which is on the path of every sandbox: gpt-oss runs it in the shell and expects it there.
 
-It is a shell script that looks for a Python, and has that apply the patch with promptools' own code. The code needs
-nothing but the standard library, so any Python 3.11 will do: that of this process where commands can see it, or one of
-theirs. Where there is none, the program says so.
+It is a shell script that looks for a Python and lets it apply the patch with promptools' own code. That needs only the
+standard library, so any Python 3.11 will do: this process's where commands can see it, or another one in the sandbox.
+Without one, the program reports that.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ exit 127
 class SandboxPrograms:
     """A folder with the program, until the object is closed or collected.
 
-    `package_parent` is the folder that holds the package `promptools` as commands see it, and `pythons` are tried in
-    their order.
+    `package_parent` is the folder, as commands see it, that contains the package `promptools`; `pythons` are tried in
+    order.
     """
 
     def __init__(self, package_parent: str | Path, pythons: Sequence[str]) -> None:
@@ -58,9 +58,9 @@ class SandboxPrograms:
 
 
 def program_environment(folder: Path | str, path: str) -> dict[str, str]:
-    """Return the variables by which a shell finds the programs in a folder, before those on `path`.
+    """Return the variables that let a shell find the programs in a folder, before those on `path`.
 
-    A login shell, as in `bash -lc`, sets its path anew, so bash gets the program as a function of that name, too.
+    A login shell, as in `bash -lc`, resets its path, so bash also gets a function with the program's name.
     """
     function = f'() {{ {shlex.quote(f"{folder}/{NAME}")} "$@"; }}'
     return {"PATH": f"{folder}:{path}", f"BASH_FUNC_{NAME}%%": function}

@@ -1,4 +1,4 @@
-"""What every sandbox does: run a command to its end, or start one that is talked to; and how much a command may use."""
+"""The protocol of sandboxes: run a command to its end, or start a process and exchange data with it, under limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMED_OUT = 124
 
 
 class SandboxError(PromptoolsError):
-    """The sandbox itself does not work: its program is missing, or the system refuses what it needs."""
+    """The sandbox itself does not work: its program is missing, or the system does not allow what it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class CommandResult:
 
 
 class SandboxProcess(Protocol):
-    """A process that was started in a sandbox and is talked to."""
+    """A process that was started in a sandbox and exchanges data with the caller."""
 
     stdin: IO[bytes]
     stdout: IO[bytes]
@@ -45,7 +45,7 @@ class SandboxProcess(Protocol):
     """Which limit ended it, in words; empty if none did."""
 
     def kill(self) -> None:
-        """End the process with all that it started that the sandbox can reach. It may have ended already."""
+        """End the process and what it started, as far as the sandbox can reach it. It may have ended already."""
         ...
 
 
@@ -54,7 +54,7 @@ class Sandbox(Protocol):
 
     @property
     def root(self) -> Path:
-        """The workspace on this machine: where file tools work."""
+        """The workspace on this machine, where file tools work."""
         ...
 
     @property
@@ -74,9 +74,9 @@ class Sandbox(Protocol):
     ) -> CommandResult:
         """Run a command to its end, or to its time-out, and return how it ended.
 
-        `cwd` is relative to the workspace. `timeout` is in seconds and never exceeds the one of the limits;
-        `max_output`, in bytes, replaces theirs. Without `stdin` the command reads an empty one. Raises `SandboxError`
-        if the sandbox does not work; a command that fails, or is not there, is a result.
+        `cwd` is relative to the workspace. `timeout`, in seconds, cannot exceed that of the limits; `max_output`, in
+        bytes, overrides theirs. Without `stdin` the command's input is empty. Raises `SandboxError` if the sandbox does
+        not work; a command that fails, or does not exist, has a result.
         """
         ...
 
@@ -95,7 +95,7 @@ GIGABYTE = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class CommandLimits:
-    """What a command may use. Which of these a sandbox enforces, and how exactly, is in docs/tasks/sandboxes.md."""
+    """What a command may use. Which limits a sandbox enforces, and how exactly, is in docs/tasks/sandboxes.md."""
 
     timeout: float = 300.0
     """Seconds."""
@@ -119,5 +119,5 @@ class CommandLimits:
                 raise UsageError(f"the limit {name!r} is {getattr(self, name)!r}; it has to be more than 0")
 
     def seconds(self, timeout: float | None) -> float:
-        """Return how long a command may take that asks for `timeout` seconds."""
+        """Return how many seconds a command may take that asks for `timeout`."""
         return self.timeout if timeout is None else min(max(timeout, 0.0), self.timeout)

@@ -1,4 +1,4 @@
-"""The filter of system calls for bubblewrap: what namespaces do not confine, and parts of the kernel with many faults.
+"""The filter of system calls for bubblewrap: what namespaces do not confine, and error-prone parts of the kernel.
 
 The filter is a program of the kernel's packet filter (seccomp(2)): it sees the architecture, the number and the
 arguments of each call, but no memory that these point to, and returns what becomes of the call.

@@ -1,4 +1,4 @@
-"""A tool with the function that runs it, a set of them, and what a function may return or raise besides text."""
+"""A tool with the function that runs it, a set of tools, and what a function may return or raise besides text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MAX_IMAGE = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """Text for the model, and images that it is shown, as parts `image_url` of Chat Completions."""
+    """Text for the model, and images that it is shown, as `image_url` parts of Chat Completions."""
 
     text: str
     images: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
@@ -54,7 +54,7 @@ class ToolOutput:
 
 
 def image_part(content: bytes, mime_type: str) -> dict[str, Any] | None:
-    """Return an image as a part; None for a format that servers do not read, or one that is too large."""
+    """Return an image as a part; None if it is too large or in a format that servers do not read."""
     if mime_type not in IMAGE_TYPES or len(content) > MAX_IMAGE:
         return None
     data = base64.b64encode(content).decode()
@@ -64,8 +64,8 @@ def image_part(content: bytes, mime_type: str) -> dict[str, Any] | None:
 class ToolTimeoutError(PromptoolsError):
     """A tool was ended because it took too long.
 
-    `seconds` is how long it had, `output` what it had written until then. `observation` is what the model reads, which
-    is no error for it, as a command that fails is none; without one it reads the message, as of any exception.
+    `seconds` is how long it was allowed to take, `output` what it had written by then. The model reads `observation` as
+    a normal result, as it does that of a command that fails; without one it reads the message, as with any exception.
     """
 
     def __init__(self, message: str, *, seconds: float, output: str = "", observation: str = "") -> None:

@@ -1,8 +1,9 @@
-"""The tools `browser.search`, `browser.open` and `browser.find`, which gpt-oss was trained on, over a search of yours.
+"""The tools `browser.search`, `browser.open` and `browser.find`, which gpt-oss was trained on, over your own search.
 
 The search is a URL that answers in JSON, such as SearXNG's, or a tool, such as one of an MCP server. Pages are shown as
-numbered lines with numbered links. Only what a search or a page has shown can be opened: a model that has read a
-private file could tell others of it by the address of a page. Addresses of this machine and of its network are refused.
+numbered lines with numbered links. Only what a search or a page has shown can be opened: otherwise a model that has
+read a private file could leak it through the address of a page. Addresses of this machine and of its network are
+refused.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class BrowserError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One result of a search."""
+    """One search result."""
 
     url: str
     title: str = ""
@@ -56,7 +57,7 @@ Search: TypeAlias = Callable[[str, int], "Sequence[Found] | str"]
 
 
 def search_by_url(template: str) -> Search:
-    """Return a search that asks a URL with `{query}` in it, which answers with a list of results in JSON."""
+    """Return a search that requests a URL containing `{query}`, which answers with a list of results in JSON."""
     if "{query}" not in template or not template.startswith(("http://", "https://")):
         raise UsageError(
             f"{without_credentials(template)!r} is no URL of a search: write {{query}} where the query goes"
@@ -88,7 +89,7 @@ def search_by_tool(tool: AgentTool) -> Search:
 
 
 def browser_tools(search: Search, *, allow_private: bool = False) -> Toolset:
-    """Return the three tools; `allow_private` lets pages of this machine and of its network be opened, too."""
+    """Return the three tools; with `allow_private`, pages of this machine and of its network may be opened too."""
     browser = _Browser(search, allow_private=allow_private)
     number: Schema = {"type": "number", "default": -1}
     string: Schema = {"type": "string"}
@@ -117,7 +118,7 @@ def _tool(name: str, description: str, parameters: dict[str, Any], required: str
 
 
 def _results(value: Any) -> Iterator[Found]:
-    """Yield the results of an answer, wherever in it their list is."""
+    """Yield the results in an answer, wherever their list is."""
     if is_array(value):
         for item in value:
             if is_object(item) and isinstance(url := item.get("url") or item.get("link") or item.get("href"), str):
@@ -143,7 +144,7 @@ class _Page:
 
 
 class _Browser:
-    """The pages of one run."""
+    """The pages shown in one run."""
 
     def __init__(self, search: Search, *, allow_private: bool) -> None:
         self._search = search
@@ -166,7 +167,7 @@ class _Browser:
         return self._show(_Page(title, "", tuple(lines or ["no results"]), tuple(each.url for each in found)))
 
     def open(self, id: float | str = -1, cursor: float = -1, loc: float = -1, num_lines: float = -1, **_: Any) -> str:  # noqa: A002  the model's name
-        """Open a link, or show a page from another line on."""
+        """Open a link, or show a page from another line onwards."""
         if id == -1:
             return self._show(self._page(cursor), int(loc), int(num_lines))
         url = id if isinstance(id, str) and not id.isdigit() else self._link(int(id), cursor)
@@ -175,7 +176,7 @@ class _Browser:
         return self._show(_read(*_get(url, self._check)), int(loc), int(num_lines))
 
     def find(self, pattern: str, cursor: float = -1, **_: Any) -> str:
-        """Show the lines of a page that a text is in."""
+        """Show the lines of a page that contain a text."""
         page = self._page(cursor)
         found = [at for at, line in enumerate(page.lines) if pattern.lower() in line.lower()][:MAX_FOUND]
         shown = [f"L{at}: {page.lines[at]}" for at in found]
@@ -207,7 +208,7 @@ class _Browser:
         return "\n".join([head, *(f"L{at}: {page.lines[at]}" for at in range(start, end))])
 
     def _check(self, url: str) -> None:
-        """Raise `BrowserError` for an address that is not a public one."""
+        """Raise `BrowserError` unless an address is public."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise BrowserError(f"{clip(url)!r} is not a page of the web")
@@ -222,7 +223,7 @@ class _Browser:
 
 
 def _get(url: str, check: Callable[[str], None]) -> tuple[str, str, str]:
-    """Return the address, the text and the type of a page; each address on the way is checked."""
+    """Return the address, text and type of a page; each redirect is checked."""
     http: Any = installed_library().module
     with http.Client(timeout=SECONDS, follow_redirects=False) as client:
         for _ in range(MAX_REDIRECTS + 1):
@@ -257,7 +258,7 @@ def _read(url: str, text: str, kind: str) -> _Page:
 
 
 def _plain(text: str) -> str:
-    """Return text on one line, without the brackets of links."""
+    """Return text on one line, without the brackets that mark links."""
     return " ".join(text.split()).translate(str.maketrans("【】", "〖〗"))
 
 
@@ -268,7 +269,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 class _HtmlText(HTMLParser):
-    """The text of a page in lines, with its links numbered."""
+    """The text of a page as lines, with its links numbered."""
 
     SKIPPED = frozenset({"script", "style", "noscript", "template", "svg"})
     INLINE = frozenset({"a", "abbr", "b", "bdi", "cite", "code", "em", "font", "i", "kbd", "q", "s", "small", "span"})
@@ -283,7 +284,7 @@ class _HtmlText(HTMLParser):
         self._in_title = self._in_link = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Begin a line, a link, the title, or what is left out."""
+        """Begin a line, a link or the title, or skip an element."""
         self._skipped += tag in self.SKIPPED
         self._in_title = self._in_title or tag == "title"
         address = urljoin(self._url, dict(attrs).get("href") or "").partition("#")[0] if tag == "a" else ""
@@ -295,7 +296,7 @@ class _HtmlText(HTMLParser):
             self.parts.append("\n")
 
     def handle_endtag(self, tag: str) -> None:
-        """End what began."""
+        """End what the start tag began."""
         self._skipped -= tag in self.SKIPPED and self._skipped > 0
         if tag == "title":
             self._in_title = False
@@ -306,7 +307,7 @@ class _HtmlText(HTMLParser):
             self.parts.append("\n")
 
     def handle_data(self, data: str) -> None:
-        """Take text, in which there are no brackets of links but ours."""
+        """Add text, in which only our own brackets mark links."""
         text = data.translate(str.maketrans("【】", "〖〗"))
         if self._in_title:
             self.title.append(text)

@@ -1,8 +1,8 @@
 """The tools that `promptools discover` has confirmed for a model, and the app's own tools under those names.
 
-A model calls the tools that it was trained on more often, and more correctly, than others, so a tool of the app's that
-has a discovered name, or one of its other names, is declared under the discovered one. Its parameters stay its own, as
-its function takes them; the discovered aliases of parameters are accepted as far as they fit.
+A model calls the tools that it was trained on more often, and more correctly, than others. So an app's tool that has a
+discovered name, or an alias of one, is declared under the discovered name. It keeps its own parameters; discovered
+aliases of them are accepted where they fit.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ FILE_NAME = "tools.json"
 
 
 def read_discovered_tools(path: str | os.PathLike[str]) -> tuple[Tool, ...]:
-    """Return the tools that `promptools discover` has written, with their marks; `path` is its folder, or the file.
+    """Return the tools that `promptools discover` wrote, with their marks; `path` is its folder, or the file.
 
-    Raises `UsageError` for a file that cannot be read, or holds no list of tools.
+    Raises `UsageError` for a file that cannot be read, or does not hold a list of tools.
     """
     file = Path(path) / FILE_NAME if Path(path).is_dir() else Path(path)
     try:
@@ -49,7 +49,7 @@ def read_discovered_tools(path: str | os.PathLike[str]) -> tuple[Tool, ...]:
 
 @dataclass(frozen=True, slots=True)
 class KnownTools:
-    """An app's tools, declared under the names of those that a model was trained on."""
+    """An app's tools, declared under the names that a model was trained on."""
 
     tools: Tools
     """The app's, in their order, under the names that the model knows, followed by `added`."""
@@ -60,7 +60,7 @@ class KnownTools:
 
 
 def with_discovered(tools: Tools, discovered: Sequence[Tool], can_run: Callable[[Tool], bool]) -> KnownTools:
-    """Return tools under discovered names, with the discovered marks, and those that `can_run` besides."""
+    """Return tools under discovered names and with discovered marks, plus discovered ones that can be run."""
     matches: dict[str, list[Tool]] = {}
     added: list[Tool] = []
     left_out: list[Tool] = []
@@ -84,12 +84,12 @@ def with_discovered(tools: Tools, discovered: Sequence[Tool], can_run: Callable[
 
 
 def _declared_name(own: str, known: Sequence[Tool]) -> str:
-    """Return the name under which a tool is declared: its own if the model knows that, else the first one it knows."""
+    """Return the name under which a tool is declared: its own if the model knows it, else an alias that it knows."""
     return own if any(tool.name == own for tool in known) else known[0].name
 
 
 def _other_names(tools: Tools, matches: Mapping[str, Sequence[Tool]]) -> dict[str, list[str]]:
-    """Return the other names of each tool: its own name and the discovered ones that no other tool has."""
+    """Return the aliases of each tool: its own name, and discovered ones that no other tool has."""
     owners = {tool.name: own for own, known in matches.items() for tool in known}
     for own, known in matches.items():
         for name in (name for tool in known for name in tool.names):

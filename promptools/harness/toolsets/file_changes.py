@@ -1,9 +1,9 @@
-"""Changes of files in a folder: all of them, or none.
+"""Changes to files in a folder: all of them are made, or none.
 
 Nothing outside of the folder is read or written, even if another process moves files and links at the same time: a path
 is resolved once, must then be inside, and is opened from the folder down, directory by directory, without following
-links. What is new is written to temporary files first, which finds full disks and missing permissions. Then each old
-file is renamed, and the new one takes its name; if that fails anywhere, all names are put back.
+links. New content is first written to temporary files, which reveals full disks and missing permissions. Then each old
+file is renamed, and the new one takes its name; if any of this fails, all names are restored.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Undo: TypeAlias = "list[Callable[[], object]]"
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What a file holds, and its permissions; None: those of any new file."""
+    """The content of a file, and its permissions; None: those of a new file."""
 
     data: bytes
     mode: int | None = None
 
 
 class PatchedFolder:
-    """A folder with changes that are collected first, and then written together."""
+    """A folder whose changes are collected first, and then written together."""
 
     def __init__(self, root: Path) -> None:
         if os.open not in os.supports_dir_fd:
@@ -61,7 +61,7 @@ class PatchedFolder:
     def resolve(self, path: str, *, link: bool = False) -> PurePosixPath:
         """Return the path inside of the folder with symbolic links resolved; raise `PatchError` if it is not inside.
 
-        The file itself may be a symbolic link only with `link`.
+        Only with `link` may the file itself be a symbolic link.
         """
         pure = PurePosixPath(path)
         if "\0" in path or not pure.parts:
@@ -96,11 +96,11 @@ class PatchedFolder:
         return self._after[path]
 
     def before(self, path: PurePosixPath) -> FileState | None:
-        """Return a file's content on the disk, if it was read."""
+        """Return a file's content on disk, if it was read."""
         return self._before.get(path)
 
     def change(self, path: PurePosixPath, state: FileState | None) -> None:
-        """Set what a file will hold; None removes it."""
+        """Set a file's new content; None removes the file."""
         if state is not None:
             for parent in path.parents[:-1]:
                 if self.read_kind(parent) == "file":
@@ -108,7 +108,7 @@ class PatchedFolder:
         self._after[path] = state
 
     def read_kind(self, path: PurePosixPath) -> str:
-        """Return `file`, `folder` or `` (nothing) for a path, after the changes so far."""
+        """Return what a path is after the changes so far: `file`, `folder`, or an empty string for nothing."""
         if path in self._after:
             return "file" if self._after[path] else ""
         try:
@@ -141,7 +141,7 @@ class PatchedFolder:
             os.close(file)
 
     def similar(self, path: PurePosixPath) -> list[str]:
-        """Return names of files in the folder of a path that does not exist; none if that does not exist either."""
+        """Return similar names in the folder of a path that does not exist; none if the folder is missing too."""
         try:
             with _Parent(self._root_fd, path) as parent, os.scandir(parent) as entries:
                 return sorted(entry.name for entry in entries)
@@ -185,7 +185,7 @@ class PatchedFolder:
             raise PatchError(f"a change failed and could not be undone: {failed[0]}", changed=True) from failed[0]
 
     def _write_temporary(self, path: PurePosixPath, state: FileState, undo: Undo) -> str:
-        """Write the new content into a file of another name in the same folder; return the name."""
+        """Write the new content to a temporary file in the same folder; return its name."""
         name = _temporary_name()
         for folder in reversed(path.parents[:-1]):
             self._make_folder(folder, undo)

@@ -1,9 +1,9 @@
-"""Hunks of a patch to edits of a file: where each hunk's lines are, or why that cannot be said.
+"""Turn the hunks of a patch into edits of a file: find each hunk's lines, or report why they cannot be found.
 
-The lines are searched in the file as it was before the patch (`line_search`). A stricter likeness goes before a looser
-one; blank context at the edges of a hunk is left out if nothing else helps. Hunks follow each other: what is below the
-changes of the hunk before counts first. Of several places the headers choose, or the line number of a unified diff's
-header; if they do not, the patch is wrong: a change in the wrong place is worse than none.
+The lines are searched in the file as it was before the patch (`line_search`). Stricter likenesses are tried first;
+blank context at the edges of a hunk is left out only if nothing else helps. Hunks follow each other: places below the
+previous hunk's changes are preferred. Among several places, the headers decide, or the line number in a unified diff's
+header; if they do not, the patch is rejected: a change in the wrong place is worse than none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAME_END = re.compile(r"\s*[(:{<\[=;]")
 
 
 class HeaderSearch:
-    """Headers in one file."""
+    """Finds the lines that headers of hunks refer to, in one file."""
 
     def __init__(self, lines: Sequence[str], loose: LineSearch) -> None:
         self._lines = lines
@@ -35,9 +35,9 @@ class HeaderSearch:
         self._block_ends: dict[int, int] = {}
 
     def positions(self, headers: Sequence[str]) -> Sequence[int]:
-        """Return the lines that the last of `headers` means, below those that the others mean; empty if there are none.
+        """Return the lines that match the last of `headers`, inside the blocks of those before it.
 
-        A header that the file does not have is skipped.
+        Headers that the file does not contain are skipped.
         """
         heads: Sequence[int] = ()
         for header in headers:
@@ -49,7 +49,7 @@ class HeaderSearch:
         return heads
 
     def inside(self, positions: Sequence[int], heads: Sequence[int]) -> list[int]:
-        """Return those of `positions` that are in the blocks below `heads`, or on these lines themselves."""
+        """Return those of `positions` that are in the blocks below the lines `heads`, or on these lines themselves."""
         kept: dict[int, None] = {}
         for head in heads:
             first = bisect_left(positions, head)
@@ -57,7 +57,7 @@ class HeaderSearch:
         return sorted(kept)
 
     def block_end(self, head: int) -> int:
-        """Return the line after the block of a line: the lines below it that are indented more, and blank ones."""
+        """Return the line after the block of a line, which is the more indented and blank lines below it."""
         if head not in self._block_ends:
             indent, end = indentation(self._lines[head]), head + 1
             while end < len(self._lines) and (
@@ -68,7 +68,7 @@ class HeaderSearch:
         return self._block_ends[head]
 
     def enclosing(self, at: int) -> str:
-        """Return the next line above that is indented less, without its indentation; empty if there is none."""
+        """Return the closest less indented line above, stripped; empty if there is none."""
         own = len(indentation(self._lines[at]))
         for line in reversed(self._lines[:at]):
             if line.strip() and len(indentation(line)) < own:
@@ -85,7 +85,7 @@ class HeaderSearch:
 
 
 def indentation(line: str) -> str:
-    """Return the space that a line begins with."""
+    """Return the leading white space of a line."""
     return line[: len(line) - len(line.lstrip())]
 
 
@@ -101,7 +101,7 @@ BOM = "\ufeff"
 
 @dataclass(frozen=True, slots=True)
 class LineEdit:
-    """Lines `start` to `end` (exclusive) are replaced by `lines`."""
+    """An edit: lines `start` to `end` (exclusive) are replaced by `lines`."""
 
     start: int
     end: int
@@ -109,9 +109,9 @@ class LineEdit:
 
 
 class FileText:
-    r"""Lines of a file without their endings, which are kept beside them.
+    r"""The lines of a file, and separately their endings.
 
-    A line ends with `\n` or `\r\n`. Invalid UTF-8 becomes surrogates, and the same bytes again when written.
+    A line ends with ` ` or `\r `. Invalid UTF-8 is decoded to surrogates, and encoded to the same bytes again.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -130,7 +130,7 @@ class FileText:
     def replace(self, edits: Sequence[LineEdit]) -> bytes:
         """Return the file's bytes after edits, which are sorted and do not overlap.
 
-        A new line gets the ending of the line that it replaces, else of the line above.
+        A new line gets the ending of the line that it replaces, else that of the line above.
         """
         usual = Counter(self._endings).most_common(1)[0][0] if self._endings else "\n"
         parts, endings, at = list[str](), list[str](), 0
@@ -168,7 +168,7 @@ LOOSENESS = {
 
 
 def place_hunks(lines: Sequence[str], section: UpdateFile, notes: list[str]) -> list[LineEdit]:
-    """Return the edits of a section's hunks, sorted; raise `PatchError` with all that is wrong. Adds to `notes`."""
+    """Return the edits for a section's hunks, sorted; raise `PatchError` with all problems. Appends to `notes`."""
     placer = _HunkPlacer(lines, section.path, notes)
     problems: list[str] = []
     for hunk in section.hunks:
@@ -231,7 +231,7 @@ class _HunkPlacer:
         self.edits.insert(index, edit)
 
     def _place_lines(self, hunk: Hunk) -> tuple[Hunk, Likeness, int]:
-        """Return the hunk, perhaps without its blank edges, how alike its lines are, and where they begin."""
+        """Return the hunk, perhaps without its blank edges, the likeness that matched, and where its lines begin."""
         trimmed = hunk.without_blank_edges()
         variants = [hunk, trimmed] if trimmed.old and len(trimmed.lines) < len(hunk.lines) else [hunk]
         tries = [
@@ -256,7 +256,7 @@ class _HunkPlacer:
         raise PatchError(self._not_found(variants[-1]))
 
     def _choose(self, hunk: Hunk, positions: Sequence[int], size: int) -> int:
-        """Return the one position that is meant."""
+        """Return the only position that the hunk can mean."""
         positions = from_position(positions, self._below) or positions
         heads = self._headers.positions(hunk.headers)
         if hunk.headers and not heads:
@@ -280,7 +280,7 @@ class _HunkPlacer:
         return positions[0]
 
     def _insertion(self, hunk: Hunk) -> int:
-        """Return where a hunk without context or removed lines belongs."""
+        """Return where a hunk without context or removed lines is inserted."""
         if hunk.at_end or not self._lines:
             return len(self._lines)
         heads = self._headers.positions(hunk.headers)
@@ -363,10 +363,10 @@ def _edits(hunk: Hunk, at: int, indentation: _Indentation) -> Iterator[LineEdit]
 
 
 class _Indentation:
-    """How the patch's indentation becomes the file's, known from lines that are in both.
+    """Converts the patch's indentation to the file's, learned from lines that are in both.
 
-    Removed lines are written as added ones are, so they count before context, which models shorten. A level that is
-    not known is shifted as the others are only if it is plain that the patch is shifted as a whole.
+    Removed lines are indented like added ones, so they count before context, which models shorten. A level without an
+    example is shifted like the others only if the patch is evidently shifted as a whole.
     """
 
     def __init__(self, hunk: Hunk, file_lines: Sequence[str]) -> None:
@@ -386,7 +386,7 @@ class _Indentation:
             self._shifts.clear()
 
     def fit(self, line: str) -> str:
-        """Return an added line with the file's indentation, where it is known."""
+        """Return an added line with the file's indentation, where that is known."""
         if not line.strip():
             return line
         theirs = indentation(line)
@@ -401,7 +401,7 @@ class _Indentation:
 
 
 def _shift(theirs: str, own: str) -> tuple[str, str]:
-    """Return what the file's indentation has in addition to the patch's, and what it lacks."""
+    """Return the indentation that the file's line has beyond the patch's, and that which it lacks."""
     if own.endswith(theirs):
         return own[: len(own) - len(theirs)], ""
     if theirs.endswith(own):

@@ -1,7 +1,8 @@
 """The tools that gpt-oss was trained on: `container.exec`, `repo_browser.*` and `python`.
 
-First how they are declared, and what the model reads of a command's result; then `container.exec` and `python`; last
-`gpt_oss_tools`, all of them bound to a workspace and a sandbox. The functions of `repo_browser` are in its own module.
+First come their declarations, and what the model reads of a command's result; then `container.exec` and `python`; last
+`gpt_oss_tools`, which binds them all to a workspace and a sandbox. The functions of `repo_browser` are in its own
+module.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _LINE_ALIASES = {"start_line": "line_start", "end_line": "line_end", "start": "l
 
 
 def container_exec_definition() -> Tool:
-    """Return `container.exec`."""
+    """Return the definition of `container.exec`."""
     return _tool(
         "container.exec",
         "Runs a command in the container and returns its output.\n"
@@ -68,7 +69,7 @@ def container_exec_definition() -> Tool:
 
 
 def print_tree_definition(names: Sequence[str] = ()) -> Tool:
-    """Return `repo_browser.print_tree`; `names` are other names that do not stand for a separate tool."""
+    """Return the definition of `repo_browser.print_tree`; `names` are aliases that do not stand for a separate tool."""
     return _tool(
         "repo_browser.print_tree",
         "Prints the tree of files below a folder.",
@@ -79,7 +80,7 @@ def print_tree_definition(names: Sequence[str] = ()) -> Tool:
 
 
 def search_definition() -> Tool:
-    """Return `repo_browser.search`."""
+    """Return the definition of `repo_browser.search`."""
     return _tool(
         "repo_browser.search",
         "Searches the files below a path for a regular expression.",
@@ -91,7 +92,7 @@ def search_definition() -> Tool:
 
 
 def open_file_definition(*, line_numbers: bool) -> Tool:
-    """Return `repo_browser.open_file`, with or without the parameter `line_numbers`."""
+    """Return the definition of `repo_browser.open_file`, with or without the parameter `line_numbers`."""
     return _tool(
         "repo_browser.open_file",
         "Shows a file, or some lines of it.",
@@ -108,7 +109,7 @@ def open_file_definition(*, line_numbers: bool) -> Tool:
 
 
 def list_dir_definition() -> Tool:
-    """Return `repo_browser.list_dir`."""
+    """Return the definition of `repo_browser.list_dir`."""
     return _tool(
         "repo_browser.list_dir",
         "Lists the files of a folder.",
@@ -119,7 +120,7 @@ def list_dir_definition() -> Tool:
 
 
 def apply_patch_definition() -> Tool:
-    """Return `repo_browser.apply_patch`."""
+    """Return the definition of `repo_browser.apply_patch`."""
     return _tool(
         "repo_browser.apply_patch",
         "Changes files by a patch.",
@@ -132,7 +133,7 @@ def apply_patch_definition() -> Tool:
 
 
 def python_definition(description: str) -> Tool:
-    """Return `python`."""
+    """Return the definition of `python`."""
     return _tool(
         PYTHON,
         description,
@@ -177,7 +178,7 @@ Observation: TypeAlias = Callable[[CommandResult, float], str]
 
 
 def observe(result: CommandResult, seconds: float, observation: Observation, note: str = "") -> str:
-    """Return what the model reads, with a note after it; raise it as `ToolTimeoutError` if the time was up."""
+    """Return what the model reads of a result, followed by a note; after a time-out, raise it as `ToolTimeoutError`."""
     text = observation(result, seconds) + note
     if result.timed_out:
         raise ToolTimeoutError(
@@ -190,7 +191,7 @@ def observe(result: CommandResult, seconds: float, observation: Observation, not
 
 
 def plain_observation(result: CommandResult, seconds: float) -> str:
-    """Return the output, and what else matters in brackets after it."""
+    """Return the output, followed by the exit code and other notes in brackets where they matter."""
     notes = [_ended(result, seconds)] if result.timed_out or result.stopped else []
     if result.exit_code and not notes:
         notes.append(f"[exit code {result.exit_code}]")
@@ -201,7 +202,7 @@ def plain_observation(result: CommandResult, seconds: float) -> str:
 
 
 def tagged_observation(result: CommandResult, seconds: float) -> str:
-    """Return the exit code and the output in tags, as the harness of gpt-oss' reproduction has it."""
+    """Return the exit code and the output in tags, as the harness that reproduces gpt-oss does."""
     if result.timed_out or result.stopped:
         return f"{_ended(result, seconds)}\n<output>\n{result.output}\n</output>"
     return f"<returncode>{result.exit_code}</returncode>\n<output>\n{result.output}</output>"
@@ -222,7 +223,7 @@ _LONGEST_PROGRAM = 4096
 
 
 def container_exec(sandbox: Sandbox, observation: Observation, timeout: float) -> Callable[..., str]:
-    """Return the function of `container.exec`; `timeout` is that of commands for which the model names none."""
+    """Return the function of `container.exec`; `timeout` applies to commands for which the model names none."""
 
     def run(
         command: object,
@@ -243,8 +244,8 @@ def container_exec(sandbox: Sandbox, observation: Observation, timeout: float) -
 def read_command(given: object) -> Command:
     """Return what a model means by `command`: a list is a program and its arguments, a string is a line for the shell.
 
-    A list written as a string is read. A list of one string that has spaces is a line too: there is no program of that
-    name, and it is what a string becomes where a schema wants a list.
+    A list written as a string is parsed. A list of one string with spaces is a shell line too: no program has such a
+    name, and this is what coercion makes of a string where the schema wants a list.
     """
     if isinstance(given, str):
         inner = _read_list(given)
@@ -278,7 +279,7 @@ def _strings(env: object) -> dict[str, str] | None:
 
 
 def _inside(workspace: str, workdir: str | None) -> str | None:
-    """Return the folder to start in; it is looked up inside, so the sandbox decides whether it may be seen."""
+    """Return the folder to start in. It is resolved inside the sandbox, which decides whether it may be seen."""
     return None if not workdir else str(PurePosixPath(workspace) / workdir)
 
 
@@ -306,7 +307,7 @@ def python_description(kind: str, timeout: float) -> str:
 
 
 class PythonSession:
-    """Runs code; where `stateful`, in one interpreter, which is a new one after a time-out or if it ended."""
+    """Runs code. With `stateful` it uses one interpreter, replaced after a time-out or when it has ended."""
 
     def __init__(
         self,
@@ -340,7 +341,7 @@ class PythonSession:
             self._process = None
 
     def _run(self, code: str) -> tuple[CommandResult, bool]:
-        """Return the result, and whether the interpreter cannot be used again."""
+        """Return the result, and whether the interpreter must be replaced."""
         if self._process is None:
             self._process = self._sandbox.start([PROGRAM, "-c", worker_source()])
         mark = f"\x1e{token_hex(16)} "  # code cannot know it, so what it prints is never taken for the end
@@ -356,7 +357,7 @@ class PythonSession:
 
 
 class _Reply:
-    """The output of one piece of code: it ends with the mark, with the interpreter, or with the time."""
+    """The output of one piece of code; it ends with the mark, when the interpreter ends, or at the deadline."""
 
     def __init__(self, process: SandboxProcess, mark: bytes, max_output: int) -> None:
         self.ended = False
@@ -368,7 +369,7 @@ class _Reply:
         self._held = b""
 
     def read(self, deadline: float) -> CommandResult:
-        """Read to the end of the code, or until the deadline."""
+        """Read until the code has ended, or until the deadline."""
         os.set_blocking(self._descriptor, False)
         with selectors.DefaultSelector() as selector:
             selector.register(self._descriptor, selectors.EVENT_READ)
@@ -387,7 +388,7 @@ class _Reply:
         return self._result(TIMED_OUT, timed_out=True)
 
     def _take(self, data: bytes) -> int | None:
-        """Add output; return the exit code if the mark is complete."""
+        """Add output; return the exit code once the mark is complete."""
         data = self._held + data
         before, mark, after = data.partition(self._mark)
         if mark:
@@ -437,9 +438,9 @@ def gpt_oss_tools(
 ) -> Toolset:
     """Return the in-distribution tools of gpt-oss on the workspace `root`, whose commands run in `sandbox`.
 
-    `root` is the sandbox's own. `python` adds the tool `python`: "stateless" starts a new interpreter for each call,
-    "stateful" keeps one. `timeout`, in seconds, is that of each command, and `max_output`, in bytes, bounds what the
-    tools for files return.
+    `root` must be the sandbox's own. `python` adds the tool `python`: "stateless" starts a new interpreter for each
+    call, "stateful" keeps one. `timeout`, in seconds, limits each command, and `max_output`, in bytes, limits what file
+    tools return.
     """
     if variant not in ("paper", "code"):
         raise UsageError(f"the variant is {variant!r}; there are 'paper' and 'code'")

@@ -1,12 +1,12 @@
-"""The search for a run of lines in a file, exactly or loosely, in time linear in the file and in the patch.
+"""Find a sequence of lines in a file, exactly or loosely, in time linear in the file and in the patch.
 
-Lines become numbers: equal lines, equal numbers. A run of lines has a polynomial hash, which prefix sums yield for any
-run of the file at once. For runs whose length is a power of two there is an index from hash to positions; a run of any
-other length is looked up by its first and last lines of such a length, whichever are rarer. So a file is gone through
-once for each power of two, not once for each hunk. What was found is compared line by line at the end, so that a
-collision of hashes never leads to a change in the wrong place.
+Lines become numbers, equal for equal lines. A sequence of lines has a polynomial hash, which prefix sums yield in
+constant time for any part of the file. For lengths that are powers of two, an index maps hashes to positions; a
+sequence of any other length is looked up by its longest prefix or suffix of such a length, whichever is rarer. So a
+file is scanned once for each power of two, not once for each hunk. Matches are finally compared line by line, so a hash
+collision never leads to a change in the wrong place.
 
-Strictness falls in steps (`Likeness`), and a looser step is tried only if a stricter one found nothing at all.
+The levels of `Likeness` are tried from strict to loose, each only if the stricter ones found nothing at all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOOK_ALIKES = {**str.maketrans(QUOTES_AND_DASHES), **UNDECODABLE}
 
 
 class Likeness(IntEnum):
-    """How alike lines of a patch and of a file must be."""
+    """How similar the lines of a patch and of a file must be."""
 
     EXACT = 0
     TRAILING_SPACE = 1
@@ -63,7 +63,7 @@ NORMALIZE: dict[Likeness, Callable[[str], str]] = {
 
 
 class LineSearch:
-    """The lines of one file, searched at one likeness."""
+    """The lines of one file, searched at one level of likeness."""
 
     def __init__(self, lines: Sequence[str], likeness: Likeness) -> None:
         self._normalize = NORMALIZE[likeness]
@@ -95,17 +95,17 @@ class LineSearch:
         return self._file[at : at + len(old)] == self._to_numbers(old)
 
     def longest_prefix(self, old: Sequence[str]) -> tuple[int, int]:
-        """Return how many of the first lines of `old` are in the file, and where."""
+        """Return how many of the first lines of `old` occur together in the file, and where."""
         size = _largest(len(old), lambda size: bool(self.positions(old[:size])))
         return size, self.positions(old[:size])[0] if size else 0
 
     def longest_suffix(self, old: Sequence[str]) -> tuple[int, int]:
-        """Return how many of the last lines of `old` are in the file, and where these begin."""
+        """Return how many of the last lines of `old` occur together in the file, and where these begin."""
         size = _largest(len(old), lambda size: bool(self.positions(old[len(old) - size :])))
         return size, self.positions(old[len(old) - size :])[0] if size else 0
 
     def _to_numbers(self, old: Sequence[str]) -> list[int] | None:
-        """Return the lines as numbers; None if the file lacks one of them."""
+        """Return the lines as numbers; None if one of them does not occur in the file."""
         wanted: list[int] = []
         for line in old:
             number = self._numbers.get(self._normalize(line))
@@ -115,7 +115,7 @@ class LineSearch:
         return wanted
 
     def _candidates(self, wanted: list[int]) -> tuple[list[int], int]:
-        """Return where all of `wanted` may begin, by a part of it with a length that is a power of two."""
+        """Return where all of `wanted` may begin, found by a part of it whose length is a power of two."""
         size = 1 << (len(wanted).bit_length() - 1)
         index = self._index(size)
         sums = _prefix_sums(wanted)
@@ -153,7 +153,7 @@ def _prefix_sums(numbers: list[int]) -> list[int]:
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to `limit` that fits, if all smaller ones fit, too."""
+    """Return the largest number up to `limit` that fits, given that all smaller numbers fit if it does."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -162,5 +162,5 @@ def _largest(limit: int, fits: Callable[[int], bool]) -> int:
 
 
 def from_position(positions: Sequence[int], start: int) -> Sequence[int]:
-    """Return the sorted positions that are not before `start`."""
+    """Return the positions that are not before `start`; all are sorted."""
     return positions[bisect_left(positions, start) :]

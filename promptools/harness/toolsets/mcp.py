@@ -1,8 +1,8 @@
-"""The tools of MCP servers (the extra `mcp`): how each server is reached, and the servers as a set of tools.
+"""The tools of MCP servers (extra `mcp`): the settings of servers, and their connections as a set of tools.
 
-The client of the `mcp` package is async, and its connections belong to the task that opened them. They are on an event
-loop in a thread of their own, so that the tools are plain functions: a sync agent calls them, and an async one runs
-them in threads, as it does with all plain functions.
+The client of the `mcp` package is async, and its connections belong to the task that opened them. They run on an event
+loop in a separate thread, so that the tools are plain functions: a sync agent calls them directly, and an async one in
+threads, as with all plain functions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StdioServer:
-    """A server that is started as a process; it gets a few harmless variables and those of `env`."""
+    """A server that is started as a process, with a few harmless environment variables and those of `env`."""
 
     command: str
     args: Sequence[str] = ()
@@ -65,7 +65,7 @@ McpServer: TypeAlias = StdioServer | HttpServer
 
 
 def read_server(name: str, given: McpServer | Mapping[str, Any]) -> McpServer:
-    """Return a server's settings; a dict has `command` or `url`, as in the files of MCP clients."""
+    """Return the settings of a server from a dict that has `command` or `url`, as in the files of MCP clients."""
     if not name.strip():
         raise UsageError("an MCP server has an empty name")
     if isinstance(given, StdioServer | HttpServer):
@@ -85,7 +85,7 @@ def read_server(name: str, given: McpServer | Mapping[str, Any]) -> McpServer:
 
 
 def read_file(path: Path | str) -> dict[str, McpServer]:
-    """Return the servers of a JSON file with `mcpServers`; raise `UsageError` if it is not one."""
+    """Return the servers in a JSON file with `mcpServers`; raise `UsageError` if the file is not valid."""
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
@@ -116,10 +116,10 @@ def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
 
 
 def result_output(result: CallToolResult, folder: Path | None, *, images: bool) -> ToolOutput:
-    """Return a result: its texts, or else its structured content, and its images.
+    """Return a tool's result: its texts, or else its structured content, and its images.
 
-    Servers repeat the structured content as text, so it counts only where there is no text. Images and other files are
-    named with type and size, and written to `folder` if there is one.
+    Servers repeat the structured content as text, so it is used only without text. Images and other files are named
+    with type and size, and written to `folder` if there is one.
     """
     shown: list[dict[str, Any]] = []
     parts = list(_parts(result.content, folder, shown))
@@ -130,7 +130,7 @@ def result_output(result: CallToolResult, folder: Path | None, *, images: bool) 
 
 
 def _parts(content: list[ContentBlock], folder: Path | None, shown: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield texts, and names of files; add the images to `shown`."""
+    """Yield texts and names of files; append images to `shown`."""
     from mcp.types import EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 
     for block in content:
@@ -173,7 +173,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def tool_name(server: str, tool: str, taken: Collection[str]) -> str:
-    """Return `server__tool` within what names may be; where that is changed or taken, a digest makes it unique."""
+    """Return `server__tool`, shortened to a valid name; where it was changed or is taken, a digest makes it unique."""
     full = f"{server}__{tool}"
     name = _OTHER.sub("_", full)
     if len(name) <= LONGEST and name not in taken:
@@ -199,7 +199,7 @@ _END_SECONDS = 5.0
 
 
 class McpToolError(PromptoolsError):
-    """An MCP tool failed, or its server; the message is for the model."""
+    """An MCP tool or its server failed; the message is for the model."""
 
 
 class McpTimeoutError(McpToolError, ToolTimeoutError):
@@ -207,11 +207,11 @@ class McpTimeoutError(McpToolError, ToolTimeoutError):
 
 
 class McpServers:
-    """Connections to MCP servers; entering it returns their tools as a `Toolset`.
+    """Connections to MCP servers, a context manager that yields their tools as a `Toolset`.
 
-    `servers` are settings by name; the tools are called `name__tool`. A call takes at most `timeout` seconds, and so
-    does connecting. Images and other files that tools return are written to `files`, if given. The model is shown the
-    images, if it takes any; `images=False` only names them. Raises `McpToolError` if a server cannot be reached.
+    `servers` are settings by name; the tools are called `name__tool`. A call may take `timeout` seconds, and so may
+    connecting. Images and other files that tools return are written to `files`, if given. The model is shown images if
+    it accepts any; with `images=False` they are only named. Raises `McpToolError` if a server cannot be reached.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class McpServers:
     def from_file(
         cls, path: Path | str, *, timeout: float = 60.0, files: Path | str | None = None, images: bool = True
     ) -> McpServers:
-        """Return the servers of a JSON file with `mcpServers`, as MCP clients have it."""
+        """Return the connections to the servers in a JSON file with `mcpServers`, the format of MCP clients."""
         return cls(read_file(path), timeout=timeout, files=files, images=images)
 
     def __enter__(self) -> Toolset:
@@ -317,10 +317,10 @@ async def _connected(settings: McpServer, timeout: float, log: TextIO) -> AsyncG
 
 
 def _http_client(settings: HttpServer, timeout: float) -> Any:
-    """Return a client that waits for responses without end: `_call_tool` has the clock of a call.
+    """Return a client without a read timeout: `_call_tool` limits the time of a call.
 
-    What this client raises ends the connection with all its calls. It has a clock of its own only for the request by
-    which a session is ended, since nobody else waits for that one.
+    An exception of this client ends the connection with all its calls. It has a timeout of its own only for the request
+    that ends a session, since nothing else limits that one.
     """
     import httpx2
 
@@ -332,7 +332,7 @@ def _http_client(settings: HttpServer, timeout: float) -> Any:
         response.stream = _Limited(response.stream)
 
     class _Limited(httpx2.AsyncByteStream):
-        """The body of a response, which breaks off at `MAX_BODY`."""
+        """The body of a response, cut off at `MAX_BODY`."""
 
         def __init__(self, stream: Any) -> None:
             self._stream = stream
@@ -368,20 +368,20 @@ async def _list_tools(client: Client, timeout: float) -> list[mcp_types.Tool]:
 
 
 async def _call_tool(client: Client, name: str, arguments: dict[str, Any], timeout: float) -> mcp_types.CallToolResult:
-    """Call a tool. This is the only clock of a call: of two, the second to go off would find a broken connection."""
+    """Call a tool. A call has only this timeout: if there were two, the later would act on a broken connection."""
     with anyio.fail_after(timeout):
         return await client.call_tool(name, arguments, read_timeout_seconds=inf)
 
 
 def _is_timeout(error: Exception) -> bool:
-    """Whether the time was up: for us, or for the client, which also waits that long for a response."""
+    """Whether a call timed out, by our timeout or the MCP client's, which is the same."""
     from mcp.types import REQUEST_TIMEOUT
 
     return isinstance(error, TimeoutError) or getattr(error, "code", None) == REQUEST_TIMEOUT
 
 
 def _reason(error: BaseException) -> str:
-    """Return why something failed; task groups wrap it, and a URL in it may hold a password."""
+    """Return why something failed: task groups wrap exceptions, and URLs in their texts may hold a password."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     text = without_credentials(str(error).strip())
@@ -389,7 +389,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _tail(log: TextIO) -> str:
-    """Return the end of what the server wrote to its standard error."""
+    """Return the last lines that the server wrote to its standard error."""
     log.seek(0)
     text = log.read().strip()
     return f"; it wrote: {text[-_SHOWN:]}" if text else ""

@@ -1,6 +1,6 @@
-"""Patches in the V4A format, applied to the files of a folder, to all of them or to none; and the tool that does so.
+"""Patches in the V4A format, applied to all affected files of a folder or to none; and the tool that applies them.
 
-A patch is read (`patch_format`), its hunks are matched with the files (`hunk_placement`), and the files are written
+A patch is parsed (`patch_format`), its hunks are located in the files (`hunk_placement`), and the files are written
 (`file_changes`).
 """
 
@@ -31,8 +31,8 @@ ALIASES = ("input", "diff", "unified_diff")
 def apply_patch(root: Path, text: str) -> str:
     """Apply a patch in the V4A format to the files in `root`, and return a summary of the changes for the model.
 
-    All files are changed, or none: then `PatchError` says what is wrong, by lines of the patch. Files outside of `root`
-    and in `.git` are never touched.
+    Either all files are changed or none; then `PatchError` reports the problems with their lines in the patch. Files
+    outside of `root` and in `.git` are never touched.
     """
     patch = parse_patch(text)
     folder = PatchedFolder(root)
@@ -59,7 +59,7 @@ def apply_patch(root: Path, text: str) -> str:
 
 
 def main() -> None:
-    """Run the program `apply_patch` of sandboxes: apply the patch of the argument, or of the input, where it is run."""
+    """Run the program `apply_patch` of sandboxes: apply the patch in the argument, or in the input."""
     data = os.fsencode(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin.buffer.read()
     try:
         told, code = apply_patch(Path.cwd(), data.decode("utf-8")), 0
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def patch_tool(root: Path, name: str = NAMES[0]) -> AgentTool:
-    """Return the tool that applies patches in `root`; gpt-oss knows it so, and as the function `apply_patch`."""
+    """Return the tool that applies patches in `root`, under the names that gpt-oss knows."""
 
     def run(patch: str = EMPTY_PATCH, **_: Any) -> str:
         return apply_patch(root, patch)
@@ -96,7 +96,7 @@ class _Application:
     updates: Counter[PurePosixPath] = field(default_factory=Counter[PurePosixPath])
 
     def apply(self, section: AddFile | DeleteFile | UpdateFile) -> None:
-        """Collect the changes of a section."""
+        """Collect the changes of one section."""
         if isinstance(section, AddFile):
             self._add(section)
         elif isinstance(section, DeleteFile):

@@ -1,4 +1,4 @@
-"""The V4A patch format: a patch as data, with its sections and their hunks, and how it is read.
+"""The V4A patch format: the data of a patch, its sections and their hunks, and its parser.
 
     *** Begin Patch
     *** Add File: docs/new.md         a new file; each of its lines begins with +
@@ -15,7 +15,7 @@
     *** End Patch
 
 Text outside of `*** Begin Patch` and `*** End Patch` does not belong to the patch: fences, a shell's here-document,
-prose. It is left out, with a note. A patch without its last line is an error, because it may have been cut off.
+prose. It is skipped, with a note. A patch without its last line is an error, because it may have been cut off.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ MAX_PROBLEMS = 8
 
 
 class PatchError(PromptoolsError):
-    """A patch cannot be applied. `problems` says why, each with the line of the patch.
+    """A patch cannot be applied. `problems` lists the reasons with their lines in the patch.
 
-    No file was changed; if `changed`, the disk failed, and then failed again when changes were undone.
+    No file was changed, unless `changed` is true: then writing failed, and undoing the changes failed too.
     """
 
     def __init__(self, problems: str | Sequence[str], *, changed: bool = False) -> None:
@@ -51,13 +51,13 @@ class PatchError(PromptoolsError):
 
 
 def quote(line: str) -> str:
-    """Return a line as an error message shows it."""
+    """Return a line quoted for an error message."""
     return f"`{clip(line, 120)}`"
 
 
 @dataclass(frozen=True, slots=True)
 class HunkLine:
-    """A line of a hunk: `sign` is a space for context, `-` or `+`; `number` is its line in the patch."""
+    """A line of a hunk: `sign` is a space for context, `-` or `+`; `number` is its line number in the patch."""
 
     sign: str
     text: str
@@ -66,7 +66,7 @@ class HunkLine:
 
 @dataclass(slots=True)
 class Hunk:
-    """Lines that are changed together, with the context in which they are."""
+    """Lines that are changed together, with their context."""
 
     number: int
     """Line of the patch where the hunk begins."""
@@ -80,11 +80,11 @@ class Hunk:
 
     @property
     def old(self) -> list[HunkLine]:
-        """The lines that the file must have."""
+        """The lines that the file must contain."""
         return [line for line in self.lines if line.sign != "+"]
 
     def without_blank_edges(self) -> Hunk:
-        """Return the hunk without blank context at its beginning and end, which may be nothing but layout."""
+        """Return the hunk without blank context at its beginning and end, which may only be layout."""
         first, last = 0, len(self.lines)
         while first < last and self._is_blank_context(first):
             first += 1
@@ -116,7 +116,7 @@ class DeleteFile:
 
 @dataclass(slots=True)
 class UpdateFile:
-    """A file whose lines are changed; with `move_to`, it gets another name too."""
+    """A file whose lines are changed, and which is renamed if there is `move_to`."""
 
     path: str
     number: int
@@ -126,7 +126,7 @@ class UpdateFile:
 
 @dataclass(slots=True)
 class Patch:
-    """The sections of a patch in their order, and notes on what was accepted although it is not part of the format."""
+    """The sections of a patch in order, and notes on what was accepted although the format does not allow it."""
 
     sections: list[AddFile | DeleteFile | UpdateFile] = field(default_factory=list[AddFile | DeleteFile | UpdateFile])
     notes: list[str] = field(default_factory=list[str])
@@ -146,7 +146,7 @@ EXAMPLE = "*** Begin Patch\n*** Update File: path/to/file\n@@\n context\n-old li
 
 
 def parse_patch(text: str) -> Patch:
-    """Parse a patch; raise `PatchError` where it is wrong. Lines are counted in `text`, from 1."""
+    """Parse a patch; raise `PatchError` if it is invalid. Lines of `text` are counted from 1."""
     return _PatchParser(text).parse()
 
 
@@ -162,7 +162,7 @@ class _PatchParser:
         """Empty lines in a new file: a part of it only if another line of it follows."""
 
     def _unwrap(self, text: str) -> str:
-        """Return the patch of a call's JSON, such as `{"patch": "..."}` or `["apply_patch", "..."]`."""
+        """Return the patch inside the JSON of a call, such as `{"patch": "..."}` or `["apply_patch", "..."]`."""
         if not text.lstrip().startswith(("{", "[")):
             return text
         value: Any = try_json(text, [])
@@ -173,7 +173,7 @@ class _PatchParser:
         return text
 
     def parse(self) -> Patch:
-        """Parse all that is between `*** Begin Patch` and `*** End Patch`, which may occur several times."""
+        """Parse everything between `*** Begin Patch` and `*** End Patch`, which may occur several times."""
         outside = 0
         while self.at < len(self.lines):
             line = self.lines[self.at]

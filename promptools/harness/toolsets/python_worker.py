@@ -1,8 +1,8 @@
-"""The interpreter that runs the code of the tool `python`; its source is passed to Python in the sandbox.
+"""The program of the interpreter behind the tool `python`; its source is passed to a Python in the sandbox.
 
-It needs nothing but the standard library of Python 3.7 or later. Each line that it reads is a JSON object with `code`,
-and with `mark`, which it writes when the code has ended, followed by 1 if it failed. The code has no input: requests
-come over a descriptor of the worker's own.
+It needs only the standard library of Python 3.7 or later. Each line that it reads is a JSON object with `code` and
+`mark`. When the code has ended it writes the mark, followed by 1 if the code failed. The code has no standard input:
+requests arrive on a file descriptor of the worker's own.
 """
 
 import ast
@@ -57,7 +57,7 @@ def report(error: BaseException) -> None:
 
 
 def main() -> None:
-    """Take the requests from standard input, and leave an empty one to the code."""
+    """Serve requests from a copy of standard input, which is then empty for the code."""
     requests = os.fdopen(os.dup(0), encoding="utf-8")
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)

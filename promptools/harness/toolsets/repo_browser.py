@@ -1,6 +1,6 @@
 """The tools of `repo_browser`: trees, lists, searches and files, inside the workspace only.
 
-All of them open files through `WorkspaceFiles`, so that no path leads out of the workspace.
+They open files only through `WorkspaceFiles`, so no path leads out of the workspace.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Parts = tuple[str, ...]
 
 
 class PathError(ValueError):
-    """A path that leads out of the workspace, or to nothing that can be read; the message is for the model."""
+    """A path leads out of the workspace, or to something that cannot be read; the message is for the model."""
 
 
 class WorkspaceFiles:
@@ -56,9 +56,9 @@ class WorkspaceFiles:
         self._workspace = workspace
 
     def locate(self, path: str) -> Parts:
-        """Return what a path means; raise `PathError` if it is outside, or does not exist.
+        """Return the file that a path refers to; raise `PathError` if it is outside, or does not exist.
 
-        A relative path begins in the workspace; an absolute one has to be in it, as commands or this machine see it.
+        A relative path starts in the workspace; an absolute one must be inside it, as commands or this machine see it.
         """
         if "\0" in path:
             raise PathError("a path cannot contain NUL")
@@ -121,7 +121,7 @@ class WorkspaceFiles:
 
 
 def open_at(folder: int, name: str, flags: int, path: str) -> int:
-    """Open `name` in a folder for reading, and not through a link; `path` is for the message of a `PathError`."""
+    """Open `name` in a folder for reading without following links; `path` is for the message of a `PathError`."""
     try:
         return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=folder)
     except OSError as error:
@@ -129,7 +129,7 @@ def open_at(folder: int, name: str, flags: int, path: str) -> int:
 
 
 def shown(parts: Parts) -> str:
-    """Return a path as the model reads it."""
+    """Return a path as it is shown to the model."""
     return "/".join(parts) or "."
 
 
@@ -145,7 +145,7 @@ MAX_ENTRIES = 5000
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A name in a folder, with what is below it."""
+    """A name in a folder, with the entries below it."""
 
     name: str
     is_folder: bool = False
@@ -156,21 +156,21 @@ class _Entry:
 
 
 class FolderLister:
-    """Lists folders of the workspace; links are shown, and not followed."""
+    """Lists folders of the workspace; links are shown but not followed."""
 
     def __init__(self, files: WorkspaceFiles, max_output: int) -> None:
         self._files = files
         self._max_output = max_output
 
     def print_tree(self, path: str = "", depth: float = DEFAULT_DEPTH, **_: Any) -> str:
-        """Return the tree of names below a folder, `depth` levels of it, up to `MAX_DEPTH`."""
+        """Return the tree of names below a folder, `depth` levels deep, at most `MAX_DEPTH`."""
         parts, entries = self._read(path, depth)
         lines = [shown(parts), *_branches(entries, "")]
         folders, files = _count(entries)
         return shorten("\n".join(lines), self._max_output) + f"\n\n{folders} folders, {files} files"
 
     def list_dir(self, path: str = "", depth: float = 1, **_: Any) -> str:
-        """Return the paths below a folder, `depth` levels of them, up to `MAX_DEPTH`, one on each line."""
+        """Return the paths below a folder, `depth` levels deep, at most `MAX_DEPTH`, one on each line."""
         parts, entries = self._read(path, depth)
         lines = list(_paths(entries, "".join(f"{part}/" for part in parts)))
         return shorten("\n".join(lines), self._max_output) if lines else "[the folder is empty]"
@@ -186,7 +186,7 @@ class FolderLister:
 
 
 class _Room:
-    """How many names may still be listed, and the note on a folder that is too deep."""
+    """How many names may still be listed, and the note on folders that are too deep."""
 
     def __init__(self, left: int, too_deep: str) -> None:
         self.left = left
@@ -250,7 +250,7 @@ def _label(entry: _Entry) -> str:
 
 
 def _count(entries: tuple[_Entry, ...]) -> tuple[int, int]:
-    """Return the numbers of folders and of files."""
+    """Return the number of folders and the number of files."""
     folders = files = 0
     for entry in entries:
         inner_folders, inner_files = _count(entry.inner)
@@ -323,7 +323,7 @@ class FileReader:
 
 
 def _lines(stream: Any) -> Iterator[bytes]:
-    """Yield the lines of a file; one without end is cut, and so is a file without end."""
+    """Yield the lines of a file; endless lines and endless files are cut."""
     left = MAX_READ
     while left > 0 and (line := stream.readline(left)):
         left -= len(line)
@@ -378,7 +378,7 @@ class FileSearch:
         return "\n".join(filter(None, (results, *notes)))
 
     def _by_ripgrep(self, parts: Parts, query: str, most: int) -> list[str] | None:
-        """Return at least `most` + 1 lines if there are so many; None if ripgrep cannot do it."""
+        """Return at least `most` + 1 matching lines if there are so many; None if ripgrep cannot search."""
         try:
             if self._has_ripgrep is None:
                 self._has_ripgrep = self._sandbox.run(["rg", "--version"]).exit_code == 0
@@ -441,7 +441,7 @@ class FileSearch:
 
 
 def _matches(pattern: regex.Pattern[str], text: str, deadline: float) -> Iterator[tuple[int, str]]:
-    """Yield the lines that match, with their numbers; raise `TimeoutError` after the deadline."""
+    """Yield matching lines with their numbers; raise `TimeoutError` after the deadline."""
     for number, line in enumerate(text.split("\n"), 1):
         left = deadline - time.monotonic()
         if left <= 0:
@@ -470,14 +470,14 @@ def _texts_below(folder: int, parts: Parts, depth: int, too_deep: list[str]) -> 
 
 
 def _is_folder(folder: int, name: str) -> bool:
-    """Whether `name` is a folder, and no link to one."""
+    """Whether `name` is a folder, and not a link to one."""
     with contextlib.suppress(OSError):
         return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     return False
 
 
 def _text_in(folder: int, name: str) -> str | None:
-    """Return the content of a text file in a folder; None for anything else, links among it."""
+    """Return the content of a text file in a folder; None for anything else, including links."""
     try:
         descriptor = open_at(folder, name, os.O_NONBLOCK, name)
     except PathError:

@@ -1,5 +1,5 @@
-"""Whether tool calls work with a server: the same scenarios asked of it directly and through promptools.
+"""Whether tool calls work with a server: the same scenarios, asked directly and through promptools.
 
-A case is a generator that yields requests and judges the answers; it does no I/O. What an answer is worth is decided by
-one judge, from what an OpenAI client gets, whichever way it came.
+A case is a generator that yields requests and judges the answers; it does no I/O. One judge grades all answers, as an
+OpenAI client receives them, whichever way they came.
 """

@@ -1,4 +1,4 @@
-"""Asks with the official client: what an app gets from it is what is judged."""
+"""Asks with the official client, because what apps get from it is what is judged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_ERROR = 500
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An answer, and what it took."""
+    """An answer, with its time and tokens."""
 
     answer: Answer
     seconds: float
@@ -34,8 +34,8 @@ class Asked:
 class Asker:
     """Asks one server with a client of `openai`, or with ours.
 
-    `keys` are added to each request. `traced` is whether the client is ours, whose trace says what an answer has cost:
-    all attempts, and not only the last.
+    `keys` are added to each request. `traced`: the client is ours, and its trace has the cost of all attempts, not only
+    the last.
     """
 
     def __init__(self, client: openai.OpenAI, model: str, keys: Mapping[str, Any], *, traced: bool) -> None:
@@ -46,7 +46,7 @@ class Asker:
         self._extra = {**keys, **({"promptools": {"trace": True}} if traced else {})}
 
     def ask(self, body: Mapping[str, Any], timeout: float) -> Asked:
-        """Return the answer to a request; an error is one, too. Raises `UpstreamError` if no server is there."""
+        """Ask, and return the answer, which may be an error. Raises `UpstreamError` if no server responds."""
         import openai
 
         received = _Received()
@@ -68,7 +68,7 @@ class Asker:
 
 @dataclass(slots=True)
 class _Received:
-    """What came, put together as an app does it."""
+    """A reply assembled from its chunks, as an app would do it."""
 
     status: int | None = 200
     error: str | None = None
@@ -81,7 +81,7 @@ class _Received:
     attempts: list[Any] = field(default_factory=list[Any])
 
     def read(self, parts: Iterable[Any], *, streamed: bool) -> None:
-        """Read the chunks of a stream, or a whole completion as the only part."""
+        """Read the chunks of a stream, or a whole completion as a single chunk."""
         for part in parts:
             data: dict[str, Any] = part.model_dump(warnings=False)
             self.usage = as_object(data.get("usage")) or self.usage
@@ -111,7 +111,7 @@ class _Received:
             known.pieces += 1
 
     def asked(self, seconds: float) -> Asked:
-        """Return it as an answer; its tokens are those of all attempts, if they are known."""
+        """Return the reply as an answer; its tokens are those of all attempts, if known."""
         answer = Answer(
             self.status,
             self.content,
@@ -138,7 +138,7 @@ def _text_of(error: Exception) -> str:
 
 
 def shown(answer: Answer) -> str:
-    """Return an answer as text, for people: its error, or its text and its calls."""
+    """Return an answer as text for people: its error, or its text and its calls."""
     if answer.failed:
         return answer.describe_error()
     thought = [f"(reasoning) {answer.reasoning}"] if answer.reasoning and not answer.content else []

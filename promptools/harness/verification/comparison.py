@@ -1,4 +1,4 @@
-"""Two runs compared: what an update of the server, the model or promptools has changed."""
+"""Compare two runs: what an update of the server, the model or promptools has changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ABOUT = ("date", "base_url", "model", "server", "promptools", "settings")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as `promptools verify --json` printed it."""
+    """The result of a run, as `promptools verify --json` printed it."""
 
     about: Mapping[str, Any]
     rows: tuple[Row, ...]
@@ -29,7 +29,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What changed in a scenario, on one side, over the cases that both runs have."""
+    """The change in a scenario, on one side, over the cases that both runs have."""
 
     scenario: str
     side: Side
@@ -54,7 +54,7 @@ def read_run(path: Path) -> Run:
 
 
 def compare(before: Run, after: Run) -> list[Change]:
-    """Return what changed in each scenario, and in all together; raise `UsageError` if the cases are not the same."""
+    """Return the changes in each scenario and overall; raise `UsageError` if the cases are not the same."""
     if before.about.get("suite") != after.about.get("suite"):
         raise UsageError("the two files have other scenarios, as of two versions of promptools: verify both with one")
     shared = {row.case for row in before.rows} & {row.case for row in after.rows}
@@ -88,6 +88,6 @@ _OUTCOMES: dict[int, ChangeKind] = {1: "gain", -1: "loss", 0: "same"}
 
 
 def differences(before: Run, after: Run) -> list[tuple[str, str, str]]:
-    """Return what the runs say of themselves where it differs: the name, before, after."""
+    """Return the settings that differ between the runs: name, before, after."""
     pairs = ((key, before.about.get(key), after.about.get(key)) for key in ABOUT)
     return [(key, str(old), str(new)) for key, old, new in pairs if old != new]

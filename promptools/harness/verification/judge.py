@@ -1,6 +1,6 @@
-"""What an answer is worth: the same rules for every answer, whether it came from the server or through promptools.
+"""The judge of answers: the same rules, whether an answer came from the server or through promptools.
 
-Only what an OpenAI client gets is judged. Each function returns what is wrong, in one line; nothing if all is right.
+Only what an OpenAI client receives is judged. Each function returns the first problem in one line, or an empty string.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONTROL = re.compile(r"<[|｜][a-z_▁]{1,64}[|｜]>|</?tool_call>|\[TOOL_CALLS
 
 @dataclass(frozen=True, slots=True)
 class WantedCall:
-    """A call that a request asks for."""
+    """A call that the answer must contain."""
 
     tool: Mapping[str, Any]
     """As it is offered."""
@@ -43,7 +43,7 @@ class WantedCall:
 
 
 def judge_calls(answer: Answer, wanted: Sequence[WantedCall]) -> str:
-    """Return what is wrong with an answer that must have exactly the calls `wanted`, in any order."""
+    """Return what is wrong with an answer that must contain exactly the calls `wanted`, in any order."""
     if answer.failed:
         return answer.describe_error()
     if not answer.calls:
@@ -57,7 +57,7 @@ def judge_calls(answer: Answer, wanted: Sequence[WantedCall]) -> str:
 
 
 def judge_call_of(answer: Answer, choices: Sequence[WantedCall]) -> str:
-    """Return what is wrong with an answer that must have one call, or more, each of them one of `choices`."""
+    """Return what is wrong with an answer that must contain one or more calls, each of them one of `choices`."""
     if answer.failed:
         return answer.describe_error()
     if not answer.calls:
@@ -70,7 +70,7 @@ def judge_call_of(answer: Answer, choices: Sequence[WantedCall]) -> str:
 
 
 def judge_text(answer: Answer, says: str) -> str:
-    """Return what is wrong with an answer that must be text without a call, in which `says`, an expression, occurs."""
+    """Return what is wrong with an answer that must be text without a call, matching the regular expression `says`."""
     if answer.failed:
         return answer.describe_error()
     if answer.calls:
@@ -83,7 +83,7 @@ def judge_text(answer: Answer, says: str) -> str:
 
 
 def judge_format(answer: Answer, schema: Mapping[str, Any], values: Mapping[str, Any]) -> str:
-    """Return what is wrong with an answer whose text must be JSON that fits the schema and has the values."""
+    """Return what is wrong with an answer whose text must be JSON that fits the schema and contains the values."""
     if answer.failed:
         return answer.describe_error()
     if answer.calls:
@@ -96,7 +96,7 @@ def judge_format(answer: Answer, schema: Mapping[str, Any], values: Mapping[str,
 
 
 def _why_no_call(answer: Answer, wanted: WantedCall) -> str:
-    """Return why there is no call, with the text that came; where a call is in the text, that it is there."""
+    """Return why there is no call, quoting the text; if the text contains a call, say so."""
     cut = " and was cut off" if answer.cut else ""
     return find_call(answer, dict(wanted.tool)) or find_loss(answer) or f"no call came{cut}: {answer.describe_text()}"
 
@@ -123,7 +123,7 @@ def _problem_of(call: AnsweredCall, wanted: WantedCall) -> str:
 
 
 def _misfit(value: Any, schema: Mapping[str, Any]) -> str:
-    """Return where a value does not fit its schema."""
+    """Return where a value violates its schema."""
     validator: Any = Draft202012Validator(schema)
     error = next(iter(validator.iter_errors(value)), None)
     if error is None:
@@ -132,7 +132,7 @@ def _misfit(value: Any, schema: Mapping[str, Any]) -> str:
 
 
 def _difference(value: Any, wanted: Mapping[str, Any], same: Callable[[str, str], bool]) -> str:
-    """Return which of the values that are wanted an object does not have."""
+    """Return which of the wanted values an object lacks."""
     for name, expected in wanted.items():
         if name not in value:
             return f"{name} is missing"
@@ -156,7 +156,7 @@ def _equal(value: Any, expected: Any, same: Callable[[str, str], bool]) -> bool:
 
 
 def _same_text(one: str, other: str) -> bool:
-    """Whether texts are the same but for case, blanks and a final full stop."""
+    """Whether texts are equal apart from case, blanks and a final full stop."""
     return _plain(one) == _plain(other)
 
 

@@ -1,4 +1,4 @@
-"""Runs the cases on both sides, within the given time, and keeps what came of them in a log."""
+"""Runs the cases on both sides, within the given time, and logs the results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_SHOWN = 2_000
 
 @dataclass(frozen=True, slots=True)
 class SideResult:
-    """What came of a case on one side."""
+    """The result of a case on one side."""
 
     share: float
     failure: str
@@ -39,7 +39,7 @@ class SideResult:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What came of a case on both sides."""
+    """The result of a case on both sides."""
 
     case: str
     scenario: str
@@ -49,7 +49,7 @@ class Row:
 
 
 def run_case(case: Case, asker: Asker, timeout: Callable[[], float]) -> SideResult:
-    """Run a case on one side; `timeout` says how many seconds the next request may take."""
+    """Run a case on one side; `timeout` returns how many seconds the next request may take."""
     asked: list[Asked] = []
     steps = case.start()
     ask = next(steps)
@@ -84,10 +84,10 @@ def measure(
     progress: Callable[[Row, int, int], object],
     now: Callable[[], float] = time.monotonic,
 ) -> list[Row]:
-    """Run the cases that the log does not have, and return all rows; after `seconds` nothing more is counted.
+    """Run the cases that the log lacks, and return all rows; what ends after `seconds` is not counted.
 
-    The sides take turns in going first, since a server may have kept the beginning of a prompt from the other one's
-    request. An interrupt waits for what is under way.
+    The sides take turns in going first, since a server may have cached a prompt's beginning from the other side's
+    request. An interrupt waits for cases in progress.
     """
     wanted = [(case, repeat) for repeat in range(repeats) for case in cases]
     missing = [(number, case, repeat) for number, (case, repeat) in enumerate(wanted)
@@ -132,20 +132,20 @@ def _record(
 
 
 class VerificationLog(ResumableLog):
-    """Rows in a file, if there is a path."""
+    """Rows, kept in a file if there is a path."""
 
     def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
         self.rows: dict[tuple[str, int], Row] = {}
         super().__init__(path, settings)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add a row that the file has."""
+        """Add a row that was read from the file."""
         read = read_row(row)
         if read is not None:
             self.rows[read.case, read.repeat] = read
 
     def record(self, row: Row) -> None:
-        """Add a row, on the disk at once."""
+        """Add a row, and write it to the disk at once."""
         self.rows[row.case, row.repeat] = row
         self.write(asdict(row))
 

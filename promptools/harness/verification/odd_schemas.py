@@ -1,7 +1,7 @@
-"""Tools with odd schemas, such as apps, frameworks and converters write: how they are sent, and what they mean.
+"""Tools with odd schemas, as apps, frameworks and converters write them, and the meaning of those schemas.
 
-What a schema means is written here by hand, in JSON Schema 2020-12, and not derived by `promptools.schema`: that is one
-of the parts that are examined.
+The meaning is written by hand in JSON Schema 2020-12, not derived by `promptools.schema`, since that is one of the
+parts under test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SETS = 7
 
 @dataclass(frozen=True, slots=True)
 class OddTool:
-    """A tool, and arguments that fit it."""
+    """A tool, with arguments that fit it."""
 
     oddity: str
     name: str
@@ -75,7 +75,7 @@ _NOUNS = (
 
 
 def odd_tools() -> tuple[OddTool, ...]:
-    """Return the tools, always the same ones and in the same order, in which all oddities are mixed."""
+    """Return the tools, which mix all oddities; always the same ones, in the same order."""
     rng = random.Random(SEED)  # noqa: S311 - a table, and no secret
     names = [f"{verb}_{noun}" for verb in _VERBS for noun in _NOUNS]
     made: list[OddTool] = []
@@ -94,7 +94,7 @@ def odd_tools() -> tuple[OddTool, ...]:
 
 
 def _map_schemas(change: Callable[[dict[str, Any]], Any], schema: Any) -> Any:
-    """Return a schema in which `change` was made to each part, the innermost first."""
+    """Return a schema after applying `change` to each of its parts, the innermost first."""
     if not is_object(schema):
         return schema
     inner = dict(schema)
@@ -116,7 +116,7 @@ def _named_types(names: Mapping[str, str]) -> Callable[[Fields, dict[str, Any]],
 def _each_field(
     change: Callable[[str, Any], Any], *, nullable: bool = False
 ) -> Callable[[Fields, dict[str, Any]], Shape]:
-    """Return the shape in which each parameter's schema was changed, and may now be null if `nullable`."""
+    """Return a shape whose parameters have the changed schema, and may also be null if `nullable`."""
 
     def shape(fields: Fields, values: dict[str, Any]) -> Shape:
         sent = _record(**{name: change(name, schema) for name, schema in fields.items()})
@@ -127,7 +127,7 @@ def _each_field(
 
 
 def _renamed(rename: Callable[[int, str], str]) -> Callable[[Fields, dict[str, Any]], Shape]:
-    """Return the shape in which the parameters have other names."""
+    """Return a shape with renamed parameters."""
 
     def shape(fields: Fields, values: dict[str, Any]) -> Shape:
         names = {name: rename(index, name) for index, name in enumerate(fields)}
@@ -138,7 +138,7 @@ def _renamed(rename: Callable[[int, str], str]) -> Callable[[Fields, dict[str, A
 
 
 def _with_field(schema: Any, value: Any, meant: Any = None) -> Callable[[Fields, dict[str, Any]], Shape]:
-    """Return the shape with one more parameter, `extra`."""
+    """Return a shape with one more parameter, `extra`."""
 
     def shape(fields: Fields, values: dict[str, Any]) -> Shape:
         wanted = {**values, "extra": value}
@@ -153,7 +153,7 @@ def _plain(fields: Fields, values: dict[str, Any]) -> Shape:
 
 
 def _required_inside(fields: Fields, values: dict[str, Any]) -> Shape:
-    """Draft 3: each parameter says itself that it is required; in an object, its own list has that place."""
+    """Mark parameters as required in draft 3's way: by a key in the parameter's own schema, not by a list."""
     marked = {name: each if "required" in each else {**each, "required": True} for name, each in fields.items()}
     required = [name for name, each in fields.items() if "required" not in each]
     properties = {"type": "object", "properties": fields}

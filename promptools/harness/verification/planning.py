@@ -1,4 +1,4 @@
-"""How long a run will be, and which cases fit into the given time: estimated from one case that was tried."""
+"""How long a run will take, and which cases fit into the given time, estimated from one case that was tried."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _USED = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run, as it is expected."""
+    """The expected course of a run."""
 
     cases: tuple[Case, ...]
     left_out: int
@@ -40,7 +40,7 @@ class Speed:
 
 
 def speed_of(trial: Case, results: Sequence[SideResult]) -> Speed:
-    """Return the speed that a case on both sides has shown. A server that counts no tokens is guessed at."""
+    """Return the speed shown by a case on both sides. Where a server reports no tokens, they are estimated."""
     characters = sum(map(_characters, trial.asks())) * len(results)
     prompt = sum(result.prompt_tokens for result in results) or characters / 4
     completion = sum(result.completion_tokens for result in results) or 40 * len(results)
@@ -53,9 +53,9 @@ def speed_of(trial: Case, results: Sequence[SideResult]) -> Speed:
 def plan(
     cases: Sequence[Case], speed: Speed, known: Container[str], *, repeats: int, workers: int, seconds: float
 ) -> Plan:
-    """Return the run of the cases that fit into the time, chosen from the first on, but of at least one.
+    """Return a plan with the first cases that fit into the time, but at least one.
 
-    Those that are `known` take no time.
+    `known` cases have results already and take no time.
     """
     chosen: list[Case] = []
     requests, characters, needed, times = 0, 0, 0.0, repeats * len(SIDES)

@@ -1,8 +1,8 @@
-"""The scenarios: what is asked, and how the answers are judged.
+"""The scenarios: the requests, and how the answers are judged.
 
-A case yields its requests one after the other, each with an answer that would be right, and returns what came of it.
-The right answers say how long a run will be, and tests go by them. Model, limits and sampling are not part of a request
-here: they are the user's.
+A case yields its requests one after the other, each with an example of a right answer, and returns the outcome. The
+examples serve to estimate how long a run takes, and to test the cases. Model, limits and sampling are not part of the
+requests: the user chooses them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from promptools.probing.findings import Answer, AnsweredCall
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request of a case, with an answer that would be right."""
+    """A request of a case, with an example of a right answer."""
 
     body: dict[str, Any]
     right: Answer
@@ -29,7 +29,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a case: the share of it that was right, from 0 to 1, what was wrong first, and in which answer."""
+    """The outcome of a case: the share that was right, from 0 to 1, the first problem, and the answer that has it."""
 
     share: float
     failure: str = ""
@@ -41,7 +41,7 @@ Steps: TypeAlias = Generator[Ask, Answer, Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case of a scenario; `start` begins it anew."""
+    """One case of a scenario; `start` begins a new run of it."""
 
     scenario: str
     name: str
@@ -49,11 +49,11 @@ class Case:
 
     @property
     def id(self) -> str:
-        """What logs and reports call it."""
+        """The name of the case in logs and reports."""
         return f"{self.scenario}: {self.name}"
 
     def asks(self) -> list[Ask]:
-        """Return its requests as they are if each gets its right answer."""
+        """Return its requests in the order in which they are made if each gets its right answer."""
         steps = self.start()
         asks = [next(steps)]
         try:
@@ -68,7 +68,7 @@ Verdict: TypeAlias = Callable[[Answer], str]
 
 
 def _case(scenario: str, name: str, judge: Verdict, right: Answer, *bodies: dict[str, Any]) -> Case:
-    """Return a case of requests that do not depend on each other: it is right if all of their answers are."""
+    """Return a case of independent requests; it is right if all answers are."""
 
     def start() -> Steps:
         first = Outcome(1.0)
@@ -358,7 +358,7 @@ _RESULTS = (
 
 
 def _called(call_id: str, tool: dict[str, Any], result: str, **values: Any) -> list[dict[str, Any]]:
-    """Return the messages of a call and its result."""
+    """Return the messages of a call with its result."""
     function = {"name": tool["function"]["name"], "arguments": json.dumps(values)}
     call = {"id": call_id, "type": "function", "function": function}
     return [
@@ -382,9 +382,9 @@ def _turns() -> Iterator[Case]:
 
 
 def _conversation(topics: Sequence[tuple[str, str, str]]) -> Callable[[], Steps]:
-    """Return the steps of a conversation of two turns for each topic: a call, and an answer from its result.
+    """Return a conversation with two turns for each topic: a call, and an answer that uses its result.
 
-    A question that was not answered with its call is taken out of the conversation, and its answer counts as wrong.
+    If a question gets no right call, it is removed from the conversation, and its answer counts as wrong.
     """
 
     def start() -> Steps:
@@ -466,12 +466,12 @@ SCENARIOS: dict[str, Callable[[], Iterable[Case]]] = {
 
 
 def cases(names: Iterable[str] = tuple(SCENARIOS)) -> list[Case]:
-    """Return the cases of some scenarios, one of each after the other, so that a part of them is of all scenarios."""
+    """Return the cases of some scenarios, alternating between them, so that any part of the list covers all."""
     rows = zip_longest(*(SCENARIOS[name]() for name in names))
     return [case for row in rows for case in row if case is not None]
 
 
 def suite_digest() -> str:
-    """Return a digest of all requests and right answers: results of another one cannot be compared."""
+    """Return a digest of all requests and right answers: only results with equal digests can be compared."""
     asked = [[case.id, [[ask.body, str(ask.right)] for ask in case.asks()]] for case in cases()]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""What follows from the rows: figures for each scenario and side, and which side is better, beyond chance."""
+"""The summary of the rows: figures for each scenario and side, and which side is significantly better."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Summary:
 
 
 def summarize(rows: Sequence[Row]) -> Summary:
-    """Return the figures of rows, of which there is at least one."""
+    """Return the figures of at least one row."""
     by_scenario: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_scenario[row.scenario].append(row)
@@ -82,7 +82,7 @@ def _scenario(name: str, rows: Sequence[Row], family: int) -> ScenarioSummary:
 
 
 def shares_by_case(rows: Iterable[Row], side: Side) -> dict[str, float]:
-    """Return the mean share of each case on one side, over its repeats."""
+    """Return the mean share of each case on one side, over its repetitions."""
     shares: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         shares[row.case].append((row.alone if side == "alone" else row.through).share)
@@ -101,9 +101,9 @@ def _side(shares: Mapping[str, float], results: Sequence[SideResult]) -> SideSum
 
 
 def beyond_chance(shares: Sequence[float], baseline: Sequence[float], family: int) -> int:
-    """Return 1 if the mean of `shares` is higher than that of `baseline` beyond chance, -1 if it is lower, else 0.
+    """Return 1 if `shares` has a significantly higher mean than `baseline`, -1 if a significantly lower one, else 0.
 
-    `family` is how many such decisions are made together: all of them are right with 95 %.
+    `family` is the number of such decisions made together: all of them are right with a probability of 95 %.
     """
     if len(shares) < _MIN_CASES:
         return 0
@@ -112,7 +112,7 @@ def beyond_chance(shares: Sequence[float], baseline: Sequence[float], family: in
 
 
 def worth_seeing(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Return up to three rows with failures: first what promptools loses, then what it wins, then what both lose."""
+    """Return up to three rows with failures: where promptools is worse comes first, then better, then equal."""
 
     def order(row: Row) -> float:
         difference = row.through.share - row.alone.share
@@ -128,7 +128,7 @@ def worth_seeing(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _conclude(scenarios: Sequence[ScenarioSummary], overall: ScenarioSummary) -> str:
-    """Return what the user should do."""
+    """Return the recommendation for the user."""
     better = [each.name for each in scenarios if each.verdict == "promptools"]
     worse = [each.name for each in scenarios if each.verdict == "server alone"]
     measured = f"{describe_points(overall.difference)} over {overall.cases} cases"
@@ -144,7 +144,7 @@ def _conclude(scenarios: Sequence[ScenarioSummary], overall: ScenarioSummary) ->
 
 
 def describe_points(difference: Interval) -> str:
-    """Return a difference of rates in percentage points."""
+    """Return a difference between rates in percentage points."""
     return f"{100 * difference.estimate:+.1f} points [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
 
 
@@ -152,7 +152,7 @@ def describe_points(difference: Interval) -> str:
 
 
 def to_dict(summary: Summary, rows: Sequence[Row], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON form of a run; `about` says what was run."""
+    """Return the JSON form of a run; `about` describes the run."""
     return {
         **about,
         "conclusion": summary.conclusion,
