@@ -1,6 +1,6 @@
-"""The command line: `promptools COMMAND`. Each command is a module with `add` (its arguments) and `run`.
+"""The command line: `promptools COMMAND`. Each command is a module with `add`, which adds its arguments, and `run`.
 
-A command's module is imported only when the command is used: some need many imports that others do not.
+A command's module is imported only when the command is used: some import a lot that others do not need.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ INTERRUPTED = 130
 
 
 def build_parser(loaded: Collection[str] = ()) -> CommandParser:
-    """Return the parser of all commands; those that are named in `loaded` have their arguments already."""
+    """Return the parser of all commands; the commands named in `loaded` already have their arguments."""
     parser = CommandParser(prog="promptools", description="Working tool calls from any open-model server.")
     parser.add_argument("--version", action="version", version=f"promptools {promptools.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=CommandParser)
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complete() -> int:
-    """Answer a shell that completes a line: argcomplete looks at what a parser has, before anything is parsed."""
+    """Answer a shell's request for completions: argcomplete inspects the parser before anything is parsed."""
     from promptools.cli.completion_command import complete
 
     try:
@@ -125,7 +125,7 @@ def _complete() -> int:
 
 
 def _fail(command: str, error: PromptoolsError) -> int:
-    """Print an error in one line; return the exit status."""
+    """Print a one-line error; return the exit status."""
     print(f"promptools {command}: {error}", file=sys.stderr)
     return USAGE_ERROR if isinstance(error, UsageError) else FAILURE
 
@@ -153,7 +153,7 @@ def _own_dialects(files: Sequence[str]) -> AbstractContextManager[None]:
 
 
 def _is_trusted_now(error: UsageError) -> bool:
-    """Whether the error is about a config that the user has been asked about, and trusts."""
+    """Whether the error is about a config that the user was asked about and now trusts."""
     from promptools.cli.config_command import ask_trust
     from promptools.profiles import UntrustedConfig
 

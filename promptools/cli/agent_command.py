@@ -1,4 +1,4 @@
-"""The command `promptools agent`: the run, its live view, and what it changed in the folder."""
+"""The command `promptools agent`: the run, its live view, and the changes that it made in the folder."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ SHOWN_ARGUMENTS = 400
 
 
 class AgentView:
-    """Shows the events of a run. Control characters written by a model or a tool never reach the terminal."""
+    """Shows the events of a run. Control characters in the text of models and tools never reach the terminal."""
 
     def __init__(self, *, shown: Literal["all", "text", "nothing"] = "all") -> None:
         self._shown = shown
@@ -122,7 +122,7 @@ class AgentView:
         self._show_status()
 
     def ask(self, question: str) -> bool:
-        """Ask the user; anything but yes is no."""
+        """Ask the user; anything but yes means no."""
         self._end_text()
         if self._status is not None:
             self._status.stop()
@@ -179,7 +179,7 @@ class AgentView:
 
 
 def printable(text: str) -> str:
-    """Return text without the control characters that a terminal would obey."""
+    """Return text without the control characters that a terminal would interpret."""
     return "".join(char if char in "\n\t" or char.isprintable() else "�" for char in text)
 
 
@@ -214,7 +214,7 @@ class FolderSnapshot:
         self._files, self._repositories = _read(root), _read_repositories(root)
 
     def difference(self) -> str:
-        """Return what has changed since then as a unified diff; empty if nothing has."""
+        """Return the changes since then as a unified diff; empty if there are none."""
         now = _read(self._root)
         parts: list[str] = []
         for name in sorted(self._files.keys() | now.keys()):
@@ -233,7 +233,7 @@ class FolderSnapshot:
 
 
 def _walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk a folder without going into folders that are skipped."""
+    """Walk a folder, except folders that are skipped."""
     for folder, names, entries in walk(root):
         yield folder, [*names], entries
         names[:] = [name for name in names if name not in _SKIPPED]
@@ -268,7 +268,7 @@ def _read_repositories(root: Path) -> dict[str, int]:
 
 
 def _fingerprint(folder: Path) -> int:
-    """Return a hash of the names, sizes and times of a folder's files, comparable within this process only."""
+    """Return a hash of the names, sizes and times of a folder's files; only valid within this process."""
     states: list[tuple[str, int, int]] = []
     for place, _, entries in walk(folder):
         for entry in entries:
@@ -294,7 +294,7 @@ def _what_happened(before: object, after: object) -> str:
 
 
 def _lines(state: State | None) -> list[str] | None:
-    """Return the lines of a file: None if they cannot be shown, an empty list if the file does not exist."""
+    """Return the lines of a file: None if they cannot be shown, empty if it does not exist."""
     if state is None:
         return []
     content = state[2]
@@ -401,12 +401,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _is_for_scripts(arguments: argparse.Namespace) -> bool:
-    """Whether stdout holds JSON and nothing else."""
+    """Whether stdout must hold JSON and nothing else."""
     return bool(arguments.json or arguments.events)
 
 
 def _view(arguments: argparse.Namespace) -> AgentView:
-    """Return the view: with --json or --events it shows nothing, with --quiet only the model's text."""
+    """Return the view: it shows nothing with --json or --events, and only the model's text with --quiet."""
     return AgentView(shown="nothing" if _is_for_scripts(arguments) else "text" if arguments.quiet else "all")
 
 
@@ -415,7 +415,7 @@ MAX_INSTRUCTIONS = 64 * 1024
 
 
 def _instructions(arguments: argparse.Namespace, root: Path) -> str:
-    """Return the instructions of --system, and of AGENTS.md in the folder."""
+    """Return the instructions from --system, and from AGENTS.md in the folder."""
     texts = [read_text(arguments.system)] if arguments.system else []
     file = root / "AGENTS.md"
     if not arguments.no_agents_file and file.is_file() and not file.is_symlink():
@@ -426,7 +426,7 @@ def _instructions(arguments: argparse.Namespace, root: Path) -> str:
 
 
 def _browser(arguments: argparse.Namespace, others: Sequence[Toolset]) -> list[Toolset]:
-    """Return gpt-oss' browser over the search of --search."""
+    """Return gpt-oss' browser tools, which use the search of --search."""
     if not arguments.search:
         return []
     from promptools.harness.toolsets.browser import browser_tools, search_by_tool, search_by_url
@@ -440,7 +440,7 @@ def _browser(arguments: argparse.Namespace, others: Sequence[Toolset]) -> list[T
 
 
 def _request(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the parameters of each request; keys that the SDK does not know go into the body as they are."""
+    """Return the parameters of each request; keys that the SDK does not know are put into the body unchanged."""
     given = {
         "reasoning_effort": arguments.effort,
         "temperature": arguments.temperature,
@@ -451,7 +451,7 @@ def _request(arguments: argparse.Namespace) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _mcp_tools(arguments: argparse.Namespace) -> Generator[list[Toolset]]:
-    """Yield the tools of the MCP servers, as long as they are connected."""
+    """Yield the tools of the MCP servers while they are connected."""
     if not arguments.mcp:
         yield []
         return
@@ -472,7 +472,7 @@ def _print_not_offered(names: Sequence[str]) -> None:
 def _follow(agent: Agent, arguments: argparse.Namespace, view: AgentView) -> tuple[Transcript, TerminatingError | None]:
     """Run the agent and show its events; return the transcript, and the error that ended the run.
 
-    In an interactive run there are further messages, which continue the conversation.
+    In an interactive run the user's further messages continue the conversation.
     """
     task: Any = agent.resumed(arguments.resume, arguments.task) if arguments.resume else arguments.task
     while True:
@@ -500,7 +500,7 @@ def _follow_run(
 
 
 def _event(event: RunEvent) -> dict[str, Any]:
-    """Return an event as JSON: its kind, as `text` of `TextEvent`, and its fields."""
+    """Return an event as JSON: its kind, such as `text` for `TextEvent`, and its fields."""
     match event:
         case CallEvent(call):
             return {"event": "call", "id": call.id, "name": call.name, "arguments": call.arguments}
@@ -547,7 +547,7 @@ def _print_difference(difference: str) -> None:
 
 
 def _tools(arguments: argparse.Namespace, toolsets: Sequence[Toolset], ask: Callable[[str], bool]) -> Sequence[Toolset]:
-    """Return tools that ask before commands, and before calls of MCP tools that may change something."""
+    """Return the tools; commands, and MCP calls that may change something, ask the user first."""
     if arguments.yes:
         return toolsets
     return [
@@ -557,7 +557,7 @@ def _tools(arguments: argparse.Namespace, toolsets: Sequence[Toolset], ask: Call
 
 
 def _is_asked(tool: AgentTool) -> bool:
-    """Whether the user is asked; files are patched in the folder alone, and the diff shows it."""
+    """Whether the user is asked first; not about patches, which stay in the folder and appear in the diff."""
     return tool.tool.dangerous and tool.tool.name != "repo_browser.apply_patch"
 
 

@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the attempts that the log does not have; return 1 if some of them failed."""
+    """Make the attempts that the log lacks; return 1 if some of them failed."""
     from promptools.harness.evaluation.agent_solver import AgentSolver
     from promptools.harness.evaluation.intervals import require_numpy
     from promptools.harness.evaluation.tasks import read_tasks
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _open_agent(arguments: argparse.Namespace, client: Any, model: str) -> Generator[Agent, None, None]:
-    """Yield an agent with its own empty workspace."""
+    """Yield an agent with a separate empty workspace."""
     from promptools.harness.toolsets.in_distribution import gpt_oss_tools
 
     with ExitStack() as stack:
@@ -83,7 +83,7 @@ def _open_agent(arguments: argparse.Namespace, client: Any, model: str) -> Gener
 
 
 def _only(name: str, toolset: Toolset) -> Toolset:
-    """Return a toolset with one of its tools."""
+    """Return a toolset reduced to one of its tools."""
     namespace = name.partition(".")[0]
     return replace(
         toolset,

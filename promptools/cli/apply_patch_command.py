@@ -17,7 +17,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Apply the patch and print what changed."""
+    """Apply the patch and print the changes."""
     from promptools.harness.toolsets.patch import apply_patch
 
     summary = apply_patch(Path(arguments.root), read_text(arguments.file))

@@ -1,6 +1,6 @@
-"""The command `promptools batch`: where the requests are answered, and the progress.
+"""The command `promptools batch`: what answers the requests, and the progress.
 
-They are answered by a server, by an engine in this process, or by actors on a cluster that use either.
+A server answers them, an engine in this process, or actors on a cluster that use either.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REDRAW_SECONDS = 0.1
 
 
 def follow_batch(show: Callable[[str, int, int], None], at_once: Callable[[], str]) -> Callable[[BatchTotals], None]:
-    """Return a function that shows the totals from time to time, with the number of concurrent requests."""
+    """Return a function that regularly shows the totals and the number of concurrent requests."""
     terminal = sys.stderr.isatty()
     started, shown_at = monotonic(), float("-inf")
     earlier_tokens: int | None = None
@@ -82,7 +82,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 
 def read_settings(arguments: argparse.Namespace) -> EngineSettings | None:
-    """Return the settings of the engine, None without one; raise `UsageError` if arguments contradict each other."""
+    """Return the engine's settings, None without an engine; raise `UsageError` if arguments contradict each other."""
     from promptools.batch.offline import EngineSettings, read_engine_arguments
 
     if arguments.engine is None:
@@ -108,7 +108,7 @@ def read_settings(arguments: argparse.Namespace) -> EngineSettings | None:
 
 @asynccontextmanager
 async def start_engine(settings: EngineSettings) -> AsyncGenerator[OfflineEngine, None]:
-    """Start an engine and end it, with lines about the progress."""
+    """Start an engine, and end it at the end of the block; log its progress."""
     from promptools.batch.offline import open_engine
 
     print_progress(f"vLLM loads {settings.model}")
@@ -128,7 +128,7 @@ TIMEOUT = 600.0
 
 
 def run_job(arguments: argparse.Namespace, job: BatchJob, engine: EngineSettings | None) -> None:
-    """Answer the requests that have no result yet, and write the output."""
+    """Answer the requests without a result, and write the output."""
     if arguments.ray is not None:
         _run_on_cluster(arguments, job, engine)
     elif engine is not None:
@@ -138,7 +138,7 @@ def run_job(arguments: argparse.Namespace, job: BatchJob, engine: EngineSettings
 
 
 def check_ray(arguments: argparse.Namespace) -> None:
-    """Raise `UsageError` if the arguments do not allow a run on a cluster."""
+    """Raise `UsageError` if the arguments do not permit a run on a cluster."""
     if arguments.ray is None:
         if arguments.actors:
             raise UsageError("--actors is for --ray; use --concurrency alone, or add --ray")
@@ -174,7 +174,7 @@ def _run_here(arguments: argparse.Namespace, job: BatchJob) -> None:
 
 
 def _report_absence(base_url: str, patience: float) -> None:
-    """Report at once that the server is unreachable: it may still be loading its model, so the run waits for it."""
+    """Report an unreachable server at once. The run waits for it all the same: it may still be loading its model."""
     try:
         require_server(base_url)
     except UpstreamError as error:
@@ -229,7 +229,7 @@ def _actor_settings(arguments: argparse.Namespace, job: BatchJob, engine: Engine
 
 
 def _default_model(arguments: argparse.Namespace, job: BatchJob) -> str | None:
-    """Return the server's model, if a request names none; None if it has several: such requests fail, and no others."""
+    """Return the server's model if a request names none; None if it has several, and then such requests fail."""
     if arguments.model or not job.survey.without_model:
         return None
     with connect(arguments) as client:

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: the arguments of a run, and the run with its log, progress and report."""
+"""What the benchmarks share: the arguments of a run, and the run with its log, progress and report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Show: TypeAlias = Callable[[str, int, int], None]
 
 
 def add_repeated_run(parser: argparse.ArgumentParser, *, repeats: int) -> None:
-    """Add the arguments of a run that is logged in one file; `repeats` is the default number of attempts."""
+    """Add the arguments of a run that one file logs; `repeats` is the default number of attempts."""
     parser.add_argument(
         "--output", required=True, metavar="FILE", help="log of the run, JSON Lines; an interrupted run is resumed"
     )
@@ -86,7 +86,7 @@ def add_overflow_retries(parser: argparse.ArgumentParser) -> None:
 
 
 def make_agent(arguments: argparse.Namespace, client: Any, model: str, toolsets: Sequence[Toolset]) -> Agent:
-    """Return the agent that the arguments describe; the paper's harness limits the steps and nothing else."""
+    """Return the agent that the arguments describe; with the paper's harness only the steps are limited."""
     from promptools.harness.agent import Agent, RunLimits
     from promptools.harness.agent.run_limits import NO_LIMITS
 
@@ -122,7 +122,7 @@ def run_and_report(
     title: str,
     settings: Mapping[str, Any],
 ) -> int:
-    """Make the attempts that the log does not have, and print the report; return 1 if some of them failed."""
+    """Make the attempts that the log lacks, and print the report; return 1 if some of them failed."""
     from promptools.harness.evaluation.tasks import render_report, summarize
 
     log = Path(arguments.output)
@@ -142,7 +142,7 @@ def make_attempts(
     *,
     repeats: int | None = None,
 ) -> list[TaskAttempt]:
-    """Make the attempts that the log does not have, and return all; `describe` makes what shows the progress."""
+    """Make the attempts that the log lacks, and return all; `describe` makes the function that shows progress."""
     from promptools.harness.evaluation.tasks import RunLog, run_tasks
 
     title = str(settings["model"])
@@ -168,7 +168,7 @@ def server_of(client: Any) -> str:
 
 
 def print_report(arguments: argparse.Namespace, page: str, figures: Mapping[str, Any]) -> None:
-    """Write the page if one was asked for, and print it or the figures."""
+    """Write the page if asked to, and print it or the figures."""
     if arguments.report:
         _write(Path(arguments.report), page)
     if arguments.json:
@@ -178,7 +178,7 @@ def print_report(arguments: argparse.Namespace, page: str, figures: Mapping[str,
 
 
 def _describe(show: Show) -> Callable[[TaskAttempt, int, int], None]:
-    """Return a function that shows an attempt, with the share of correct ones so far."""
+    """Return a function that shows an attempt, with the share of correct attempts so far."""
     correct = made = 0
 
     def describe(attempt: TaskAttempt, done: int, total: int) -> None:
@@ -192,7 +192,7 @@ def _describe(show: Show) -> Callable[[TaskAttempt, int, int], None]:
 
 
 def digest(value: Any) -> str:
-    """Return a short digest of JSON, which tells whether the same tasks were run."""
+    """Return a short digest of a JSON value, which tells whether the same tasks were run."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 

@@ -96,7 +96,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask the questions that have no answer yet; return 1 if some of them failed."""
+    """Ask the questions without an answer; return 1 if some of them failed."""
     from promptools.harness.evaluation.bfcl import BfclProcess, BfclRunLog, find_python, read_answers
     from promptools.harness.evaluation.bfcl_worker import OVERFLOW
 
@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ask(process: BfclProcess, folder: Path, base_url: str, key: str, *, overflows: bool = False) -> None:
-    """Ask the questions without a result, and those whose context overflowed if `overflows`; check all answers."""
+    """Ask the questions without a result, and with `overflows` those whose context overflowed; check all answers."""
     from promptools.harness.evaluation.bfcl import remove_failures
 
     kept = remove_failures(folder, overflows=overflows)
@@ -156,7 +156,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def _serve(arguments: argparse.Namespace, server: str, log: BfclRunLog) -> Generator[str, None, None]:
-    """Yield the base URL to use: that of a proxy, which records each reply in the log, or that of the server itself."""
+    """Yield the base URL to use: of a proxy that records each reply in the log, or of the server itself."""
     if arguments.direct:
         yield server
         return

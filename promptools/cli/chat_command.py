@@ -109,7 +109,7 @@ def _read_results(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _read_lines(prompt: str) -> Iterator[str]:
-    """Yield lines until the input ends, without the blank ones."""
+    """Yield the lines of the input, without blank ones."""
     while True:
         try:
             line = input(prompt if sys.stdin.isatty() else "")

@@ -28,5 +28,5 @@ class CollectedReply:
 
     @property
     def attempts(self) -> list[dict[str, Any]]:
-        """The attempts in the trace."""
+        """The attempts listed in the trace."""
         return list(self.trace_report.get("trace", self.trace_report).get("attempts", ()))

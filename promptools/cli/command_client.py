@@ -1,4 +1,4 @@
-"""The client of a command: for the server that its arguments name, with the model that it asks."""
+"""The client of a command, for the server that its arguments name, and the choice of the model."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def connect_async(arguments: argparse.Namespace, **options: Any) -> AsyncOpenAI:
 
 
 def print_destination(arguments: argparse.Namespace, client: openai.OpenAI | AsyncOpenAI) -> None:
-    """Print to stderr where requests go and what decided that, unless an argument did."""
+    """Print to stderr where requests go and what decided it, unless an argument did."""
     if arguments.base_url:
         return
     session: Any = getattr(client, "promptools")  # noqa: B009 - openai's class has no such attribute
@@ -57,7 +57,7 @@ def print_destination(arguments: argparse.Namespace, client: openai.OpenAI | Asy
 
 
 def _build_client(client: Callable[..., _Client], arguments: argparse.Namespace, options: Mapping[str, Any]) -> _Client:
-    """Build a client; raise `UsageError` if the SDK finds no key, which means that no server is named either.
+    """Build a client; raise `UsageError` if the SDK finds no key, which means that nothing names a server either.
 
     A server that `OPENAI_BASE_URL` names needs no key, just as one that `--base-url` names.
     """
@@ -121,7 +121,7 @@ def only_model(client: Any) -> str:
 
 
 def choose_model(arguments: argparse.Namespace, client: Any) -> str:
-    """Return the model of a command that sends many requests; raise `UpstreamError` at once if its server is down."""
+    """Return the model for a command that sends many requests; raise `UpstreamError` at once if its server is down."""
     require_server(str(client.base_url))
     return arguments.model or default_model(client)
 

@@ -24,7 +24,7 @@ def log_level(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def show_log(level: int) -> Generator[None]:
-    """Write log records to stderr; those of promptools only from this level up."""
+    """Write log records to stderr; promptools' own only from this level up."""
     root, before = logging.getLogger(), log.level
     handler = logging.StreamHandler()
     handler.setLevel(level)
@@ -39,7 +39,7 @@ def show_log(level: int) -> Generator[None]:
 
 
 def log_if_healed(reply: Reply) -> None:
-    """Log how a reply was repaired, or that no attempt gave an answer; never any of the model's text."""
+    """Log how a reply was repaired, or that no attempt gave an answer, without any of the model's text."""
     from promptools.exchange.salvage import RECOVERED_NOTE
 
     failed = [

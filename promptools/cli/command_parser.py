@@ -22,19 +22,19 @@ _NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 
 
 class Command(NamedTuple):
-    """A command as the program's help lists it; its module, which defines the arguments, is imported on demand."""
+    """A command as the program's help lists it; its module, with the arguments, is imported on demand."""
 
     name: str
     about: str
     """What it does, in one line."""
 
     def load(self) -> Any:
-        """Return its module."""
+        """Return the command's module."""
         return import_module(f"promptools.cli.{self.name.replace('-', '_')}_command")
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Parses the arguments of a command. Where `--base-url` names a server, its URL may come first instead."""
+    """Parses the arguments of a command. If it has `--base-url`, the server's URL may also come first."""
 
     def __init__(self, *args: Any, command: Command | None = None, **options: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **options})
@@ -49,7 +49,7 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def load(self) -> None:
-        """Add the arguments of the command, unless that was done already."""
+        """Add the command's arguments, unless they were added before."""
         command, self._command = self._command, None
         if command is not None:
             module = command.load()
@@ -57,15 +57,15 @@ class CommandParser(argparse.ArgumentParser):
             self.set_defaults(run=module.run)
 
     def error(self, message: str) -> NoReturn:
-        """End with an error in one line, like all other errors of the command line."""
+        """End with a one-line error, like all errors of the command line."""
         self.exit(USAGE_ERROR, f"{self.prog}: {message} (try {self.prog} --help)\n")
 
     def parse_known_args(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - any namespace
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse the arguments, and end with an error for those that are not known; so do parsers of subcommands.
+        """Parse the arguments, and end with an error for unknown ones, also in subcommands.
 
-        An unknown option is reported before anything else, since it may be a required one that is misspelled.
+        An unknown option is reported before anything else, since it may be a misspelled required one.
         """
         self.load()
         given = list(args or ())
@@ -95,7 +95,7 @@ class CommandParser(argparse.ArgumentParser):
         return text.replace("[-h]", "[-h] [URL]", 1) if _SERVER in self._option_string_actions else text
 
     def _takes_url(self, given: Sequence[str], positional: Sequence[int]) -> bool:
-        """Whether the first positional argument is the server's URL, and is not needed by the command itself."""
+        """Whether the first positional argument is the server's URL, and not one that the command itself needs."""
         named = any(word.partition("=")[0] == _SERVER for word in given)
         if named or _SERVER not in self._option_string_actions or "--" in given[: positional[0]]:
             return False
@@ -105,7 +105,7 @@ class CommandParser(argparse.ArgumentParser):
         return is_url and len(positional) > needed
 
     def _positional(self, given: Sequence[str]) -> Iterator[int]:
-        """Yield the indices of the positional arguments, up to the name of a subcommand; check the options."""
+        """Yield the indices of positional arguments up to a subcommand's name, checking the options on the way."""
         at = 0
         while at < len(given):
             word = given[at]
@@ -137,7 +137,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _is_option(word: str) -> bool:
-    """Whether argparse takes a word for an option: text with a space is not one, nor is a negative number."""
+    """Whether argparse takes a word for an option; not if it contains a space or is a negative number."""
     return word.startswith("-") and word != "-" and " " not in word and _NUMBER.fullmatch(word) is None
 
 

@@ -1,4 +1,4 @@
-"""The command `promptools completion`, and the completion itself, by argcomplete."""
+"""The command `promptools completion`, and the completion of command lines by argcomplete."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the shell's own lines."""
+    """Print the lines for the shell's configuration."""
     print(_load_library().shellcode([PROGRAM], shell=arguments.shell))
     return 0
 
 
 def complete(parser: CommandParser) -> NoReturn:
-    """Write the completions of the line in COMP_LINE to the shell that asks for them, and end the process."""
+    """Write completions of the line in COMP_LINE for the shell that asks for them, and end the process."""
     _load_library().autocomplete(parser)
     sys.exit(1)  # it has ended the process, unless a variable of the shell's own is missing
 

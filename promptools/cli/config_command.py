@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def ask_trust(error: UntrustedConfig) -> bool:
     """Show what the config reaches, and ask on the terminal whether to trust it; without a terminal it is not trusted.
 
-    The answer holds for what was shown: if the file has changed since, it is not trusted.
+    The answer is about what was shown: if the file has changed since, it is not trusted.
     """
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
         return False
@@ -54,7 +54,7 @@ def print_reach(reach: ConfigReach) -> None:
 
 
 def _print_shown(text: str) -> None:
-    """Print a line to stderr, even with `--quiet`: nothing is trusted unseen."""
+    """Print a line to stderr even with `--quiet`, because nothing may be trusted unseen."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -78,7 +78,7 @@ _PRECEDENCE = "arguments and a named config take precedence"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One setting, and what decides it."""
+    """A setting, and what decides it."""
 
     setting: str
     value: str | None
@@ -101,7 +101,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the decisions, or change the trust in a file; return 1 if an untrusted config prevents that."""
+    """Show what decides the settings, or trust or distrust a file; return 1 if a config is not trusted."""
     return _trust(arguments) if arguments.action == "trust" else _show(arguments)
 
 
@@ -120,7 +120,7 @@ def _trust(arguments: argparse.Namespace) -> int:
 
 
 def _trusted_path(name: str | None) -> Path:
-    """Return the path of the file to trust, as the search finds it: in the real path of its folder."""
+    """Return the path of the file to trust as the search for configs finds it: in its folder's real path."""
     if name is None:
         found = find_here()
         if found is None:
@@ -190,7 +190,7 @@ def decide(config: Config, provider: str | None, model: str | None) -> list[Deci
 
 
 def describe_source(config: Config, asked: str | None, provider: str | None) -> str:
-    """Return what decides the address: `asked` is the provider that an argument names, `provider` the one in use."""
+    """Return what decides the address; `asked`: the provider in the arguments, `provider`: the one in use."""
     if environment_address(config, asked) is not None:
         return "the environment variable OPENAI_BASE_URL"
     if provider is None:
@@ -227,7 +227,7 @@ def _mode_by(target: Target) -> str:
 
 
 def _unused(config: Config, arguments: argparse.Namespace) -> list[tuple[str, str, str]]:
-    """Return the files and variables that exist but decide nothing, each with the reason."""
+    """Return the files and variables that exist but have no effect, each with the reason."""
     files = [] if config.standing == "given" and arguments.config else find_all_here()[1:]
     rows = [
         ("config", shown_text(str(file.path)), f"in {file.by}" if file.standing != "given" else file.by)

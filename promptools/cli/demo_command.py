@@ -38,7 +38,7 @@ LAST_START = 200.0
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """How to run the conversation, and the outcome that is expected."""
+    """How to run the conversation, and the expected outcome."""
 
     title: str
     base_url: str
@@ -66,7 +66,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCall:
-    """A call as the app received it; without arguments if they were not a JSON object."""
+    """A call as the app received it; without arguments if those are not a JSON object."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -74,7 +74,7 @@ class ReceivedCall:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioResult:
-    """The outcome of a route."""
+    """The outcome of a scenario."""
 
     title: str
     fine: bool
@@ -89,7 +89,7 @@ class ScenarioResult:
 
 @dataclass(slots=True)
 class _Record:
-    """What has happened so far."""
+    """The events so far."""
 
     server: list[str] = field(default_factory=list[str])
     app: list[str] = field(default_factory=list[str])
@@ -163,7 +163,7 @@ def _send_turn(client: Any, scenario: Scenario, messages: list[Any], record: _Re
 
 
 def _summarize(reply: AccumulatedReply) -> str:
-    """Return a reply in one line: its finish reason, its calls, and the raw content."""
+    """Return a one-line summary of a reply: its finish reason, its calls, and the raw content."""
     called = "".join(f" {call.name}" for call in reply.calls)
     content = f": {clip(reply.content, 200)!r}" if reply.content else ""
     return f"{reply.finish_reason}{called}{content}"
@@ -177,7 +177,7 @@ def _record_answer(reply: AccumulatedReply, record: _Record) -> None:
 
 
 def _execute_call(call: Mapping[str, Any], record: _Record) -> dict[str, Any]:
-    """Execute a call, as an app would; return its result message."""
+    """Execute a call as an app would; return the message with its result."""
     name, arguments = call["function"]["name"], call["function"]["arguments"]
     record.app.append(f"call: {name}({clip(arguments, 80)})")
     parsed: dict[str, Any] = {}
@@ -191,7 +191,7 @@ def _execute_call(call: Mapping[str, Any], record: _Record) -> dict[str, Any]:
 
 
 def _as_expected(scenario: Scenario, record: _Record) -> bool:
-    """Whether there was exactly the expected call and then the answer; a lenient route requires less."""
+    """Whether the expected call was made exactly once and then answered; a lenient scenario requires less."""
     if scenario.direct:
         return record.error if scenario.must_fail else True
     if record.error:
@@ -210,7 +210,7 @@ def _as_expected(scenario: Scenario, record: _Record) -> bool:
 
 
 def _arguments_valid(call: ReceivedCall) -> bool:
-    """Whether the arguments of a call to the offered tool match its schema; other calls are fine."""
+    """Whether the arguments of a call to the offered tool match its schema; true for any other call."""
     from jsonschema import Draft202012Validator
 
     validator: Any = Draft202012Validator(weather.TOOL["function"]["parameters"])

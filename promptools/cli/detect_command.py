@@ -55,7 +55,7 @@ def detect_server(
 ) -> tuple[Target, ServerInfo]:
     """Detect which server is at `base_url`, in at most 2 s; the result is cached in `detections`.
 
-    `learn`: also in which dialect the chat template of a model of no known family writes calls, in another 2 s.
+    `learn`: for a model of an unknown family, also learn the dialect of its chat template, in another 2 s.
     """
     from promptools.transport import Session
 
@@ -90,7 +90,7 @@ def _show(base_url: str, target: Target, detection: ServerInfo) -> None:
 
 
 def _raw_mode(target: Target) -> str:
-    """Return whether raw mode is possible there, and how, or why not."""
+    """Return whether raw mode is possible with this server, and how, or why not."""
     offered = next(reason for reason in target.reasons if reason.startswith("raw mode is"))
     how = next((reason for reason in target.reasons if reason.startswith("template_endpoint = ")), None)
     return f"{offered}\n{how}" if how else offered

@@ -86,7 +86,7 @@ def _show(dialect: Dialect, *, as_json: bool) -> int:
 
 
 def _learn(arguments: argparse.Namespace) -> int:
-    """Learn a dialect, show its table and what was verified, and save it if that is asked for."""
+    """Learn a dialect, show its table and how it was checked, and save it if asked to."""
     if arguments.source is None:
         raise UsageError(f"name the chat template: `promptools dialects {LEARN} FILE`, or the URL of a server")
     name = _table_name(arguments.save)
@@ -98,7 +98,7 @@ def _learn(arguments: argparse.Namespace) -> int:
 
 
 def _table_name(save: str | None) -> str:
-    """Return the name of the new dialect: that of its file."""
+    """Return the name of the new dialect: its file's name."""
     if save is None:
         return "learned"
     path = Path(save)

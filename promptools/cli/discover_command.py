@@ -60,7 +60,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Draw the samples that the log does not have, and write the reports."""
+    """Draw the samples that the log lacks, and write the reports."""
     from promptools.harness.discovery.output import require_matplotlib
     from promptools.harness.evaluation.intervals import require_numpy
 
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _discover(arguments: argparse.Namespace, client: openai.OpenAI, model: str, plan: Plan, path: Path) -> Findings:
-    """Run the stages on the model, with the samples of the log at `path`."""
+    """Run the stages with the model, using the log of samples at `path`."""
     from promptools.harness.discovery.pipeline import discover
     from promptools.harness.discovery.samples import Budget, SampleLog, Sampler
 

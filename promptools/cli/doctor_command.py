@@ -51,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check all of it; return 1 if there is a problem."""
+    """Run all checks; return 1 if there is a problem."""
     problems: list[str] = []
     tables: dict[str, tuple[tuple[str, ...], Rows]] = {
         "Installed": (("package", "version"), _versions()),
@@ -84,14 +84,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _versions() -> Rows:
-    """Return what is in use: promptools, Python, and what promptools always needs."""
+    """Return the versions of promptools, Python, and the packages that promptools always needs."""
     needed = [name for name, extra, _ in _requirements() if extra is None]
     own: Rows = [("promptools", promptools.__version__), ("Python", f"{platform.python_version()} ({sys.platform})")]
     return [*own, *((name, _version(name) or "missing") for name in needed)]
 
 
 def _extras() -> Rows:
-    """Return each extra, and which of its packages are missing."""
+    """Return each extra with those of its packages that are missing."""
     needed: dict[str, list[str]] = {}
     for name, extra, _ in _requirements():
         if extra is not None and extra not in _FOR_DEVELOPERS and name != DISTRIBUTION:
@@ -110,7 +110,7 @@ def _state(extra: str, names: list[str]) -> str:
 
 
 def _requirements() -> list[tuple[str, str | None, list[str]]]:
-    """Return the name of each package that promptools needs, for which extra, and the extras of it that it needs."""
+    """Return each required package with the extra that needs it, and the package's own extras."""
     found = (_REQUIREMENT.match(line) for line in requires(DISTRIBUTION) or ())
     return [(match["name"], match["extra"], (match["extras"] or "").split(",")) for match in found if match is not None]
 
@@ -126,7 +126,7 @@ def _version(name: str) -> str | None:
 
 
 def _check_config(arguments: argparse.Namespace, problems: list[str]) -> tuple[Rows, Rows]:
-    """Return what decides each setting, and what the server says; add what is wrong to `problems`."""
+    """Return what decides each setting, and what the server reports; add what is wrong to `problems`."""
     config = read_config(arguments.config)
     is_there = config.file != Config().file
     rows: Rows = [("config", shown_text(config.file) if is_there else "none", config.standing if is_there else "")]
@@ -149,7 +149,7 @@ def _check_config(arguments: argparse.Namespace, problems: list[str]) -> tuple[R
 
 
 def _check_server(session: Session, address: str, arguments: argparse.Namespace, problems: list[str]) -> Rows:
-    """Probe a server; return what it is, and which modes are used for the model."""
+    """Probe a server; return what it is, and the modes used for the model."""
     base_url, basic = split_credentials(address.rstrip("/"))
     before = session.resolve_target(arguments.model, base_url=base_url, provider=arguments.provider)
     key = server_key(arguments) if arguments.base_url else given_key(arguments) or session.find_key(before)

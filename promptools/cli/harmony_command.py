@@ -41,7 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Install the file if one is given, then show which files were found; return 1 if there is no vocabulary."""
+    """Install the file if one is given, then show the files that were found; return 1 without a vocabulary."""
     if arguments.file is not None:
         _install(Path(arguments.file))
     searched = [
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _advice(first: _Location | None, vocabulary: _Location | None, *, library: bool) -> Iterator[str]:
-    """Yield what works now, or what to do about it."""
+    """Yield what works as it is, or what to do about it."""
     if vocabulary is not None:
         yield f"promptools uses {vocabulary.file} and tells openai-harmony of it."
         yield f"Other programs that use openai-harmony find it by {FOLDER_VARIABLE}={vocabulary.file.parent}"

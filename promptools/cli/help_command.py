@@ -11,6 +11,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do nothing: `help COMMAND` is read as `COMMAND --help`."""
+    """Do nothing: `help COMMAND` is parsed as `COMMAND --help`."""
     del arguments
     return 0

@@ -1,7 +1,7 @@
-"""The HTTP server of `promptools serve`: uvicorn, with a drain and bounds on the head of a request, in size and time.
+"""The HTTP server of `promptools serve`: uvicorn, with draining, and limits on the size and time of a request's head.
 
 After the first signal it accepts no more connections, and requests in flight get `drain_seconds` to finish; the proxy
-ends the rest, each with an error in the client's API. An interrupt from the keyboard waits no longer than
+ends the rest, each with an error in the client's API. After an interrupt from the keyboard they get at most
 `INTERRUPT_SECONDS`. A second signal ends everything at once. On SIGHUP the config is read again.
 """
 
@@ -52,7 +52,7 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0
 
 
 class ProxyServer(uvicorn.Server):
-    """A uvicorn server that drains: it lets the proxy finish the requests in flight."""
+    """A uvicorn server that drains: at shutdown the proxy may finish the requests in flight."""
 
     def __init__(
         self, proxy: Proxy, *, drain_seconds: float = DRAIN_SECONDS, head_seconds: float | None = HEAD_SECONDS
@@ -93,7 +93,7 @@ class ProxyServer(uvicorn.Server):
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the limit of open files as far as the system allows: each stream has two connections.
+    """Raise the limit on open files as far as the system allows: each stream uses two connections.
 
     The usual default of 1024, kept for programs that use `select`, is less than one worker can serve.
     """
@@ -108,10 +108,11 @@ def raise_descriptor_limit() -> None:
 
 
 class _HeadTimer:
-    """Closes a connection that does not send the whole head of a request in time, its first or any later one.
+    """Closes a connection that does not send the whole head of a request in time, be it its first or a later one.
 
-    A mixin of uvicorn's protocols, which only know how long a connection may be idle between two requests. However
-    slowly a client sends, its time is not extended: a byte a second (Slowloris) would occupy a connection forever.
+    A mixin of uvicorn's protocols, which only limit how long a connection may be idle between two requests. Bytes that
+    arrive do not extend the time: otherwise a client that sends a byte a second (Slowloris) would occupy a connection
+    forever.
     """
 
     head_seconds: float | None = None
@@ -160,7 +161,7 @@ class _HeadTimer:
 
 
 def http_protocol(kind: str | None = None, *, head_seconds: float | None = HEAD_SECONDS) -> Any:
-    """Return a protocol that bounds the heads of requests; with httptools, which is preferred, it keeps bodies too."""
+    """Return a protocol class that limits heads of requests; for httptools it also keeps bodies after upgrades."""
     if kind == "h11" or (kind is None and find_spec("httptools") is None):
         return _h11_protocol(head_seconds)
     return _httptools_protocol(head_seconds)
@@ -170,7 +171,7 @@ def _h11_protocol(seconds: float | None) -> Any:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class ProxyH11Protocol(_HeadTimer, H11Protocol):
-        """Closes a connection whose head does not end in time; uvicorn bounds its size itself."""
+        """Closes a connection whose head does not end in time; uvicorn itself limits its size."""
 
         head_seconds = seconds
 
@@ -182,10 +183,10 @@ def _httptools_protocol(seconds: float | None) -> Any:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     class ProxyHttpProtocol(_HeadTimer, HttpToolsProtocol):
-        """Refuses a request whose head is too long, and reads the body of one that offers an upgrade.
+        """Refuses a request whose head is too long, and reads the body of a request that offers an upgrade.
 
-        Java's HTTP client offers HTTP/2 with every request (`Upgrade: h2c`). httptools ends a request with an upgrade
-        after its head. So one whose upgrade is not taken is parsed again, without the offer.
+        Java's HTTP client offers HTTP/2 with every request (`Upgrade: h2c`). For httptools such a request ends after
+        its head. So if the upgrade is not accepted, the request is parsed again without the offer.
         """
 
         head_seconds = seconds
@@ -215,7 +216,7 @@ def _httptools_protocol(seconds: float | None) -> Any:
                 super().on_message_complete()
 
         def _unsupported_upgrade_warning(self) -> None:
-            """Parse the request again; called where `HttpParserUpgrade` is handled."""
+            """Parse the request again; uvicorn calls this when httptools reports an upgrade."""
             upgrade = sys.exception()
             if isinstance(upgrade, HttpParserUpgrade) and _ignores_upgrade(self):
                 head = _head_without_upgrade(self.parser, self.url, self.headers)
@@ -226,19 +227,19 @@ def _httptools_protocol(seconds: float | None) -> Any:
 
 
 def _ignores_upgrade(protocol: Any) -> bool:
-    """Whether a request offers another protocol and the offer is not accepted."""
+    """Whether a request offers an upgrade that is not accepted."""
     return protocol._get_upgrade() is not None and not protocol._should_upgrade()  # noqa: SLF001
 
 
 def _head_without_upgrade(parser: Any, target: bytes, fields: list[tuple[bytes, bytes]]) -> bytes:
-    """Return the head of the request that was parsed, without the offer of an upgrade."""
+    """Return the head of the parsed request, without the offer of an upgrade."""
     line = b"%b %b HTTP/%b" % (parser.get_method(), target, parser.get_http_version().encode())
     kept = (b"%b: %b" % pair for pair in fields if pair[0] not in _UPGRADE_FIELDS)
     return b"\r\n".join([line, *kept, b"", b""])
 
 
 def _is_not_cancellation(record: logging.LogRecord) -> bool:
-    """Filter out the tracebacks of responses that were cancelled because the proxy was stopped."""
+    """Filter out tracebacks of responses that were cancelled because the proxy is stopping."""
     return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
@@ -250,23 +251,23 @@ _HANGUP: int | None = getattr(signal, "SIGHUP", None)
 
 
 def reload_extensions(arguments: argparse.Namespace, config: Config) -> list[Extension]:
-    """Return the extension, if there is a config that lists servers."""
+    """Return the extension that reloads the config, if a config lists servers."""
     return [ReloadOnHangup(arguments.config)] if config.providers else []
 
 
 class ReloadOnHangup(Extension):
-    """Reloads the proxy with the file that `--config` names, or else the first one that is found."""
+    """Reloads the proxy's config, from the file that `--config` names, or else the first one found."""
 
     def __init__(self, config: str | None) -> None:
         self._config = config
 
     async def start(self, proxy: Proxy) -> None:
-        """Install the handler of the signal."""
+        """Install the signal handler."""
         if _HANGUP is not None:
             asyncio.get_running_loop().add_signal_handler(_HANGUP, self._reload, proxy)
 
     async def stop(self) -> None:
-        """Remove the handler."""
+        """Remove the signal handler."""
         if _HANGUP is not None:
             asyncio.get_running_loop().remove_signal_handler(_HANGUP)
 

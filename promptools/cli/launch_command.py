@@ -1,7 +1,7 @@
-"""The command `promptools launch`: a coding agent with the proxy before its server, for as long as the agent runs.
+"""The command `promptools launch`: a coding agent, with a proxy in front of its server for as long as it runs.
 
-The agent gets the proxy's address by its environment and its arguments. Nothing is written into its own settings, so
-that it is as it was when it is started without this command.
+The agent gets the proxy's address through its environment and arguments. Its own settings are not changed, so it works
+as before when it is started without this command.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ENDING: Final = (signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP")
 
 
 class Place(NamedTuple):
-    """What an agent is told: where the proxy is, which model to ask for, and with which key."""
+    """The proxy as an agent needs to know it: its address, the model to ask for, and the key."""
 
     address: str
     """The proxy's, without a path."""
@@ -59,7 +59,7 @@ class Place(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What an agent is started with."""
+    """The environment and the arguments that an agent is started with."""
 
     variables: Mapping[str, str]
     arguments: Sequence[str] = ()
@@ -120,7 +120,7 @@ def _qwen(place: Place) -> Settings:
 
 
 def _other(place: Place) -> Settings:
-    """Return the variables by which SDKs and many programs find their server, in all APIs of the proxy."""
+    """Return the variables in which SDKs and many programs look for their server, for all APIs of the proxy."""
     return Settings(
         {
             "OPENAI_BASE_URL": f"{place.address}/v1",
@@ -165,7 +165,7 @@ def add(parser: CommandParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the agent, with the proxy beside it; return the agent's exit status."""
+    """Run the agent with the proxy; return the agent's exit status."""
     program = _find_program(arguments.agent)
     key = (server_key(arguments) if arguments.base_url else given_key(arguments)) or PLACEHOLDER_KEY
     proxy = _build_proxy(arguments)
@@ -237,9 +237,9 @@ def _served(proxy: Proxy) -> Generator[str]:
 
 
 def _wait_for(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command with this terminal; return its exit status, 128 and more if a signal ended it.
+    """Run a command in this terminal; return its exit status, or 128 plus the number of the signal that ended it.
 
-    Functions handle the signals from before it starts: what is ignored, and not handled, it would ignore too.
+    Signals are handled by functions, from before the command starts: if they were ignored, it would inherit that.
     """
     agent: subprocess.Popen[bytes] | None = None
 

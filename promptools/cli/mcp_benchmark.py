@@ -1,4 +1,4 @@
-"""Tasks over MCP servers, with checks of the answer, the calls and the state that they left."""
+"""Tasks with MCP servers, and checks of the answer, the calls, and the state afterwards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the attempts that the log does not have; return 1 if some of them failed."""
+    """Make the attempts that the log lacks; return 1 if some of them failed."""
     from promptools.harness.evaluation.intervals import require_numpy
     from promptools.harness.evaluation.mcp import McpSolver, read_mcp_tasks
 

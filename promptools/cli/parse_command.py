@@ -91,7 +91,7 @@ def _show(reply: Reply) -> None:
 
 
 def _explain(explanation: Explanation) -> None:
-    """Print a legend, the reply coloured by kind of part, its parts, and all attempts, rejected ones included."""
+    """Print a legend, the reply coloured by kind of part, its parts, and all attempts, including rejected ones."""
     text, parts = explanation.text, explanation.parts
     print_styled([("The reply: ", "bold"), *((f"{kind} ", style) for kind, style in STYLES.items())])
     print_styled([(text[span.start : span.end], STYLES[kind]) for span, kind in parts])

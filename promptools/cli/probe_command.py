@@ -59,7 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Probe the server and show what was found; return 1 if native tools have a problem."""
+    """Probe the server and show the findings; return 1 if there is a problem with native tools."""
     from promptools.exchange import DetectionCache
     from promptools.probing.probe_runner import Prober
 
@@ -95,13 +95,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_file(path: str | None) -> None:
-    """Raise `UsageError` if the file exists: a config that somebody wrote is never overwritten."""
+    """Raise `UsageError` if the file exists: a config is never overwritten."""
     if path not in {None, "-"} and Path(str(path)).exists():
         raise UsageError(f"{path!r} exists, and is not changed; --write - prints what could be added to it")
 
 
 def write_config(path: str, text: str) -> None:
-    """Write a config into a new file, or to stdout for `-`; a config written by promptools itself is trusted."""
+    """Write a config to a new file, or to stdout for `-`; a config that promptools wrote is trusted."""
     if path == "-":
         print(text, end="")
         return

@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List everything, or explain what the arguments name."""
+    """List everything, or explain the provider or model in the arguments."""
     config = read_config(arguments.config)
     if config.standing == "untrusted":
         print_progress(f"{shown_text(config.file)} is shown, and not used: see `promptools config trust`")

@@ -65,7 +65,7 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
 
 
 def run_raw(arguments: argparse.Namespace, body: dict[str, Any]) -> int:
-    """Show the prompt, the beginning of a required call in it, and what ends the reply."""
+    """Show the prompt, the beginning of a required call in it, and the stop sequences."""
     if arguments.count:
         raise UsageError("--count counts what gpt-oss reads; in mode raw ask for --ids, which vLLM and SGLang report")
     preview = _render(arguments, body)
@@ -127,7 +127,7 @@ def _render(arguments: argparse.Namespace, body: dict[str, Any]) -> PromptPrevie
 def _find_server(arguments: argparse.Namespace, session: Session, model: str) -> tuple[str, Headers]:
     """Return the server's base URL and the header fields for it.
 
-    Raises `UsageError` if one is needed and none is named.
+    Raises `UsageError` if a server is needed but not named.
     """
     from promptools.transport.http_library import split_credentials
 
@@ -255,7 +255,7 @@ def _parse_date(text: str | None) -> str | None:
 
 
 def _prompt_text(ask: ToolRequest, mode: OneStepMode) -> str:
-    """Return the prompt that gpt-oss reads; for other modes, with the messages rendered as its own template does."""
+    """Return the prompt that gpt-oss reads; in modes that send messages, rendered as its own template does."""
     upstream = PREPARE[mode](ask)
     if upstream.prompt is None:
         body = {key: value for key, value in upstream.body.items() if key != "tool_choice"}
@@ -294,7 +294,7 @@ def _vocabulary() -> bpe_vocabulary.TokenCodec:
 
 
 def _token_counter() -> tuple[TokenCounter, str]:
-    """Return the token counter, and why it only estimates (empty: it counts exactly)."""
+    """Return the token counter, and why it can only estimate; the reason is empty if it counts exactly."""
     try:
         return exact_counter(_vocabulary().encode), ""
     except UsageError as missing:
@@ -332,7 +332,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Render the request, or the parts given, in the order of a conversation."""
+    """Render the request, or the given parts in the order of a conversation."""
     if arguments.file is None:
         reject_arguments(arguments, REQUEST_ARGUMENTS, "a request: give FILE")
         return _render_parts(arguments)
@@ -362,7 +362,7 @@ def _render_parts(arguments: argparse.Namespace) -> int:
 
 
 def _read_list(name: str | None, read: Callable[[dict[str, Any], str], dict[str, Any]]) -> list[dict[str, Any]]:
-    """Read the JSON list in a file, if one is named, and convert each entry with `read`."""
+    """Read the JSON list in a file, if one is named, converting each entry with `read`."""
     data: Any = [] if name is None else read_json(name)
     if not is_array(data):
         raise UsageError(f"{name!r} must hold a list")
@@ -370,7 +370,7 @@ def _read_list(name: str | None, read: Callable[[dict[str, Any], str], dict[str,
 
 
 def _to_tool_call(data: dict[str, Any], where: str) -> dict[str, Any]:
-    """Convert an entry to a tool call of the chat format, which it may be already."""
+    """Convert an entry to a tool call of the chat format, unless it is one."""
     function = as_object(data.get("function")) or data
     name: Any = function.get("name")
     arguments: Any = function.get("arguments")
@@ -389,7 +389,7 @@ def _to_tool_call(data: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _to_tool_message(data: dict[str, Any], where: str) -> dict[str, Any]:
-    """Convert an entry to a tool message of the chat format, which it may be already."""
+    """Convert an entry to a tool message of the chat format, unless it is one."""
     fields = {"tool_call_id": str(data.get("tool_call_id", data.get("id", ""))), "name": data.get("name")}
     if not isinstance(fields["name"], str) and not fields["tool_call_id"]:
         raise UsageError(f"{where}: a result must be an object with a 'name', not {clip(repr(data))}")

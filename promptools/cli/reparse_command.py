@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _results(arguments: argparse.Namespace, *, as_row: bool) -> Generator[Iterator[ReparsedLine], None, None]:
-    """Yield the results in the order of the input, of processes here or on a cluster."""
+    """Yield the results in the order of the input, from processes on this machine or on a cluster."""
     from promptools.batch.reparsing import read_replies, reparse
 
     tables = tuple(map(read_table, arguments.dialect_files))

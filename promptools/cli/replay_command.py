@@ -32,7 +32,7 @@ class _Summary:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay, and return 1 if anything changed or could not be read; with `--update`, changes are not a failure."""
+    """Replay; return 1 if anything changed, unless with `--update`, or could not be read."""
     summary = _replay(arguments.path)
     if arguments.update:
         for path in dict.fromkeys(row.path for row, _ in summary.changed):

@@ -1,7 +1,7 @@
 """The command `promptools serve`: its flags, in groups, and the proxy that they describe.
 
-What serves it is in `http_server`, several processes of it in `workers`, and what is printed at the start in
-`server_summary`. These are imported when the proxy starts, not for `--help`.
+`http_server` serves it, `workers` does so in several processes, and `server_summary` prints the summary at the start.
+They are imported when the proxy starts, not for `--help`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LIMITS = ("requests_per_minute", "concurrency", "queue", "queue_timeout")
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
+    """Add the options for limits."""
     parser.add_argument(
         "--requests-per-minute",
         type=at_least(1, "requests"),
@@ -88,7 +88,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sharing(parser: argparse.ArgumentParser) -> None:
-    """Add the options for web pages that may use the proxy, and for processes that share work and state."""
+    """Add the options about web pages that may use the proxy, and about processes that share work and state."""
     parser.add_argument(
         "--cors-origin",
         metavar="ORIGIN",
@@ -147,7 +147,7 @@ _LOG_FORMATS = ("json", "text", "none")
 
 
 def add_reports(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the options for reports."""
     parser.add_argument(
         "--log-format",
         choices=_LOG_FORMATS,
@@ -167,7 +167,7 @@ def add_reports(parser: argparse.ArgumentParser) -> None:
 
 
 def reporting_extensions(arguments: argparse.Namespace) -> list[Extension]:
-    """Return the extensions that the options ask for; health and metrics are always there."""
+    """Return the extensions that the options ask for; health and metrics are always available."""
     from promptools.proxy.operations import Health, LoggedExchanges, MetricsPage, TracedExchanges
 
     reporting_extensions: list[Extension] = [Health(), MetricsPage(keys=_metrics_keys(arguments))]
@@ -179,16 +179,16 @@ def reporting_extensions(arguments: argparse.Namespace) -> list[Extension]:
 
 
 def _metrics_keys(arguments: argparse.Namespace) -> list[str]:
-    """Return the keys of the option and of the environment, where several are separated by blanks or commas."""
+    """Return the keys from the option and from the environment, where blanks or commas separate them."""
     named = os.environ.get(METRICS_KEY_VARIABLE, "").replace(",", " ").split()
     return [*([arguments.metrics_key] if arguments.metrics_key is not None else []), *named]
 
 
 @contextmanager
 def shared_counts() -> Generator[None]:
-    """Have the worker processes started here combine their metrics, in files of a temporary folder.
+    """Let the worker processes combine their metrics, in files of a temporary folder.
 
-    A folder named by the environment is left as it is.
+    If the environment names a folder, that one is used.
     """
     if os.environ.get(MULTIPROCESS_VARIABLE):
         yield
@@ -205,7 +205,7 @@ def shared_counts() -> Generator[None]:
 
 
 def add_recording(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the options for recording."""
     parser.add_argument("--record", metavar="DIR", help="record raw replies and their tools in this directory")
     parser.add_argument(
         "--record-messages",
@@ -228,7 +228,7 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
 
 
 def recording_extensions(arguments: argparse.Namespace, config: Config) -> list[Extension]:
-    """Return the extension, if replies are to be recorded; the config's patterns are added to those of the command."""
+    """Return the extension if replies are recorded; it uses the patterns of the config and of the command."""
     if arguments.record is None:
         if arguments.record_messages or arguments.record_limit or arguments.redact:
             raise UsageError("--record-messages, --record-limit and --redact belong to a recording: add --record DIR")
@@ -246,7 +246,7 @@ def recording_extensions(arguments: argparse.Namespace, config: Config) -> list[
 
 
 def add_inspector(parser: argparse.ArgumentParser) -> None:
-    """Add the flag."""
+    """Add the option for the inspector."""
     parser.add_argument(
         "--inspect",
         action="store_true",
@@ -255,7 +255,7 @@ def add_inspector(parser: argparse.ArgumentParser) -> None:
 
 
 def inspector_extensions(arguments: argparse.Namespace) -> list[Extension]:
-    """Return the inspector, if it is asked for."""
+    """Return the inspector if it is asked for."""
     if not arguments.inspect:
         return []
     if arguments.workers > 1:
@@ -266,7 +266,7 @@ def inspector_extensions(arguments: argparse.Namespace) -> list[Extension]:
 
 
 def warn_of_readers(arguments: argparse.Namespace, proxy: Proxy) -> None:
-    """Warn if anyone can see the inspector."""
+    """Warn if everyone who reaches the proxy can see the inspector."""
     if arguments.inspect and arguments.no_api_key and not proxy.access.requires_key:
         print_progress("warning: anyone who can connect to this proxy can read all prompts and replies at /inspect")
 
@@ -462,7 +462,7 @@ def _serve_worker(arguments: argparse.Namespace, listener: socket.socket) -> Non
 
 
 def build_proxy(arguments: argparse.Namespace) -> Proxy:
-    """Build the proxy of these arguments."""
+    """Build the proxy that the arguments describe."""
     from promptools.cli import http_server
     from promptools.proxy import Proxy
 
@@ -539,7 +539,7 @@ def listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
 
 
 def _resolve_host(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Resolve a host once, so that the address checked is the one listened on."""
+    """Resolve a host only once, so that the checked address is the one that is listened on."""
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, ValueError) as error:  # ValueError: it cannot be a host name at all

@@ -1,4 +1,4 @@
-"""The error shown when a server does not answer: one line, with its address and what to do."""
+"""The error shown when a server does not answer: one line, with the address and what to do."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def no_answer(base_url: str, why: str) -> UpstreamError:
 def require_server(base_url: str) -> None:
     """Raise `UpstreamError` if nothing listens at a base URL.
 
-    Commands that send many requests check this first: each would fail, with an entry in the log and the report.
-    If the environment configures a proxy, only a request can tell.
+    Commands that send many requests check this first: otherwise each request would fail, with an entry in the log and
+    the report. Not checked if the environment configures an HTTP proxy, through which only a request can tell.
     """
     parts = urlsplit(base_url)
     if parts.hostname is None or getproxies().keys() & {parts.scheme, "all"}:
@@ -44,7 +44,7 @@ def require_server(base_url: str) -> None:
 
 
 def describe_failure(error: Exception) -> UpstreamError | None:
-    """Return the error to show for one of the `openai` package's; None for all others."""
+    """Return the error to show for one raised by the `openai` package; None for any other."""
     if "openai" not in sys.modules:
         return None
     import openai
@@ -57,6 +57,6 @@ def describe_failure(error: Exception) -> UpstreamError | None:
 
 
 def _reason(error: openai.APIConnectionError) -> str:
-    """Return why there was no answer; the SDK's own text says only that there was none."""
+    """Return why there was no answer, which the SDK's own text does not say."""
     text = str(error)
     return str(error.__cause__ or "") if text == "Connection error." else text

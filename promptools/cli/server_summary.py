@@ -1,4 +1,4 @@
-"""What `promptools serve` prints as it starts: its servers, whether they answer, and the modes that are used."""
+"""What `promptools serve` prints when it starts: its servers, whether they answer, and the modes in use."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _detect(proxy: Proxy, routed: RoutedProvider, replica: Replica) -> ServerInf
 
 
 def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | None]) -> str:
-    """Return the line of a provider, which describes the first of its servers that answers."""
+    """Return the line about a provider, which describes the first of its servers that answers."""
     addresses = " and ".join(replica.address.base_url for replica in routed.replicas)
     line = f"provider {routed.name}{' (default)' if routed.is_default else ''}: {addresses}"
     known = [info for info in servers if info is not None]
@@ -79,7 +79,7 @@ def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | N
 
 
 def _resolve(proxy: Proxy, base_url: str, provider: str | None, seen: ServerInfo) -> Target:
-    """Return the target of requests; detection counts only if requests use detection too."""
+    """Return the target of requests; it uses what detection found only if requests do so too."""
     resolve = partial(proxy.session.resolve_target, None, base_url=base_url, provider=provider)
     target = resolve()
     return target if target.probe is None else resolve(detection=seen)

@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and readers of the files that they name."""
+"""Arguments that several commands share, and functions that read the files they name."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def given_key(arguments: argparse.Namespace) -> str | None:
 
 
 def server_key(arguments: argparse.Namespace) -> str | None:
-    """Return the key for the server of `--base-url`: the given one, else that of OPENAI_API_KEY, if set."""
+    """Return the key for the server of `--base-url`: the given one, else OPENAI_API_KEY's, if set."""
     return given_key(arguments) or os.environ.get(DEFAULT_KEY_VARIABLE) or None
 
 
@@ -120,7 +120,7 @@ def named_url(arguments: argparse.Namespace) -> str:
 
 
 def base_url(text: str) -> str:
-    """Check a base URL; append /v1 if it has no path, not even a slash."""
+    """Check a base URL, and append /v1 if it has no path, not even a slash."""
     from promptools.proxy.upstream_url import parse_base_url
     from promptools.transport import installed_library
 
@@ -209,7 +209,7 @@ def read_tools(name: str | None) -> list[Any] | None:
 def read_config(name: str | None) -> Config:
     """Read the file of `--config`, else the first config found, else none; warnings are printed to stderr.
 
-    One that was found and is not trusted is returned too: `resolve` uses nothing of it.
+    A config that was found but is not trusted is returned too; `resolve` ignores it.
     """
     from promptools.profiles import Config, load_config
     from promptools.transport.found_config import find_here, read_found

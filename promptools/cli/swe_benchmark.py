@@ -1,4 +1,4 @@
-"""SWE-bench: issues that the model resolves in a repository, from JSON Lines or JSON; swebench grades the patches."""
+"""SWE-bench: the model resolves issues of repositories, read from JSON Lines or JSON; swebench grades the patches."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the patches that the log does not have, and report them; return 1 if attempts failed."""
+    """Make the patches that the log lacks, and report on them; return 1 if attempts failed."""
     from promptools.harness.evaluation.intervals import require_numpy
     from promptools.harness.evaluation.swe import PROMPT, SweSolver, read_instances
 
@@ -142,7 +142,7 @@ def _how_to_grade(arguments: argparse.Namespace, model: str) -> str:
 def _choose_workspaces(
     arguments: argparse.Namespace, instances: Sequence[SweInstance]
 ) -> Callable[[SweInstance, Path], Sandbox]:
-    """Return a function that opens an instance's repository; raise `UsageError` if some cannot be opened."""
+    """Return a function that opens an instance's repository; raise `UsageError` if any cannot be opened."""
     from promptools.harness.evaluation.swe_workspaces import check_commit, docker_problem, find_clone
 
     if not arguments.repos:

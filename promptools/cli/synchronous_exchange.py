@@ -1,4 +1,4 @@
-"""Run an exchange that answers no client: a command reads its result."""
+"""Run an exchange without a client, for a command that reads its result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def run_exchange(steps: Steps[T]) -> T:
-    """Perform the effects of `steps` over HTTP, without following redirects, and return what it returns."""
+    """Perform the effects of `steps` over HTTP, without following redirects; return the generator's result."""
     from promptools.transport import SyncDriver, installed_library
 
     library = installed_library()

@@ -1,4 +1,4 @@
-"""Output of commands: JSON, tables, styled text and progress, with Rich if it is installed, else in plain lines."""
+"""Output of commands: JSON, tables, styled text and progress, with Rich if it is installed, else as plain lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table; nothing if it has no rows."""
+    """Print a table, unless it has no rows."""
     rows = [list(row) for row in rows]
     if not rows:
         return
@@ -47,9 +47,9 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 
 def print_styled(pieces: Iterable[tuple[str, str]], console: Console | None = None) -> None:
-    """Print `(text, style)` pieces one after the other; without styles if Rich is not installed.
+    """Print `(text, style)` pieces one after the other; without Rich, the styles are ignored.
 
-    `console` is the one that shows a status line, which stays below what is printed.
+    `console` is one with a status line, which stays below the printed text.
     """
     console = console or _console()
     if console is None:
@@ -108,7 +108,7 @@ def _print_columns(title: str, columns: Sequence[str], rows: Sequence[Sequence[s
 
 @contextmanager
 def show_progress(title: str) -> Generator[Callable[[str, int, int], None], None, None]:
-    """Yield a function that shows a text, how much is done, and the total."""
+    """Yield a function that takes a text, the amount done, and the total, and shows them."""
     if not shows_progress() or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
         yield lambda text, done, total: print_progress(f"{done}/{total} {text}")
         return

@@ -1,4 +1,4 @@
-"""The command `promptools verify`: the same scenarios straight at the server and through promptools."""
+"""The command `promptools verify`: the same scenarios, asked directly and through promptools."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _scenarios(text: str | None) -> list[str]:
 
 
 def _about(arguments: argparse.Namespace, client: openai.OpenAI, model: str, suite: str) -> dict[str, Any]:
-    """Return what the result says of the run."""
+    """Return what the result says about the run."""
     url = server_of(client).rstrip("/")
     server = "unknown"
     if arguments.detect:
@@ -143,7 +143,7 @@ def _request_keys(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _askers(arguments: argparse.Namespace, client: openai.OpenAI, model: str) -> dict[Side, Asker]:
-    """Return what asks on each side: the official client, and ours, with the same settings."""
+    """Return the asker of each side: the official client and ours, with the same settings."""
     import openai
 
     from promptools.harness.verification.asking import Asker
@@ -157,7 +157,7 @@ def _askers(arguments: argparse.Namespace, client: openai.OpenAI, model: str) ->
 
 
 def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Side, Asker], known: set[str]) -> Plan:
-    """Try a case that the log does not have on both sides, and plan the run by its time."""
+    """Try one case without a result on both sides, and plan the run by the time that it took."""
     from promptools.harness.verification.measuring import SIDES, run_case
     from promptools.harness.verification.planning import Speed, plan, speed_of
 
@@ -177,7 +177,7 @@ def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Si
 
 
 def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str, Any]) -> None:
-    """Say what the run will take, and ask; raise `UsageError` if the answer is no, or if nobody can be asked."""
+    """Announce what the run will take, and ask; raise `UsageError` if the answer is no, or nobody can answer."""
     if not planned.requests:
         print_progress("all cases are in the log")
         return
@@ -199,7 +199,7 @@ def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str,
 
 
 def _describe(show: Callable[[str, int, int], None]) -> Callable[[Row, int, int], None]:
-    """Return a function that shows a row, with the cases that were right so far on each side."""
+    """Return a function that shows a row, with the number of right cases so far on each side."""
     right = {"alone": 0, "through": 0}
 
     def describe(row: Row, done: int, total: int) -> None:

@@ -1,12 +1,13 @@
 """Several processes that serve one proxy: they share a listening socket, and one that dies is replaced.
 
-The parent process only watches. Each worker is a fresh interpreter (no fork of a process with threads), gets the
-arguments of the command through a pipe, where no other user can read the keys in them, and builds its own proxy. The
-supervisor of uvicorn is not used: it restarts the workers on SIGHUP, and cannot end a drain at the second signal.
+The parent process only watches. Each worker is a fresh interpreter (a process with threads must not be forked) and
+builds its own proxy. It gets the arguments of the command through a pipe, so that no other user can read the keys in
+them. uvicorn's own supervisor is not used: it restarts the workers on SIGHUP, and cannot end a drain at the second
+signal.
 
-Signals: SIGTERM and SIGINT go on to the workers, which drain; so do the second ones, which end them at once. SIGHUP
-is passed on too. Each worker has its own session, so that an interrupt from the keyboard reaches it only
-once. A worker whose parent has ended drains and ends.
+Signals: SIGTERM and SIGINT are passed on to the workers, which drain at the first and end at the second. SIGHUP is
+passed on too. Each worker has its own session, so that an interrupt from the keyboard reaches it only once. A worker
+whose parent has ended drains and ends.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Supervisor:
 
 
 def _work(serve: Callable[[Any, socket.socket], None], arguments: Any, listener: socket.socket) -> None:
-    """Serve, in a worker."""
+    """Serve in a worker process."""
     if hasattr(os, "setsid"):
         os.setsid()
     if hasattr(signal, "SIGHUP"):
@@ -106,7 +107,7 @@ def _work(serve: Callable[[Any, socket.socket], None], arguments: Any, listener:
 
 @contextmanager
 def _holding_signals() -> Generator[None]:
-    """Hold signals back in this process, and in those that are started meanwhile until they unblock them."""
+    """Block signals in this process and in those started meanwhile, until they unblock them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
