@@ -1,8 +1,8 @@
 """An ASGI proxy in front of any OpenAI-compatible server.
 
-`app` is the proxy. A request passes `access` and `admission`, is an `incoming_request` that is in `in_flight`, goes
-where `routing` sends it, and is sent by `request_sender` through an `upstream_client`. `served_config` is all that a
-reload replaces; `operations`, `shared_state` and the `inspector` are extensions.
+`app` is the proxy. A request is checked by `access` and `admission`, represented by `incoming_request`, tracked by
+`in_flight`, routed by `routing`, and sent by `request_sender` through `upstream_client`. `served_config` holds
+everything that a reload replaces; `operations`, `shared_state` and `inspector` contain extensions.
 """
 
 from promptools.proxy.app import Proxy

@@ -1,4 +1,4 @@
-"""Who may use the proxy: the API keys and host names that it accepts, and the web pages that may read its responses.
+"""Who may use the proxy: the accepted API keys and host names, and the web pages that may read responses.
 
 `AccessControl` checks each request before its body is read: its key or, where the proxy requires none, its `Host`
 field. `collect_keys` reads the keys from the arguments, the config and the environment. `with_cors` lets the pages of
@@ -46,9 +46,9 @@ _PORT = re.compile(r":[0-9]+$")
 class AccessControl:
     """Checks the Host field and the API key of each request, before its body is read.
 
-    Without keys, a proxy that is reached over loopback accepts only loopback names and `hosts`: otherwise a web page
-    whose name is made to resolve to this machine (DNS rebinding) could use it. With keys, which such a page cannot
-    know, host names are not checked.
+    Without keys, requests over loopback must name a loopback host or one of `hosts`: otherwise a web page whose name is
+    made to resolve to this machine (DNS rebinding) could use the proxy. With keys, which such a page cannot know, host
+    names are not checked.
 
     Where the proxy has a provider's key to spend (`has_provider_key`), requests from web pages of other origins are
     refused too: such a page could not read the response, but its browser sends the request all the same.
@@ -73,15 +73,15 @@ class AccessControl:
         return bool(self._keys)
 
     def has_key(self, scope: Scope) -> bool:
-        """Whether a request carries one of the keys."""
+        """Whether a request carries a valid key."""
         return self._find_key(scope) is not None
 
     def shares_key(self, other: AccessControl) -> bool:
-        """Whether another instance accepts any of the same keys."""
+        """Whether another instance accepts one of the same keys."""
         return not {digest for digest, _ in self._keys}.isdisjoint(digest for digest, _ in other._keys)
 
     def check(self, scope: Scope) -> str:
-        """Return the Host field of a request; raise `RefusedError` if the request may not use the proxy."""
+        """Check a request and return its Host field; raise `RefusedError` if it may not use the proxy."""
         host, name = _read_host(scope)
         if self._keys and self._find_key(scope) is None:
             message = "this proxy requires its own API key, as `Authorization: Bearer KEY`; the key is missing or wrong"
@@ -92,14 +92,14 @@ class AccessControl:
         return host
 
     def key_name(self, scope: Scope) -> str:
-        """Return the name of the key that a request carries; empty if it has none."""
+        """Return the name of the key that a request carries; empty for a key without a name, or no key."""
         return (self._find_key(scope) or (b"", ""))[1]
 
     def owner(self, scope: Scope) -> str:
-        """Return the owner of the responses that a request stores: the key that was checked, or its name.
+        """Return the owner of the responses that a request stores: the name of its key, or a digest of the key.
 
-        A name keeps its responses while its key is replaced. A proxy without keys checks none: there it is the client's
-        own keys, which the server may check, and all requests without one have the same owner.
+        With a name, the owner stays the same when the key is replaced. A proxy without keys uses the keys that clients
+        send, which the server may check; all requests without one have the same owner.
         """
         found = self._find_key(scope)
         if found is None:
@@ -108,7 +108,7 @@ class AccessControl:
         return owner_of_keys([f"name {name}" if name else f"sha256 {digest.hex()}"])
 
     def _check_names(self, scope: Scope, name: str) -> None:
-        """Raise `RefusedError` for a request that a web page may have made from a user's browser."""
+        """Raise `RefusedError` for a request that a web page in a user's browser may have made."""
         origin = next((value for field, value in scope["headers"] if field.lower() == b"origin"), None)
         listed = origin is None or origin.lower() in self._origins
         foreign = _origin_host(origin) if origin and not listed and self._has_provider_key else None
@@ -124,9 +124,9 @@ class AccessControl:
             raise RefusedError(403, message, code="host_not_allowed")
 
     def _find_key(self, scope: Scope) -> tuple[bytes, str] | None:
-        """Return digest and name of the key that a request carries; None if none is valid.
+        """Return the digest and the name of the key that a request carries; None if it carries no valid key.
 
-        Every key is compared, and in constant time. Of several valid keys one with a name counts.
+        Every key is compared, and in constant time. If several are valid, one with a name is returned.
         """
         digests = [_digest(_key_in(name, value)) for name, value in scope["headers"] if name.lower() in KEY_FIELDS]
         same = [(hmac.compare_digest(digest, key), (key, name)) for digest in digests for key, name in self._keys]
@@ -161,7 +161,7 @@ def _read_host(scope: Scope) -> tuple[str, str]:
 
 
 def _origin_host(origin: bytes) -> str | None:
-    """Return the host of a web page's origin, or "null"; None for an origin off the web, such as an editor's window."""
+    """Return the host of a web page's origin, or "null"; None for an origin outside the web, such as an editor's."""
     scheme, mark, authority = origin.decode("latin-1").lower().partition("://")
     if not mark:
         return scheme
@@ -180,7 +180,7 @@ def _key_in(name: bytes, value: bytes) -> bytes:
 
 
 def _digest(key: bytes) -> bytes:
-    """Hash a key: digests are of equal length, and no error message can show the key."""
+    """Hash a key: digests have equal lengths, and no error message can reveal the key."""
     return sha256(key).digest()
 
 
@@ -211,7 +211,7 @@ class ApiKey:
 
 
 def read_key_file(text: str, source: str) -> list[ApiKey]:
-    """Read the keys of a file: on each line `NAME = KEY`, or keys without a name; `#` begins a comment."""
+    """Read the keys in a file: each line is `NAME = KEY` or a key without a name; `#` begins a comment."""
     keys: list[ApiKey] = []
     for line in text.splitlines():
         stripped = line.strip()
@@ -225,7 +225,7 @@ def read_key_file(text: str, source: str) -> list[ApiKey]:
 
 
 def read_keys(variable: str) -> list[str]:
-    """Return the keys in an environment variable; raise `UsageError` if it holds none."""
+    """Return the keys in an environment variable; raise `UsageError` if it contains none."""
     keys = _split(os.environ.get(variable, ""))
     if not keys:
         raise UsageError(f"the environment variable {variable!r} is not set; set it to the API keys")
@@ -233,7 +233,7 @@ def read_keys(variable: str) -> list[str]:
 
 
 def collect_keys(given: Iterable[str | ApiKey] | str, options: ProxyOptions) -> list[ApiKey]:
-    """Return the keys of the arguments, the config and the environment; raise `UsageError` if one is missing."""
+    """Return the keys from the arguments, the config and the environment; raise `UsageError` if one is missing."""
     values = [given] if isinstance(given, str) else given
     keys = [ApiKey(value) if isinstance(value, str) else value for value in values]
     if options.key_file is not None:

@@ -1,11 +1,11 @@
-"""Admission: how many requests per minute, and how many at a time, all clients together and each named key may make.
+"""Admission: limits on requests per minute and on concurrent requests, for all clients together and for each named key.
 
-A request is checked against the rates before its body is read, and takes its slots when it is ready to be sent. Where
-no slot is free it waits in line, up to a number of requests and of seconds; what is too much is refused: with 429 what
-is too much of one key or too many per minute, with 503 what is too much for the proxy at the moment. A key's slot is
-taken before the proxy's, so that a key at its limit keeps nobody else waiting.
+A request is checked against the rates before its body is read, and takes its slots when it is ready to be sent. If no
+slot is free it waits in a queue, which has a maximum length and waiting time. Beyond the limits requests are refused:
+with 429 if a key exceeds its limits or the rate is too high, with 503 if the proxy is too busy at the moment. A key's
+slot is taken before the proxy's, so a key at its limit makes nobody else wait.
 
-`Limits` come from the config; `check_header` bounds the header of a request. `Admission` applies them, with a token
+`Limits` come from the config; `check_header` limits the header of a request. `Admission` applies them, with a token
 bucket for each rate and `Slots` for the requests in progress.
 """
 
@@ -42,7 +42,7 @@ MAX_HEADER_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may be requested by all clients together, or with one named key; None: no limit."""
+    """Limits for all clients together, or for one named key; None means no limit."""
 
     requests_per_minute: int | None = None
     concurrency: int | None = None
@@ -53,7 +53,7 @@ class Limits:
     """Seconds that a request may wait."""
 
     def __post_init__(self) -> None:
-        """Check the limits."""
+        """Check the values."""
         for name, least in (("requests_per_minute", 1), ("concurrency", 1), ("queue", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -73,7 +73,7 @@ def config_limits(options: ProxyOptions) -> Limits:
 
 
 def key_limits(key: KeyOptions, limits: Limits) -> Limits:
-    """Return the limits of a named key; its queue is as long as the proxy's."""
+    """Return the limits of a named key; its queue is as long as that of the proxy."""
     return Limits(key.requests_per_minute, key.concurrency, limits.queue, limits.queue_timeout)
 
 
@@ -89,7 +89,7 @@ def check_header(scope: Scope) -> None:
 
 
 class TokenBucket:
-    """Allows `per_minute` requests at once, and as many in each minute after that."""
+    """Allows a burst of `per_minute` requests, and then the same number in each minute."""
 
     def __init__(self, per_minute: int, at: float) -> None:
         self._capacity = float(per_minute)
@@ -98,7 +98,7 @@ class TokenBucket:
         self._at = at
 
     def wait(self, at: float) -> float:
-        """Return the seconds until there is a token; 0 if there is one."""
+        """Return the seconds until a token is available; 0 if there is one."""
         self._tokens = min(self._capacity, self._tokens + max(0.0, at - self._at) * self._rate)
         self._at = max(at, self._at)
         return 0.0 if self._tokens >= 1 else (1 - self._tokens) / self._rate
@@ -121,11 +121,11 @@ class SharedCounts(Protocol):
     """Counts requests jointly with other proxies; while that is not possible, each proxy counts its own."""
 
     async def take(self, rates: Mapping[str, int]) -> list[float] | None:
-        """Take a token for each name, or for none; return the seconds to wait for each, None if not possible."""
+        """Take a token for every name, or for none; return the seconds to wait for each, None without Redis."""
         ...
 
     async def acquire(self, name: str, concurrency: int) -> str | None:
-        """Wait for a slot, and return its lease; None if not possible."""
+        """Wait for a slot, and return its lease; None without Redis."""
         ...
 
     def release(self, name: str, lease: str) -> None:
@@ -134,7 +134,7 @@ class SharedCounts(Protocol):
 
 
 class Admission:
-    """Applies the limits of the proxy and of the named keys."""
+    """Enforces the limits of the proxy and of the named keys."""
 
     def __init__(self, limits: Limits, keys: Mapping[str, Limits], shared: SharedCounts | None = None) -> None:
         named = {**keys, _ALL: limits}
@@ -167,7 +167,7 @@ class Admission:
             )
 
     def _take(self, names: Sequence[str]) -> list[float]:
-        """Take a token of each bucket, or of none; return the seconds to wait for each."""
+        """Take a token from every bucket, or from none; return the seconds to wait for each."""
         now = time.monotonic()
         waits = [self._buckets[name].wait(now) for name in names]
         if not any(waits):
@@ -176,7 +176,7 @@ class Admission:
         return waits
 
     def slot(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Hold a slot of the key and one of the proxy; raise `RefusedError` if there is none in time."""
+        """Hold a slot of the key and one of the proxy; raise `RefusedError` if none is free in time."""
         return self._hold(key) if self._slots else _NO_SLOT
 
     @asynccontextmanager
@@ -189,7 +189,7 @@ class Admission:
 
 
 class Slots:
-    """A number of requests that may be in progress, and a line of those that wait for one to end."""
+    """Slots for concurrent requests, with a queue of requests that wait for one."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self._name = name
@@ -219,7 +219,7 @@ class Slots:
                 shared.release(self._name, lease)
 
     async def _lease(self, shared: SharedCounts) -> str | None:
-        """Take one of the slots that all proxies have together."""
+        """Take one of the slots that all proxies share."""
         with anyio.move_on_after(self._limits.queue_timeout):
             return await shared.acquire(self._name, self._concurrency)
         raise self._refusal(f"none ended within {self._limits.queue_timeout:g} s")

@@ -46,9 +46,9 @@ MAX_TOOLS = 4096
 
 
 class Proxy(ServedProperties):
-    """An ASGI application in front of servers: requests to the APIs it serves go through exchanges, others pass unread.
+    """An ASGI application in front of servers: requests to its APIs go through exchanges, others pass unread.
 
-    The server is at `base_url`, or is the config's provider `provider`. Without both, requests are routed over all
+    The server is at `base_url`, or is the config's provider `provider`. Without either, requests are routed among all
     providers of the config. Raises `UsageError` if there is no address. `http_client` (an httpx or httpx2
     `AsyncClient`) sends the requests, each over a new connection; the caller closes it.
 
@@ -57,8 +57,8 @@ class Proxy(ServedProperties):
     forwarded only if neither the proxy nor the provider has a key. Without keys, a request over loopback must name a
     loopback host, or one of `allowed_hosts` ("*": any). Web pages of `cors_origins` may use the proxy from a browser.
     `max_body` limits the bodies that are read, in bytes; all others are streamed without a limit. `limits` replaces the
-    config's. Proxies with the same `redis_url` share what they keep and count. `extensions` follow the exchanges, or
-    serve pages of their own.
+    config's. Proxies with the same `redis_url` share stored responses, circuits and counts. `extensions` follow the
+    exchanges, or serve pages of their own.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class Proxy(ServedProperties):
         self._extension_routes.check_keys(self.access)
 
     def reload(self, config: Config | str | os.PathLike[str] | None) -> None:
-        """Serve another config from the next request on; raise `UsageError` for a bad one, and keep the old.
+        """Serve another config from the next request on; raise `UsageError` for an invalid one, and keep the old one.
 
-        Requests in flight keep the config that they began with. What the breaker knows and what was detected stays, for
+        Requests in flight keep the config that they started with. The breaker's state and detections are kept for
         providers that did not change.
         """
         session, old = self.session.with_settings({"config": config}), self.served
@@ -121,7 +121,7 @@ class Proxy(ServedProperties):
         self._apply_limits(old)
 
     def _apply_limits(self, old: ServedConfig | None = None) -> None:
-        """Apply the config's limits and origins; counts of requests go on if the limits are the same."""
+        """Apply the config's limits and origins; the counts are kept if the limits did not change."""
         served, shared = self.served, self._shared
         if old is None or (served.limits, served.key_limits) != (old.limits, old.key_limits):
             self.admission = Admission(served.limits, served.key_limits, None if shared is None else shared.limits)
@@ -144,7 +144,7 @@ class Proxy(ServedProperties):
             await self._handle_request(scope, receive, send)
 
     async def drain(self, seconds: float) -> None:
-        """Let the requests in flight finish for some seconds; then end the others, each with an error in its API."""
+        """Give the requests in flight some seconds to finish; then end the others, each with an error in its API."""
         self.draining = True
         await self.in_flight.wait(seconds)
         self.in_flight.cut()
@@ -154,7 +154,7 @@ class Proxy(ServedProperties):
         await self.upstream_client.aclose()
 
     async def __aenter__(self) -> Self:
-        """Start the extensions, in an application that the proxy is mounted in."""
+        """Start the extensions; for an application in which the proxy is mounted."""
         for extension in self.extensions:
             await extension.start(self)
         return self
@@ -166,7 +166,7 @@ class Proxy(ServedProperties):
         await self.aclose()
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request, and close its upstream at once when the client disconnects."""
+        """Handle a request; when the client disconnects, close the upstream response at once."""
         body, request = RequestBody(scope, receive), RequestInFlight(scope, send)
         with self.in_flight.tracking(request), self._reports.reporting(request):
             async with request_tasks() as tasks:
@@ -197,7 +197,7 @@ class Proxy(ServedProperties):
     async def _route_request(
         self, request: RequestInFlight, body: RequestBody, tasks: RequestTasks, send: Send
     ) -> None:
-        """Route a request; respond with an error if it is refused, and not at all if the client disconnects early."""
+        """Route a request; respond with an error if it is refused, or not at all if the client disconnected early."""
         served, scope = self.served, request.scope
         method = scope["method"]
         endpoint = find_endpoint(PROXY_ENDPOINTS, method, scope["path"], served.host)
@@ -227,7 +227,7 @@ class Proxy(ServedProperties):
             return
 
     def _check_target(self, scope: Scope) -> tuple[str, str]:
-        """Return the path and query of a request; raise `RefusedError` if the request is refused."""
+        """Return the path and query of a request; raise `RefusedError` if they are not acceptable."""
         check_header(scope)
         path, query = read_request_target(scope, self.access.check(scope))
         check_framing(scope)

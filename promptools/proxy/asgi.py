@@ -59,7 +59,7 @@ class RefusedError(Exception):
 
 
 async def send_response(send: Send, status: int, headers: Fields, body: bytes) -> None:
-    """Send a whole response."""
+    """Send a complete response."""
     await send_head(send, status, [*headers, (b"content-length", str(len(body)).encode())])
     await send({"type": "http.response.body", "body": body})
 
@@ -68,8 +68,9 @@ async def send_head(send: Send, status: int, headers: Fields) -> None:
     """Send the head of a response.
 
     ASGI servers fail on a status outside of 200 to 599 and on malformed fields. So an upstream response with such a
-    status becomes a 502 with the same body, and malformed fields are dropped. The length of a response that has no body
-    is dropped too: a 304 may state that of the response to a GET, and uvicorn breaks the connection if it is not sent.
+    status becomes a 502 with the same body, and malformed fields are dropped. The `Content-Length` of a response
+    without a body is dropped too: a 304 may state the length of the response to a GET, and uvicorn breaks the
+    connection if that many bytes do not follow.
     """
     fields = [
         (name.lower(), value.strip(b" \t"))
@@ -84,7 +85,7 @@ async def send_head(send: Send, status: int, headers: Fields) -> None:
 
 
 def end_to_end_fields(headers: Fields) -> list[tuple[bytes, bytes]]:
-    """Return the fields without the hop-by-hop ones, including those that `Connection` names."""
+    """Return the fields without hop-by-hop fields, including those that `Connection` names."""
     fields = list(headers)
     named = {
         option.strip().lower()
@@ -97,7 +98,7 @@ def end_to_end_fields(headers: Fields) -> list[tuple[bytes, bytes]]:
 
 
 def retry_fields(seconds: float | None) -> list[tuple[bytes, bytes]]:
-    """Return the fields that tell clients whether and when to retry: `Retry-After`, and those that the SDKs read."""
+    """Return the fields that tell clients whether and when to retry: `Retry-After`, and those of the SDKs."""
     if seconds is None:
         return [(b"x-should-retry", b"false")]
     return [

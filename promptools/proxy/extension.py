@@ -1,10 +1,10 @@
-"""Extensions: they follow the proxy's exchanges, or serve pages beside the APIs.
+"""Extensions observe the proxy's exchanges, or serve pages next to the APIs.
 
-Metrics, spans, the inspector and the recorder are extensions. Their routes are Starlette's; a request to one of them
-never reaches the server. All other requests only pass a look-up of the first part of their path.
+Metrics, spans, the inspector and the recorder are extensions. Their routes are Starlette routes; a request to one of
+them never reaches the server. For all other requests, only the first part of the path is looked up.
 
-Exchanges have observers. All other requests reach extensions as a `RequestReport`: those that the proxy refused, or
-that passed unread.
+Exchanges are reported to observers. All other requests, which were refused or passed unread, are reported as a
+`RequestReport`.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ class Extension:
     """The keys that give access to its pages only; the proxy's own keys do so too."""
 
     def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:  # noqa: ARG002 what an extension may need
-        """Return Starlette's routes."""
+        """Return the extension's Starlette routes."""
         return ()
 
     async def start(self, proxy: Proxy) -> None:
-        """Start, before the first request, on the proxy's event loop."""
+        """Start the extension, before the first request, on the proxy's event loop."""
 
     async def stop(self) -> None:
-        """Stop, after the last request."""
+        """Stop the extension, after the last request."""
 
 
 class ExtensionRoutes:
-    """Routes of all extensions, as one Starlette application."""
+    """The routes of all extensions, as one Starlette application."""
 
     def __init__(self, proxy: Proxy, extensions: Sequence[Extension], reports: RequestReports) -> None:
         self._proxy = proxy
@@ -79,7 +79,7 @@ class ExtensionRoutes:
         self._app: Starlette | None = None
 
     def check_keys(self, access: AccessControl) -> None:
-        """Raise `UsageError` if a key of an extension opens the proxy too."""
+        """Raise `UsageError` if a key of an extension is also a key of the proxy."""
         if any(own.shares_key(access) for own in self._own_access.values()):
             raise UsageError(
                 "the metrics key is one of the proxy's API keys too, so anyone who can read the metrics could send"
@@ -87,15 +87,15 @@ class ExtensionRoutes:
             )
 
     def match(self, path: str) -> bool:
-        """Whether a request to this path is an extension's."""
+        """Whether an extension serves this path."""
         return _first_part(path) in self._paths
 
     def is_public(self, path: str) -> bool:
-        """Whether a request to this path needs no API key."""
+        """Whether requests to this path need no API key."""
         return path in self._public
 
     async def serve(self, access: AccessControl, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a page of an extension to clients that may use the proxy."""
+        """Serve a page of an extension, if the client is allowed to use the proxy."""
         try:
             self._check(access, scope)
         except RefusedError as error:
@@ -105,7 +105,7 @@ class ExtensionRoutes:
         await self.app(scope, receive, send)
 
     def _check(self, access: AccessControl, scope: Scope) -> None:
-        """Raise `RefusedError` if a request is not allowed to see the page."""
+        """Raise `RefusedError` if the request may not see the page."""
         path = route_path(scope)
         own = self._own_access.get(_first_part(path))
         if self.is_public(path) or (own is not None and own.has_key(scope)):
@@ -176,7 +176,7 @@ _ROUTES = {
 
 @dataclass(frozen=True, slots=True)
 class RequestReport:
-    """A request without an exchange, reported at its end."""
+    """A request without an exchange, reported when it ends."""
 
     route: str
     """The kind of its route: that of an API as observers have it, one of `_ROUTES`, `page` or `other`."""
@@ -195,14 +195,14 @@ class RequestReport:
 
 
 class RequestReports:
-    """Reports requests to observers; without any, nothing is collected."""
+    """Reports requests to observers; without observers nothing is collected."""
 
     def __init__(self, observers: Sequence[Callable[[RequestReport], None]]) -> None:
         self._observers = observers
 
     @contextmanager
     def reporting(self, request: RequestInFlight) -> Generator[None]:
-        """Report a request at its end, if it was refused or passed."""
+        """Report a request when it ends, if it was refused or passed unread."""
         broken = True
         try:
             yield
@@ -218,11 +218,11 @@ class RequestReports:
                 )
 
     def report_page(self, scope: Scope, error: RefusedError) -> None:
-        """Report that a page of the proxy's own was refused."""
+        """Report that one of the proxy's own pages refused a request."""
         self._report(RequestReport(PAGE, _method(scope), error.status, 0.0, error.code))
 
     def _report(self, report: RequestReport) -> None:
-        """Call the observers; what one of them raises is logged, and changes no response."""
+        """Call the observers; their exceptions are logged, and do not affect the response."""
         for observer in self._observers:
             try:
                 observer(report)

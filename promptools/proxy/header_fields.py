@@ -1,6 +1,6 @@
-"""Header fields of requests to a server and of its responses: which of the client's are forwarded, with whose key.
+"""Header fields of requests to a server and of its responses: which client fields are forwarded, and with whose key.
 
-`Fields` are those that `upstream_client` sends and `http1_connection` receives.
+`upstream_client` sends these `Fields`, and `http1_connection` receives them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Fields:
-    """Header fields as they are on the wire; names are compared case-insensitively."""
+    """Header fields as sent on the wire; names are compared case-insensitively."""
 
     __slots__ = ("raw",)
 
@@ -59,7 +59,7 @@ def client_authorization(served: ServedConfig, fields: list[tuple[bytes, bytes]]
 
 
 def forwarded_fields(served: ServedConfig, scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Return the fields to forward; the client's keys are replaced if the provider or the proxy has any."""
+    """Return the fields to forward; the client's keys are replaced if the provider or the proxy has a key."""
     fields = [pair for pair in end_to_end_fields(scope["headers"]) if pair[0].lower() not in LIBRARY_FIELDS]
     if served.authorization is None and not served.access.requires_key:
         return fields
@@ -68,13 +68,13 @@ def forwarded_fields(served: ServedConfig, scope: Scope) -> list[tuple[bytes, by
 
 
 def owner_of_connections(scope: Scope) -> bytes:
-    """Return a digest of the keys in a client's request: users with different keys share no connection to a server."""
+    """Return a digest of the keys in a client's request: users with different keys never share a connection."""
     keys = sorted((name.lower(), value) for name, value in scope["headers"] if name.lower() in KEY_FIELDS)
     return blake2b(repr(keys).encode(), digest_size=16).digest() if keys else b""
 
 
 def replace_fields(fields: list[tuple[bytes, bytes]], replaced: Headers) -> list[tuple[bytes, bytes]]:
-    """Return the fields with replacements for those of the same name; a blank value removes a field."""
+    """Return the fields with those of the same names replaced; a blank value removes a field."""
     if not replaced:
         return fields
     names = {name.encode("latin-1") for name, _ in replaced}
@@ -88,7 +88,7 @@ def decode_fields(fields: list[tuple[bytes, bytes]]) -> Headers:
 
 
 def _readable(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return a field; only codings that can be decoded are accepted, since a key is masked in errors."""
+    """Return a field; `Accept-Encoding` is limited to codings that can be decoded, since keys are masked in errors."""
     if name.lower() == ACCEPT_ENCODING:
         return name, supported_encodings(value.decode("latin-1")).encode("latin-1")
     return name, value

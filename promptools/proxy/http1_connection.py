@@ -1,7 +1,7 @@
 """HTTP/1.1 to a server, with llhttp (httptools) as the parser: one request at a time on each connection.
 
-httpx and httpcore read a response with h11, in Python, through a dozen layers; that was half of the processor time of a
-request through the proxy. Here the event loop hands what arrives to the parser, and the parser to `DirectResponse`.
+httpx and httpcore read a response with h11, in Python, through a dozen layers; that took half of the processor time of
+a request through the proxy. Here the event loop passes incoming bytes to the parser, which calls `DirectResponse`.
 
     request     written at once, or its head at once and its body piece by piece as it comes, with the connection being
                 read meanwhile: a server may answer before it has the whole request (401, 413), and reads no more
@@ -10,13 +10,13 @@ request through the proxy. Here the event loop hands what arrives to the parser,
     end         by the parser, or, for a body without a declared length, by the end of the connection (RFC 9112, section
                 6.3). At the end the connection is idle again, even if the body has not been taken yet
 
-What a server sends beyond a response must never become the answer to another request. So a connection is used again
-only if the response had a body of a stated length and ended with the last byte that arrived, the request was written
-wholly before, and the server did not announce that it closes. Whatever arrives on an idle connection closes it. Errors
-never quote what was received. `docs/why/proxy-safety.md` has the reasons.
+What a server sends beyond a response must never become the answer to another request. So a connection is reused only if
+the response had a body with a declared length and ended with the last byte that arrived, the whole request had been
+written before, and the server did not announce that it would close. Any data on an idle connection closes it. Errors
+never quote received data. `docs/why/proxy-safety.md` has the reasons.
 
-Nothing is resent here: a server may close an idle connection at any time. One that has been closed is not used again.
-Errors are those of httpx, by which the driver classifies failures. Interim responses (1xx) are skipped.
+Nothing is resent here, although a server may close an idle connection at any time; a closed connection is not used
+again. Errors are httpx's, from which the driver derives the kind of failure. Interim responses (1xx) are skipped.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class DirectResponse:
 
     @property
     def stream(self) -> Any:
-        """The body: this response, unless it was replaced. A reference to itself would need the collector."""
+        """The body: this response, unless it was replaced. A stored self-reference would need the garbage collector."""
         return self if self._stream is None else self._stream
 
     @stream.setter
@@ -120,7 +120,7 @@ class DirectResponse:
 
     @property
     def is_released(self) -> bool:
-        """Whether the connection is free: the whole response has been received, read or not."""
+        """Whether the connection is free: the whole response has been received, even if it was not read."""
         return self.complete
 
     def aiter_raw(self) -> Any:
@@ -148,11 +148,11 @@ class DirectResponse:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the head has arrived, or can no longer arrive."""
+        """Whether the head has arrived, or cannot arrive any more."""
         return self._has_head or self._failure is not None
 
     async def head(self) -> None:
-        """Wait for the status and the header fields."""
+        """Wait for the status and the header fields, and return them."""
         while not self._has_head:
             await self._wait()
 
@@ -171,14 +171,14 @@ class DirectResponse:
     # -- for the connection
 
     def release(self) -> None:
-        """Drop the parser of a complete response: it refers to its methods, so only the collector would free both."""
+        """Drop the parser of a complete response, so that no garbage collection is needed to free them both."""
         self._parser = None
 
     def feed(self, data: bytes) -> None:
-        """Parse what has arrived. The last byte is parsed alone, which shows whether the response ends exactly there.
+        """Parse incoming data. The last byte is parsed alone, to see whether the response ends exactly there.
 
-        Only a head or bytes of the body wake a waiting reader and restart its timeout: neither trailers
-        nor chunk extensions keep a response open for ever.
+        Only a head or bytes of the body wake a waiting reader and restart its timeout, so neither trailers nor chunk
+        extensions can keep a response open forever.
         """
         self._progressed = False
         self._received += len(data)
@@ -204,7 +204,7 @@ class DirectResponse:
         self.fail(self._errors.RemoteProtocolError, f"{what} is too long")
 
     def end_of_connection(self, error: Exception | None) -> None:
-        """Handle the end of the connection, which ends a response without a declared length, too."""
+        """Handle the end of the connection, which also ends a response without a declared length."""
         if self.complete or self._failure is not None:
             return
         if self._has_head and self.ends_with_connection and error is None:
@@ -219,7 +219,7 @@ class DirectResponse:
         self._wake()
 
     def fail(self, error: type[Exception], message: str) -> None:
-        """Raise an error of this class in the waiting reader, after everything that arrived before it."""
+        """Raise an error of this class in the waiting reader, after all data that arrived before it."""
         if self._failure is None:
             self._failure = error, message
         self._connection.close()
@@ -277,7 +277,7 @@ class DirectResponse:
             self._report_answer()
 
     def _problem(self, status: int) -> str | None:
-        """Return what is wrong with a head whose fields the parser accepts."""
+        """Return what is wrong with a head that the parser accepted; empty if nothing is."""
         if status < 100:
             return f"{status:03} is not a valid HTTP status code"
         if status == 101:
@@ -290,7 +290,7 @@ class DirectResponse:
         return None
 
     def _decide_framing(self, without_body: bool) -> None:
-        """Decide how the body ends. Some servers send one where none is allowed: such a connection is not kept open."""
+        """Decide how the body ends. Where no body is allowed some servers send one, so the connection is closed."""
         chunked, has_length = bool(self._codings), self._length is not None
         if chunked and has_length:  # the chunks count, and the length must not go on to the client
             self.headers.raw = [pair for pair in self.headers.raw if pair[0].lower() != b"content-length"]
@@ -360,7 +360,7 @@ class Http1Connection(asyncio.Protocol):
         method: str = "POST",
         body: StreamedBody | None = None,
     ) -> DirectResponse:
-        """Send a request, `data` and then `body`; return its response once its head has arrived."""
+        """Send a request, first `data`, then `body`; return its response once the head has arrived."""
         response = self._response = DirectResponse(self, errors, method)
         read_timeout = timeouts.get("read")
         if read_timeout is not None:
@@ -382,7 +382,7 @@ class Http1Connection(asyncio.Protocol):
             self._transport.writelines(data)
 
     def _take_greeting(self, response: DirectResponse) -> None:
-        """Treat what arrived before the first request as its answer."""
+        """Treat data that arrived before the first request as its response."""
         if self._greeting:
             self._is_written = False  # nothing may follow on this connection
             self.data_received(self._greeting)
@@ -390,7 +390,7 @@ class Http1Connection(asyncio.Protocol):
             response.end_of_connection(*self._lost_at_once)
 
     async def _stream(self, body: StreamedBody, response: DirectResponse, errors: Any, timeout: float | None) -> None:
-        """Write a body in a separate task, which ends when the server answers."""
+        """Write a body in a separate task, which is stopped when the server answers."""
         self._is_written = False
         writing = self.loop.create_task(self._write_body(body, errors, timeout))
         response.on_answered = writing.cancel
@@ -427,7 +427,7 @@ class Http1Connection(asyncio.Protocol):
             self._write([b"0\r\n\r\n"])
 
     async def _drain(self, errors: Any, timeout: float | None) -> None:
-        """Wait until the server has taken most of what was written."""
+        """Wait until the server has accepted most of what was written."""
         if self._writable is None:
             return
         try:
@@ -437,9 +437,9 @@ class Http1Connection(asyncio.Protocol):
             raise errors.WriteTimeout("the server took nothing for too long") from None
 
     def is_usable(self) -> bool:
-        """Whether another request may be sent: nothing has arrived meanwhile, not even the end of the connection.
+        """Whether another request may be sent: nothing has arrived since the last response, not even the end.
 
-        A busy event loop notices late, and what was sent by then is lost; so the socket itself is checked.
+        A busy event loop notices that late, and the next request would be lost, so the socket itself is checked.
         """
         return not self._transport.is_closing() and not _is_readable(self._transport.get_extra_info("socket"))
 
@@ -449,13 +449,13 @@ class Http1Connection(asyncio.Protocol):
         self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Stop reading, until the buffered body is taken."""
+        """Stop reading until the buffered body has been taken."""
         if not self._paused and not self._transport.is_closing():
             self._paused = True
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Resume reading."""
         if self._paused:
             self._paused = False
             if not self._transport.is_closing():
@@ -464,7 +464,7 @@ class Http1Connection(asyncio.Protocol):
     # -- for the event loop
 
     def pause_writing(self) -> None:
-        """Make writers wait: the server does not take what was written."""
+        """Make writers wait, because the server does not accept data fast enough."""
         self._writable = self.loop.create_future()
 
     def resume_writing(self) -> None:
@@ -474,11 +474,11 @@ class Http1Connection(asyncio.Protocol):
             writable.set_result(None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Store the transport of the new connection."""
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Pass data on to the response that it belongs to."""
+        """Pass data to the response that it belongs to."""
         response = self._response
         if response is not None:
             response.feed(data)
@@ -491,7 +491,7 @@ class Http1Connection(asyncio.Protocol):
             self._greeting += data
 
     def eof_received(self) -> None:
-        """Handle the end of what the server sends: the connection is closed."""
+        """Handle the end of the server's data: the connection is closed."""
         self._end_response(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -510,7 +510,7 @@ class Http1Connection(asyncio.Protocol):
             self.closed_unanswered = self._response.is_unanswered
 
     def _end(self, response: DirectResponse) -> None:
-        """Decide, at the end of a response, whether another request may follow."""
+        """Decide, when a response ends, whether another request may follow."""
         self._stop_timer()
         self._response = None
         response.release()
@@ -532,7 +532,7 @@ class Http1Connection(asyncio.Protocol):
             self._timer = None
 
     def _check_timeout(self, response: DirectResponse, seconds: float) -> None:
-        """Fail a read that takes too long; one timer serves all reads of a response, since most take far less."""
+        """Fail a read that takes too long; a single timer serves all reads of a response, since most are fast."""
         now = self.loop.time()
         since = now if response.waiting_since is None else response.waiting_since
         if now - since >= seconds:
@@ -542,7 +542,7 @@ class Http1Connection(asyncio.Protocol):
 
 
 def _is_readable(sock: Any) -> bool:
-    """Whether a socket has data, or has been closed by the other side."""
+    """Whether a socket has data, or was closed by the other side."""
     if not hasattr(select, "poll"):
         return bool(select.select([sock], [], [], 0)[0])
     poll = select.poll()

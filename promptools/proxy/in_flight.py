@@ -2,9 +2,9 @@
 
 An error is well-formed in the client's API wherever that is possible: as an HTTP 503 if nothing was sent yet, and in a
 stream as its last event, if what was sent ends with a complete event. Otherwise the connection is closed in the middle
-of the response, which every client takes for a failure: half a response never looks like a whole one.
+of the response, which every client treats as a failure: a partial response never looks complete.
 
-Each has an id, which is in the response, in errors, in log lines and in the inspector.
+Each request has an id, which appears in the response, in errors, in log lines and in the inspector.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _RANDOM_BYTES = 12
 
 
 def request_id(scope: Scope) -> str:
-    """Return the id that a request came with if it is valid and not a key, else a new one."""
+    """Return the id that a request came with if it is valid and not a key, else a new id."""
     given = [value for name, value in scope["headers"] if name.lower() == FIELD]
     if len(given) == 1 and _VALID.fullmatch(given[0]):
         text: str = given[0].decode("ascii")
@@ -54,7 +54,7 @@ def request_id(scope: Scope) -> str:
 
 
 def with_request_id(fields: Fields, request_id: str, *, messages: bool) -> list[tuple[bytes, bytes]]:
-    """Return the fields of a response with the request's id; that of the server moves to another field."""
+    """Return the fields of a response with the request's id; an id of the server moves to another field."""
     own = request_id.encode("ascii")
     kept = [
         (UPSTREAM_FIELD if name == FIELD else name, value)
@@ -74,7 +74,7 @@ _STREAM_ENDS = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}
 
 
 class RequestInFlight:
-    """One request, and what was sent of its response."""
+    """A request, and how much of its response has been sent."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.scope = scope
@@ -111,17 +111,17 @@ class RequestInFlight:
         await self._send(message)
 
     def use_api(self, api: ClientApi) -> None:
-        """Encode errors in this API."""
+        """Use the format of this API for errors."""
         self.api = api
 
     def cut(self) -> None:
-        """End the request."""
+        """End the request early."""
         self.is_cut = True
         if self.cancel is not None:
             self.cancel()
 
     async def finish(self) -> None:
-        """Send an error if the request was cut."""
+        """Send an error if the request was ended early."""
         if self.is_complete or not self.is_cut:
             return
         with anyio.move_on_after(SEND_SECONDS, shield=True):
@@ -148,7 +148,7 @@ class RequestsInFlight:
 
     @contextmanager
     def tracking(self, request: RequestInFlight) -> Generator[None]:
-        """Count a request as in flight."""
+        """Count a request as in flight during the block."""
         self._requests.add(request)
         try:
             yield
@@ -158,13 +158,13 @@ class RequestsInFlight:
                 self._idle.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until none is left, or the time is up."""
+        """Wait until no request is left, or the time is up."""
         with anyio.move_on_after(seconds):
             while self._requests:
                 self._idle = anyio.Event()
                 await self._idle.wait()
 
     def cut(self) -> None:
-        """End all of them."""
+        """End all requests in flight."""
         for request in tuple(self._requests):
             request.cut()

@@ -1,4 +1,4 @@
-"""A client's request: its body, read whole for an exchange or streamed upstream as it arrives, and where it goes."""
+"""A client's request: its body, read whole for an exchange or streamed upstream, and its destination."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 class RequestBody:
     """The body of one request; only one task at a time may read it.
 
-    As an async iterator it yields the pieces as the client sends them. The next one is read only on request, so that
+    As an async iterator it yields the pieces as the client sends them. The next piece is read only on demand, so
     nothing is buffered here, and a slow server slows the client down.
     """
 
@@ -62,14 +62,14 @@ class RequestBody:
         """Called once nobody reads the body any more, with the seconds after which to wait for the disconnect."""
 
     async def to_forward(self) -> RequestBody | bytes:
-        """Return the body in the form in which it is sent on: whole and in bytes if there is none."""
+        """Return the body in the form in which it is forwarded; an absent body is empty bytes."""
         if self._declared:
             return self
         self._first_piece = await anext(self, b"")  # HTTP/2 may have a body without declaring one
         return self._first_piece if self._complete else self
 
     async def read(self, limit: int) -> bytes:
-        """Read the whole body, which is kept; raise `DisconnectedError` if the client disconnects first.
+        """Read and keep the whole body; raise `DisconnectedError` if the client disconnects before its end.
 
         Raises `RefusedError` as soon as the body is known to be longer than `limit` bytes.
         """
@@ -115,22 +115,22 @@ class RequestBody:
         return piece
 
     def abandon(self) -> None:
-        """Stop reading the body here: `wait_for_disconnect` may read the rest."""
+        """Stop reading the body here; `wait_for_disconnect` may read the rest."""
         if not self.is_abandoned:
             self.is_abandoned = True
             on_abandoned, self.on_abandoned = self.on_abandoned, _do_nothing
             on_abandoned(WATCH_SECONDS if self._complete else 0.0)
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until the client disconnects, and drop the rest of the body."""
+        """Wait until the client disconnects, discarding the rest of the body."""
         while (await self._receive_message())["type"] != "http.disconnect":
             await checkpoint()
 
     async def send_last(self, send: Send, message: Message) -> None:
         """Send the last message of a response, after the rest of the body if that arrives soon.
 
-        The response may be complete before the request is. Many clients read it only after they have sent everything,
-        and lose it if the connection is closed before. A client that waits for `100 Continue` in vain sends nothing.
+        The response may be complete before the request is. Many clients read it only after sending everything, and lose
+        it if the connection is closed earlier. A client that was never sent `100 Continue` sends nothing.
         """
         if not self._complete and (self._reading_started or not self._expects_continue):
             await send({**message, "more_body": True})
@@ -154,7 +154,7 @@ class RequestBody:
 
 @contextmanager
 def streaming_body(body: RequestBody) -> Generator[None]:
-    """Mark the body that is streamed in this block; what has not arrived when the block ends is no longer wanted."""
+    """Allow the body to be streamed in this block; at its end, the part that has not arrived is given up."""
     try:
         yield
     finally:
@@ -162,7 +162,7 @@ def streaming_body(body: RequestBody) -> Generator[None]:
 
 
 def check_framing(scope: Scope) -> None:
-    """Refuse a request that declares its length twice: another hop may use the other one (request smuggling)."""
+    """Refuse a request with two statements of its length: another hop might use the other (request smuggling)."""
     names = {name.lower() for name, _ in scope["headers"]}
     if {b"content-length", b"transfer-encoding"} <= names:
         message = "the request has both Content-Length and Transfer-Encoding: where it ends is uncertain"
@@ -170,7 +170,7 @@ def check_framing(scope: Scope) -> None:
 
 
 def has_json_body(scope: Scope) -> bool:
-    """Whether a request has a body of JSON, as far as its fields say."""
+    """Whether the header fields of a request declare a JSON body."""
     fields = {name.lower(): value.lower() for name, value in scope["headers"]}
     is_json = fields.get(b"content-type", b"").partition(b";")[0].strip() == b"application/json"
     return scope["method"] == "POST" and is_json and b"content-encoding" not in fields
@@ -198,7 +198,7 @@ MIN_CHECKED_LENGTH = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IncomingRequest:
-    """A client's request, and what decides where it goes."""
+    """A client's request, and what decides its destination."""
 
     served: ServedConfig
     in_flight: RequestInFlight
@@ -226,11 +226,11 @@ class IncomingRequest:
 
     @property
     def base_url(self) -> str:
-        """The base URL of the server that it was sent to last, or is to be sent to."""
+        """The base URL of the server to which the request was last sent, or will be sent."""
         return (self.router and self.router.failover.base_url) or self.served.upstream.base_url
 
     def secrets(self) -> frozenset[str]:
-        """Return the client's credentials, if observers may have to mask them: keys do not all go on to the server."""
+        """Return the client's credentials if observers may have to mask them: not all of them are forwarded."""
         if self.served.session.context.observer is None:
             return frozenset()
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self.scope["headers"]]
@@ -239,13 +239,13 @@ class IncomingRequest:
         return frozenset(secrets_in(headers, f"?{self.query}") | keys)
 
     async def read_ahead(self, endpoint: Endpoint | None) -> None:
-        """Read the body, and keep it, if it is needed before the request can be sent on."""
+        """Read and keep the body if it is needed before the request can be forwarded."""
         if endpoint is not None and not endpoint.may_decline:
             await self.body.read(self.served.max_body)
         else:
             await self.peek()
 
     async def peek(self) -> bytes | None:
-        """Return the body if its model name decides where the request goes; None if not, or if it is too long."""
+        """Return the body if its model name decides the destination; None if it does not, or the body is too long."""
         routed = self.router is not None and has_json_body(self.scope)
         return await self.body.peek(self.served.max_body) if routed else None

@@ -1,9 +1,9 @@
-"""Mask the API key where a server's response repeats it: the client gets asterisks instead.
+"""Mask the API key where a server's response repeats it, with asterisks.
 
-The key belongs to the proxy's operator. Masked are header fields, errors by their status, and errors that are reported
-under HTTP 200 (`JsonPlace` tells them from answers), so that no reply of a model is ever changed; and only keys that
-are too long to match by accident. It happens here, where a response arrives, so that nothing later can show the key: no
-error of the proxy that quotes the server, no trace, no log line.
+The key belongs to the proxy's operator. It is masked in header fields, in responses with an error status, and in errors
+reported under HTTP 200 (`JsonPlace` distinguishes them from answers), but never in a model's reply; and only if it is
+too long to match by accident. This is done here, where responses arrive, so that no error of the proxy, no trace and no
+log line can show the key.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MAX_DEPTH = 1000
 
 
 class JsonPlace:
-    """Follows JSON text, in pieces, and says whether the current place is in a model's answer."""
+    """Follows JSON text in pieces, and tells whether the current place is inside a model's answer."""
 
     def __init__(self) -> None:
         self._names: list[str | None] = []
@@ -66,12 +66,12 @@ class JsonPlace:
         self._too_deep = False
 
     def reset(self) -> None:
-        """Begin with another text."""
+        """Start over with another text."""
         self.__init__()  # type: ignore[misc]
 
     @property
     def in_answer(self) -> bool:
-        """Whether a model or the app wrote the text at this place."""
+        """Whether the text at this place was written by a model or the app."""
         names = [name for name in self._names if name is not None]
         if not names or self._too_deep or names[0] not in _ANSWERS:
             # as in the Responses API's `response.failed`, nothing but the names says what it is
@@ -144,7 +144,7 @@ _MAX_UNREAD = 1 << 18
 
 
 def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
-    """Return a response in which the key of the request's `Authorization` field is masked, except in answers."""
+    """Return a response in which the key from the request's `Authorization` field is masked, except in answers."""
     keys = secrets_in((("authorization", authorization),), min_length=MIN_KEY_LENGTH)
     if not keys:
         return response
@@ -171,7 +171,7 @@ def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
 
 
 class AnswerFinder:
-    """Says whether a place in a body is in a model's answer; reads only the text before the places in question."""
+    """Tells whether a place in a body is inside a model's answer; reads only the text before the places in question."""
 
     def __init__(self, *, by_lines: bool) -> None:
         self._by_lines = by_lines
@@ -194,7 +194,7 @@ class AnswerFinder:
 
     @property
     def in_answer(self) -> bool:
-        """Whether the place after the text passed so far is in an answer."""
+        """Whether the place after the text passed so far is inside an answer."""
         if self._unread:
             text = "".join(self._unread)
             self._unread.clear()
@@ -215,7 +215,7 @@ class AnswerFinder:
 
 
 class KeyMask:
-    """Incremental masking of keys in a stream of bytes; the beginning of one is held back. O(n) in bytes."""
+    """Masks keys in a stream of bytes; a possible beginning of a key is held back. O(n) in bytes."""
 
     def __init__(self, keys: Iterable[str], answers: AnswerFinder | None = None) -> None:
         self._pattern = SecretMask(keys, bounded=False).pattern
@@ -225,11 +225,11 @@ class KeyMask:
 
     @property
     def held_back(self) -> bytes:
-        """What is held back, because it may be a prefix of a key."""
+        """The bytes held back because they may be the beginning of a key."""
         return self._held.encode("latin-1")
 
     def feed(self, piece: bytes) -> bytes:
-        """Return the masked bytes that cannot be part of a key any more."""
+        """Return the masked bytes that can no longer be part of a key."""
         text = self._held + piece.decode("latin-1")
         masked, at = list[str](), 0
         for found in () if self._pattern is None else self._pattern.finditer(text):
@@ -251,7 +251,7 @@ class KeyMask:
 
 
 class MaskedStream:
-    """Base of the body stream of a masked error, decompressed if it was compressed."""
+    """Base of the body stream of a masked error; compressed bodies are decompressed."""
 
     def __init__(
         self, inner: Any, mask: KeyMask, decompressor: Decompressor | None, decoding_error: type[Exception]

@@ -1,9 +1,8 @@
-"""The models of all providers: asked from their servers, listed under `/v1/models`, and learned for routing.
+"""The models of all providers: requested from their servers, listed under `/v1/models`, and used for routing.
 
 A name that the config does not list may still be a model of one of the servers. So before the first request all
-providers are asked for their models. They are asked again, before another request, at most once in `REFRESH_SECONDS`:
-if one of them did not respond, or after a request for a name that is not known, since a server may have started, or
-loaded another model.
+providers are asked for their models. Before later requests they are asked again, at most once in `REFRESH_SECONDS`, if
+one of them did not respond or a request named an unknown model: a server may have started, or loaded another model.
 """
 
 from __future__ import annotations
@@ -73,11 +72,11 @@ class ModelDirectory:
                 await self._ask_for_models(asked, (), LEARN_TIMEOUT, logging.DEBUG)
 
     def report_unknown(self) -> None:
-        """Remember that a request named a model that is not known."""
+        """Remember that a request named an unknown model."""
         self._due = True
 
     async def respond(self, path: str, client: Headers, send: Send, request_id: str = "") -> None:
-        """Respond to a request for the models, or for one of them."""
+        """Respond to a request for all models, or for one of them."""
         status, body = await self._response(path, client, request_id)
         await send_response(send, status, [(b"content-type", b"application/json")], body)
 
@@ -104,7 +103,7 @@ class ModelDirectory:
     async def list_models(self, client: Headers) -> dict[str, dict[str, Any]]:
         """Return the models of all providers by the names that lead to them; empty if no provider responded.
 
-        A model whose own name leads elsewhere, or that several providers have, is listed as `PROVIDER/MODEL` too.
+        A model is also listed as `PROVIDER/MODEL` if its own name leads elsewhere, or several providers have it.
         """
         models_by_provider = await self._ask_for_models(
             self._table.providers.values(), client, LIST_TIMEOUT, logging.WARNING
@@ -151,7 +150,7 @@ class ModelDirectory:
     async def _ask_for_models(
         self, providers: Iterable[RoutedProvider], client: Headers, timeout: float, level: int
     ) -> dict[str, dict[str, dict[str, Any]]]:
-        """Ask providers at once; return the models of those that responded, by provider and name, and learn them."""
+        """Ask providers concurrently; return and learn the models of those that responded, by provider and name."""
         providers = list(providers)
         self._due = False
         if self._asked_at is not None:
@@ -174,10 +173,10 @@ class ModelDirectory:
     async def _ask_replicas(
         self, providers: Iterable[RoutedProvider], client: Headers, timeout: float
     ) -> dict[str, ProbeResponse | None]:
-        """Ask one replica of each provider; where it does not respond, or with a 5xx, then all others at once.
+        """Ask one replica of each provider; if it fails or responds with a 5xx, ask all others concurrently.
 
-        Returns the answers by provider. A replica that did not respond is marked unreachable if another one of the same
-        provider did: a busy server must not lose its requests to another provider.
+        Returns the answers by provider. A replica that did not respond is marked unreachable only if another replica of
+        the provider responded: otherwise a busy server would lose its requests to another provider.
         """
         answers: dict[str, ProbeResponse | None] = {routed.name: None for routed in providers}
         silent: list[tuple[RoutedProvider, Replica]] = []
@@ -202,18 +201,18 @@ class ModelDirectory:
 
 
 def is_model_list(method: str, path: str) -> bool:
-    """Whether a request is for the models, or for one of them; in Ollama's API too."""
+    """Whether a request is for the list of models or for one model, in Ollama's API too."""
     return method == "GET" and (path in {_LIST_PATH, *_OLLAMA_LISTS} or path.startswith(f"{_LIST_PATH}/"))
 
 
 def _by_preference(routed: RoutedProvider) -> list[Replica]:
-    """Return a provider's replicas: the healthy ones first, and of these the one with least load."""
+    """Return a provider's replicas: healthy ones first, in order of their load."""
     now = time.monotonic()
     return sorted(routed.replicas, key=lambda replica: (not replica.is_healthy(now), replica.outstanding))
 
 
 def _has_failed(response: ProbeResponse | None) -> bool:
-    """Whether a replica did not respond, or failed, so that another one may have the list."""
+    """Whether a replica did not respond or failed, so that another one should be asked."""
     return response is None or response.status >= 500
 
 
@@ -225,7 +224,7 @@ def _models_request(routed: RoutedProvider, replica: Replica, client: Headers) -
 
 
 def _probe(requests: list[Request], timeout: float, answers: list[ProbeResponse | None]) -> Exchange:
-    """Send requests at once, and append their responses to `answers`."""
+    """Send requests concurrently, and append their responses to `answers`."""
     probed = yield Probe(tuple(requests), timeout)
     assert isinstance(probed, Probed), probed
     answers.extend(probed.answers)
@@ -233,7 +232,7 @@ def _probe(requests: list[Request], timeout: float, answers: list[ProbeResponse 
 
 
 def _read_models(body: bytes) -> dict[str, dict[str, Any]] | None:
-    """Return the models that a server lists, by name; None for what is no list."""
+    """Return the models that a server lists, by name; None if the response is not a list of models."""
     data = try_json(body)
     if not isinstance(as_object(data).get("data"), list):
         return None

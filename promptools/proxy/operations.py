@@ -1,4 +1,4 @@
-"""Extensions for those who run the proxy: health, metrics, spans, the log and recordings.
+"""Extensions for operating the proxy: health, metrics, spans, logs and recordings.
 
 Their observers are in `telemetry` and `recording`.
 """
@@ -76,7 +76,7 @@ class Health(Extension):
         return _json_response(200, {"status": "ready"})
 
     async def _is_reachable(self) -> bool:
-        """Whether a server answers; one request at a time asks them, and the others use its answer."""
+        """Whether a server answers; concurrent requests share one check."""
         async with self._asking:
             if time.monotonic() - self._asked_at >= READY_SECONDS:
                 self._reachable = await self._ask_all()
@@ -84,7 +84,7 @@ class Health(Extension):
             return self._reachable
 
     async def _ask_all(self) -> bool:
-        """Ask all servers at once, until one answers."""
+        """Ask all servers concurrently, until one answers."""
         assert self._proxy is not None
         table = self._proxy.served.table
         servers = [(self._proxy.upstream, self._proxy.authorization)]
@@ -104,7 +104,7 @@ class Health(Extension):
         return reachable
 
     async def _ask(self, address: UpstreamAddress, authorization: str | None) -> bool:
-        """Ask a server for its models; any answer but a 5xx counts: a server that loads its model answers 503."""
+        """Ask a server for its models; any answer but a 5xx counts. A server that is loading its model answers 503."""
         assert self._proxy is not None
         fields = [(b"authorization", authorization.encode("latin-1"))] if authorization else []
         status = await self._proxy.upstream_client.status_of(address.url(_MODELS_PATH, ""), fields, PROBE_TIMEOUT)
@@ -124,7 +124,7 @@ SERVICE_NAME = "promptools"
 
 
 class MetricsPage(Extension):
-    """Serves `/metrics` in the format that Prometheus reads; `keys` give access to it and to nothing else."""
+    """Serves `/metrics` in Prometheus' format; `keys` give access to this page only."""
 
     paths = ("/metrics",)
 
@@ -154,12 +154,12 @@ class MetricsPage(Extension):
         return Response(body, headers={"content-type": content_type})
 
     async def stop(self) -> None:
-        """Remove this process from the metrics that processes share."""
+        """Remove this process from the metrics shared between processes."""
         self.metrics.close()
 
 
 class TracedExchanges(Extension):
-    """Makes spans of all exchanges; without `tracer_provider`, exports them as configured by the OTEL_* variables."""
+    """Makes spans of all exchanges; without `tracer_provider`, they are exported as the OTEL_* variables say."""
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._own: Any = None
@@ -213,7 +213,7 @@ class LoggedExchanges(Extension):
         )
 
     async def start(self, proxy: Proxy) -> None:  # noqa: ARG002 the signature of the base class
-        """Write the log's lines as they are."""
+        """Set up the logger to write the lines unchanged."""
         logger = logging.getLogger(LOGGER)
         self._handler = logging.StreamHandler()
         self._handler.setFormatter(logging.Formatter("%(message)s"))
@@ -228,11 +228,11 @@ class LoggedExchanges(Extension):
 
 
 class ClosableObserver(Observer, Protocol):
-    """An observer that has something to finish, such as a `promptools.recording.Recorder`."""
+    """An observer that must be closed, such as a `promptools.recording.Recorder`."""
 
     @property
     def close(self) -> Callable[[], None]:
-        """Finish; it may block."""
+        """Finish and close; may block."""
         ...
 
 
@@ -244,5 +244,5 @@ class RecordingExtension(Extension):
         self._recorder = recorder
 
     async def stop(self) -> None:
-        """Write what has ended."""
+        """Write the exchanges that have ended."""
         await to_thread.run_sync(self._recorder.close)

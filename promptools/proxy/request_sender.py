@@ -1,6 +1,6 @@
-"""Send a client's request on, by an exchange or unchanged, and relay the response.
+"""Forward a client's request, by an exchange or unchanged, and relay the response.
 
-`RequestSender` sends; `ExchangeRelay` writes what an exchange emits to the client.
+`RequestSender` sends requests; `ExchangeRelay` writes what an exchange emits to the client.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ TICK_SECONDS = 1.0
 
 
 class ExchangeRelay:
-    """Writes the response of one exchange to an ASGI client, from the exchange's task and from the clock's task.
+    """Writes the response of an exchange to an ASGI client, from the task of the exchange and from that of its clock.
 
-    Only one of the two writes at a time: a tick does something only while the exchange waits, and what the exchange
-    emits after that is written once the tick's bytes are out.
+    Only one of the two writes at a time: ticks take effect only while the exchange waits, and what it emits next is
+    written after the bytes of the tick.
     """
 
     def __init__(self, driver: AsyncDriver, send: Send, failover: Failover | None = None) -> None:
@@ -76,9 +76,9 @@ class ExchangeRelay:
         """Whether anything was written."""
 
     async def run(self) -> bool:
-        """Run the exchange, and write what it emits; False if its head is rejected, and nothing was written.
+        """Run the exchange, and write what it emits; False if the head is rejected and nothing was written.
 
-        The head of a complete response gets its length: HTTP/1.0 clients do not know chunks.
+        The head of a complete response states its length: HTTP/1.0 clients do not understand chunks.
         """
         held: Head | None = None
         async for item in self._driver.output:
@@ -118,7 +118,7 @@ class ExchangeRelay:
                 self._writing = None
 
     def _is_rejected(self, item: Head | bytes) -> bool:
-        """Whether the response of another server is sent in place of this one."""
+        """Whether this response is dropped in favour of another server's."""
         if self._failover is None or not isinstance(item, Head):
             return False
         return self._failover.rejects(item.status, item.headers)
@@ -143,7 +143,7 @@ RETRY_SECONDS = 1.0
 
 
 class RequestSender:
-    """Sends clients' requests on, and writes the responses."""
+    """Forwards clients' requests, and writes the responses."""
 
     def __init__(self, client: UpstreamClient, shared: SharedState | None) -> None:
         self._client = client
@@ -152,7 +152,7 @@ class RequestSender:
     async def send(
         self, incoming: IncomingRequest, endpoint: Endpoint | None, api: ClientApi, tasks: RequestTasks, send: Send
     ) -> None:
-        """Send a request on, by an exchange if it has an endpoint; in `api` are the proxy's own errors."""
+        """Forward a request, by an exchange if it has an endpoint; `api` is the format of the proxy's own errors."""
         work = partial(self._forward, incoming)
         if endpoint is not None:
             work = partial(self._run_exchange, incoming, endpoint, tasks)
@@ -200,8 +200,8 @@ class RequestSender:
     ) -> None:
         """Run an exchange and relay what it emits; its clock ticks in another task.
 
-        An exchange that may decline starts without the body, so that an upload can be streamed if it does. In front of
-        several servers the body is read for its model's name. A request that was declined is forwarded.
+        An exchange that may decline starts without the body, so that an upload can still be streamed. With several
+        servers the body is read for its model name. A declined request is forwarded.
         """
         served, router = incoming.served, incoming.router
         fields = [pair for pair in forwarded_fields(served, incoming.scope) if pair[0].lower() != ACCEPT_ENCODING]
@@ -254,7 +254,7 @@ class RequestSender:
         await router.pass_through(incoming.method, content, work, self._client.library.module, send)
 
     async def _pass_through(self, incoming: IncomingRequest, url: str, content: Any, send: Send) -> bool:
-        """Forward a request and its response byte for byte, both bodies streamed; False if the router rejects it."""
+        """Forward a request and its response byte for byte, both streamed; False if the router rejects the response."""
         body, router = incoming.body, incoming.router
         fields = client_fields = forwarded_fields(incoming.served, incoming.scope)
         if router is not None:

@@ -1,7 +1,7 @@
 """Tasks that run beside a request: the watch for the client's disconnect, and the clock of its exchange.
 
-A task group of anyio costs a fast request as much as all of its I/O. On asyncio, where nearly all ASGI servers run, the
-tasks are asyncio's own, and the clock's is started only once the request has taken that long.
+For a fast request, a task group of anyio costs as much as all of its I/O. On asyncio, where nearly all ASGI servers
+run, plain asyncio tasks are used, and the clock's task is only started for requests that take long enough.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class RequestTasks(Protocol):
-    """The tasks of one request; those that still run at the end of the block are cancelled."""
+    """The tasks of one request; those still running at the end of the block are cancelled."""
 
     def start(self, work: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
-        """Run `work` in a task after so many seconds."""
+        """Run `work` in a task after some seconds."""
         ...
 
     def cancel(self) -> None:
@@ -33,7 +33,7 @@ class RequestTasks(Protocol):
 
 
 class AsyncioTasks:
-    """Tasks of asyncio; the request itself runs in a cancel scope of anyio, which shields what it has to close."""
+    """Tasks of asyncio; the request itself runs in an anyio cancel scope, which shields its clean-up."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -42,7 +42,7 @@ class AsyncioTasks:
         self._timers: list[asyncio.TimerHandle] = []
 
     def start(self, work: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
-        """Run `work` in a task after so many seconds."""
+        """Run `work` in a task after some seconds."""
         if after:
             self._timers.append(self._loop.call_later(after, self.start, work))
         else:
@@ -67,13 +67,13 @@ class AsyncioTasks:
 
 
 class GroupTasks:
-    """Tasks of anyio, for any other event loop."""
+    """Tasks of anyio, for other event loops."""
 
     def __init__(self) -> None:
         self._group = anyio.create_task_group()
 
     def start(self, work: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
-        """Run `work` in a task after so many seconds."""
+        """Run `work` in a task after some seconds."""
 
         async def run() -> None:
             await anyio.sleep(after)
@@ -95,13 +95,13 @@ class GroupTasks:
 
 
 def request_tasks() -> RequestTasks:
-    """Return the tasks of a request, for the event loop that runs."""
+    """Return the tasks of a request, for the current event loop."""
     return AsyncioTasks() if is_asyncio() else GroupTasks()
 
 
 @cache
 def _scope_class() -> type[anyio.CancelScope]:
-    """Return the class that anyio has for asyncio's scopes; anyio looks for the event loop each time it makes one."""
+    """Return anyio's class of scopes for asyncio; the public function looks up the event loop on every use."""
     return type(anyio.CancelScope())
 
 

@@ -1,8 +1,8 @@
-"""Which provider and base URL a request goes to, while the proxy serves several providers, or several servers of one.
+"""The provider and base URL of each request, if the proxy serves several providers, or several servers of one.
 
-A provider has replicas (`Replica`), each with its load and its health. `build_table` makes a `RouteTable` of a config:
-which provider a model's name leads to. `open_router` returns the `RequestRouter` of one request, whose `Failover` says
-which server is next, and whether a failure leads to another one. Names that no config lists are learned by the
+A provider has replicas (`Replica`), each with its load and its health. `build_table` makes a `RouteTable` from a
+config: which provider a model's name leads to. `open_router` returns the `RequestRouter` of one request, whose
+`Failover` decides which server is next, and which failures lead to another. Names that no config lists are learned by
 `model_directory`.
 """
 
@@ -55,7 +55,7 @@ _EXHAUSTED = ("x-should-retry", "false")
 
 
 class Failover:
-    """The replicas that one request is sent to, one after the other."""
+    """The replicas to which one request is sent, one after the other."""
 
     def __init__(self, *, deadline: float | None = None) -> None:
         self.started_at = time.monotonic()
@@ -83,7 +83,7 @@ class Failover:
         return self._current
 
     def rejects(self, status: int, headers: Headers) -> bool:
-        """Whether a response is dropped for the next server's; if not, the client gets it."""
+        """Whether a response is dropped, because the next server is tried; otherwise the client gets it."""
         if self._current is None or self.committed:
             return False
         self._current[1].mark_reachable()
@@ -129,7 +129,7 @@ class Failover:
         return True
 
     def _next(self) -> tuple[Destination, Replica] | None:
-        """Return the next replica: the healthy ones first, and of a provider's replicas the one with least load."""
+        """Return the next replica: healthy ones first, and among replicas of a provider that with the least load."""
         now = time.monotonic()
         for healthy in (True, False):
             for destination in self._destinations:
@@ -146,7 +146,7 @@ class Failover:
         return self._deadline is not None and time.monotonic() - self.started_at >= self._deadline
 
     def _set(self, current: tuple[Destination, Replica] | None) -> None:
-        """Set the current replica, and count it."""
+        """Set the current replica, and count the request as its load."""
         if self._current is not None:
             self._current[1].outstanding -= 1
         if current is not None:
@@ -171,7 +171,7 @@ class Failover:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Destination:
-    """A provider and its name of the model; None: the request names none."""
+    """A provider, and its name for the model; None if the request names none."""
 
     provider: RoutedProvider
     model: str | None
@@ -193,7 +193,7 @@ class RouteTable:
         self._listed_by: dict[str, frozenset[str]] = {}
 
     def find(self, name: str | None) -> tuple[Destination, ...]:
-        """Return where a request for a model goes: the first destination, then its failover destinations."""
+        """Return the destinations of a request for a model: the first one, then those for failover."""
         if name is None:
             return self._with_failover(Destination(self.default, None))
         entries = self.models.get(name)
@@ -206,7 +206,7 @@ class RouteTable:
         return self._with_failover(destinations[0] if destinations else Destination(self.default, name))
 
     def knows(self, name: str | None) -> bool:
-        """Whether a name leads to a provider by itself, and not only because all unknown names go to the default."""
+        """Whether a name leads to a provider, apart from the rule that unknown names go to the default."""
         if name is None or name in self.models or name in self._configured or name in self._listed:
             return True
         return self._split(name) is not None
@@ -231,7 +231,7 @@ class RouteTable:
         return self._split(name) or Destination(self.default, name)
 
     def _split(self, name: str) -> Destination | None:
-        """Return the destination of `PROVIDER/MODEL`."""
+        """Return the destination that `PROVIDER/MODEL` names."""
         provider, model = split_provider(name, self.providers)
         return Destination(self.providers[provider], model) if model and provider else None
 
@@ -285,7 +285,7 @@ class RequestRouter:
     # -- exchanges
 
     def exchange_route(self, request: Request, endpoint: Endpoint, model: str | None, provider: str | None) -> Route:
-        """Return the route of an exchange, as its context's router does."""
+        """Return the route of an exchange; the exchange calls this as its context's router."""
         session, config = self._session, self._session.config
         session.check_provider(provider)
         if provider is not None and provider in config.providers and provider != session.provider:
@@ -308,7 +308,7 @@ class RequestRouter:
     async def pass_through(
         self, method: str, content: Any, forward: Callable[[str, Any, Send], Awaitable[bool]], library: Any, send: Send
     ) -> None:
-        """Forward a request to one server after another; a body that is not in bytes can be sent only once."""
+        """Forward a request to one server after another; a body that is streamed can be sent only once."""
         try:
             self._choose_for_body(method, content)
             await self.run(lambda: forward(self._url(), self._body_for_destination(content), send), library)
@@ -316,10 +316,10 @@ class RequestRouter:
             raise RefusedError(400, str(error), code="usage") from error
 
     def _choose_for_body(self, method: str, content: Any) -> None:
-        """Choose the server of a request that passes through; `content` is its body, in bytes if it can be resent.
+        """Choose the server of a forwarded request; `content` is its body, in bytes if it can be resent.
 
-        A request without a model goes to the default provider, and may concern something that only it has. Only
-        what cannot have changed anything is sent to another replica.
+        A request without a model goes to the default provider, and may concern something that only that one has. It is
+        sent to another replica only if it cannot have changed anything.
         """
         model = as_text(parse_object(content).get("model")) or None if isinstance(content, bytes) else None
         if model is not None:
@@ -330,7 +330,7 @@ class RequestRouter:
         self.failover.committed = content is not None and not isinstance(content, bytes)
 
     def _body_for_destination(self, body: Any) -> Any:
-        """Return the body with the model's name at the current destination; unchanged if it is the same."""
+        """Return the body with the destination's name for the model; unchanged if it is the same."""
         assert self.failover.current is not None, "it was chosen"
         destination, replica = self.failover.current
         if destination.model is None:
@@ -342,13 +342,13 @@ class RequestRouter:
         return body if data.get("model") == target.model else encode_json({**data, "model": target.model})
 
     def credentials(self, client: Headers) -> Headers:
-        """Return the fields that replace the client's at the current replica."""
+        """Return the fields that replace the client's for the current replica."""
         assert self.failover.current is not None, "it was chosen"
         destination, replica = self.failover.current
         return destination.provider.credentials(replica, client)
 
     def keys(self) -> Headers:
-        """Return the fields with the key of the server that was chosen last; none before one was."""
+        """Return the fields with the key for the server that was chosen last; empty if none was."""
         return self.credentials(()) if self.failover.current is not None else ()
 
     def _url(self) -> str:
@@ -357,7 +357,7 @@ class RequestRouter:
         return self.failover.current[1].address.url(self._path, self._query)
 
     def _choose(self, model: str | None, *, pinned: bool = False) -> tuple[Destination, str]:
-        """Choose a destination, unless that was done before; return the current one, with the replica's base URL."""
+        """Choose a destination if there is none yet; return the current one, with the replica's base URL."""
         if self.failover.current is None:
             if self._directory is not None and not self._table.knows(model):
                 self._directory.report_unknown()
@@ -397,11 +397,11 @@ class Replica:
     unhealthy_until: float = 0.0
 
     def is_healthy(self, at: float) -> bool:
-        """Whether it could be reached lately, as far as is known."""
+        """Whether it could be reached recently, as far as is known."""
         return at >= self.unhealthy_until
 
     def mark_unreachable(self, at: float) -> None:
-        """Record that no connection was made."""
+        """Record that no connection could be made."""
         self.unhealthy_until = at + COOL_DOWN
 
     def mark_reachable(self) -> None:
@@ -433,7 +433,7 @@ class RoutedProvider:
             yield from (model.name, *model.aliases)
 
     def model_elsewhere(self, name: str | None, other: RoutedProvider) -> str | None:
-        """Return what another provider calls a model of this one: an alias only if that provider has it too."""
+        """Return another provider's name for a model of this one; an alias counts only if that provider lists it."""
         if name is None or name in other.names():
             return name
         models = self.provider.models.values()
@@ -442,7 +442,7 @@ class RoutedProvider:
     def credentials(self, replica: Replica, client: Headers) -> Headers:
         """Return the fields that replace the client's; a blank value removes a field.
 
-        A key goes to its own provider only. The client's own goes to the default provider, if that has no key.
+        A key is sent only to its own provider. The client's own key goes to the default provider, if that has no key.
         """
         if self.is_default:
             return (("authorization", replica.authorization or ""),) if self.has_key else ()
@@ -458,7 +458,7 @@ def build_table(
 ) -> RouteTable | None:
     """Return the route table of a session's config; None if all requests go to a single server.
 
-    `pinned`: all requests go to the provider of `default`. Replicas that `old` has too are taken from it, with their
+    `pinned`: all requests go to the provider of `default`. Replicas that `old` contains are taken from it, with their
     load and health.
     """
     providers = session.config.providers
@@ -480,7 +480,7 @@ def build_table(
 def _others(
     session: Session, providers: Iterable[Provider], http: Any, known: dict[Any, Replica]
 ) -> list[RoutedProvider]:
-    """Return the providers that can be used; the others are left out with a line in the log."""
+    """Return the usable providers; the log names those that are left out."""
     routed: list[RoutedProvider] = []
     for provider in providers:
         try:

@@ -1,4 +1,4 @@
-"""The config as the proxy serves it: all that a reload replaces at once. A request keeps the one it began with."""
+"""The config as the proxy serves it: what a reload replaces at once. A request keeps the one it began with."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_BODY = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class ServedConfig:
-    """A session, and where its requests go."""
+    """A session, and the destinations of its requests."""
 
     session: Session
     target: Target
@@ -59,7 +59,7 @@ class ServedConfig:
 
 
 class ServedProperties:
-    """What a proxy shows of the config that it serves."""
+    """Properties of a proxy that show the config it serves."""
 
     served: ServedConfig
 
@@ -70,12 +70,12 @@ class ServedProperties:
 
     @property
     def target(self) -> Target:
-        """The server, or the default provider's."""
+        """The target at the server, or at the default provider."""
         return self.served.target
 
     @property
     def authorization(self) -> str | None:
-        """What is sent to `upstream` in place of the client's keys."""
+        """The authorization sent to `upstream` instead of the client's keys."""
         return self.served.authorization
 
     @property
@@ -90,7 +90,7 @@ class ServedProperties:
 
     @property
     def max_body(self) -> int:
-        """Maximum size of a body that is read, in bytes."""
+        """The maximum size in bytes of a body that is read."""
         return self.served.max_body
 
     @property
@@ -101,7 +101,7 @@ class ServedProperties:
 
 @dataclass(frozen=True, slots=True)
 class ProxyArguments:
-    """What the proxy was started with; it overrides the config, and keys and hosts are added to the config's."""
+    """The arguments that the proxy was started with; they override the config, except that keys and hosts are added."""
 
     provider: str | None
     base_url: str | None
@@ -117,9 +117,9 @@ class ProxyArguments:
 def serve_config(
     session: Session, arguments: ProxyArguments, http: Any, run: RunExchange, old: RouteTable | None = None
 ) -> ServedConfig:
-    """Return what a proxy serves; raise `UsageError` if no server is configured, or the key for it is missing.
+    """Return what a proxy serves; raise `UsageError` if no server is configured, or its key is missing.
 
-    With `base_url` or `provider` all requests go there. Otherwise they are routed over all providers of the session's
+    With `base_url` or `provider` all requests go there. Otherwise they are routed among all providers of the session's
     config. `http` is the HTTP library's module.
     """
     session = _usable_session(session, arguments)
@@ -155,7 +155,7 @@ def serve_config(
 
 
 def _usable_session(session: Session, arguments: ProxyArguments) -> Session:
-    """Return the session, without an untrusted config; raise `UsageError` if that config would have an effect."""
+    """Return the session without an untrusted config; raise `UsageError` if that config would have an effect."""
     config = session.config
     if config.standing != "untrusted":
         return session
@@ -167,7 +167,7 @@ def _usable_session(session: Session, arguments: ProxyArguments) -> Session:
 
 
 def forget_changed(old: Config, session: Session) -> None:
-    """Forget what failed, was refused or was detected for providers that have changed."""
+    """Forget failures, refusals and detections for providers that have changed."""
     for name, provider in old.providers.items():
         if session.config.providers.get(name) != provider:
             session.context.breaker.forget(name)
@@ -177,5 +177,5 @@ def forget_changed(old: Config, session: Session) -> None:
 
 
 def as_values(values: Iterable[T] | str) -> Iterable[T | str]:
-    """Return the values; a string is a single one."""
+    """Return the values; a string counts as a single value."""
     return [values] if isinstance(values, str) else values

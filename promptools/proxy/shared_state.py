@@ -1,7 +1,7 @@
 """What proxies share through Redis: stored responses, open circuits of the breaker, and counts of limited requests.
 
-`SharedState` is the extension, which starts and stops with the proxy. The connection may be lost and restored; while it
-is away, the proxy works alone. `SharedBreaker`, `SharedLimits` and `SharedResponses` are what is shared.
+`SharedState` is the extension, which starts and stops with the proxy. The connection may be lost and restored; without
+it, the proxy works alone. `SharedBreaker`, `SharedLimits` and `SharedResponses` share one kind of state each.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _FIRST_BACKOFF = 0.1
 
 
 class RedisConnection:
-    """Calls Redis while it can be reached."""
+    """Calls Redis while it is reachable."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -78,7 +78,7 @@ class RedisConnection:
         self._was_lost = False
 
     async def call(self, work: Callable[[Any], Awaitable[T]]) -> T | None:
-        """Return the result of `work`, which is called with the client; None while Redis is away."""
+        """Return the result of `work`, which is called with the client; None while Redis is unreachable."""
         if not self.is_up:
             return None
         try:
@@ -89,7 +89,7 @@ class RedisConnection:
             return None
 
     async def connect(self) -> bool:
-        """Try to reach Redis; return whether it could be reached."""
+        """Try to reach Redis; return whether that succeeded."""
         try:
             with anyio.fail_after(CONNECT_SECONDS):
                 await self._client.ping()
@@ -102,7 +102,7 @@ class RedisConnection:
         return True
 
     async def wait_until_up(self) -> None:
-        """Return once Redis can be reached."""
+        """Wait until Redis is reachable."""
         pause = _FIRST_BACKOFF
         while not self.is_up and not await self.connect():
             await anyio.sleep(pause)
@@ -114,7 +114,7 @@ class RedisConnection:
         await self._client.aclose()
 
     def script(self, text: str) -> Any:
-        """Return a Lua script as a function of `keys` and `args`; it is sent once, then called by its digest."""
+        """Return a Lua script as a function of `keys` and `args`; it is sent once, and later called by its digest."""
         return self._client.register_script(text)
 
     def _lose(self, error: BaseException) -> None:
@@ -157,7 +157,7 @@ return open
 
 
 class SharedBreaker:
-    """Keeps a breaker's circuits in step with those of other proxies."""
+    """Keeps a breaker's circuits in sync with those of other proxies."""
 
     def __init__(self, connection: RedisConnection, breaker: Breaker) -> None:
         self._connection = connection
@@ -167,11 +167,11 @@ class SharedBreaker:
         """The circuits that Redis had open the last time."""
 
     def forget(self) -> None:
-        """Forget what Redis had: it may have lost it."""
+        """Forget what Redis holds: it may have lost its data."""
         self._shared.clear()
 
     async def sync(self) -> None:
-        """Exchange what has changed."""
+        """Exchange the changes with Redis."""
         now = time.monotonic()
         own = self._breaker.open_circuits(now)
         opened = [(_name(key), left, why) for key, (left, why) in own.items() if key not in self._shared]
@@ -253,13 +253,13 @@ class SharedLimits:
         self._releases: set[asyncio.Task[None]] = set()
 
     async def take(self, rates: Mapping[str, int]) -> list[float] | None:
-        """Take a token for each name, or for none; return the seconds to wait for each, None if not possible."""
+        """Take a token for every name, or for none; return the seconds to wait for each, None without Redis."""
         keys = [_RATE + name for name in rates]
         waits = await self._connection.call(lambda client: self._take(keys, [*rates.values()], client=client))
         return None if waits is None else [float(wait) for wait in waits]
 
     async def acquire(self, name: str, concurrency: int) -> str | None:
-        """Wait for a slot, and return its lease; None if not possible."""
+        """Wait for a slot, and return its lease; None without Redis."""
         lease = uuid4().hex
         try:
             while True:
@@ -284,14 +284,14 @@ class SharedLimits:
         task.add_done_callback(self._releases.discard)
 
     async def renew(self) -> None:
-        """Renew the leases of all slots."""
+        """Renew the leases of all slots in use."""
         leases = [*self._leases]
         if leases:
             keys, ids = [_SLOTS + name for name, _ in leases], [lease for _, lease in leases]
             await self._connection.call(lambda client: self._renew(keys, ids, client=client))
 
     async def close(self) -> None:
-        """Wait for the releases."""
+        """Wait until all releases are done."""
         await asyncio.gather(*self._releases)
 
     async def _release(self, name: str, lease: str) -> None:
@@ -359,7 +359,7 @@ class SharedResponses:
         store.on_change = self._note
 
     async def fetch(self, owner: str, path: str, body: bytes) -> None:
-        """Fetch the responses that a request names."""
+        """Fetch the responses that a request refers to."""
         if not self._connection.is_up:
             return
         for response_id in _named_responses(path, body):
@@ -371,7 +371,7 @@ class SharedResponses:
                     await self._fetch_response(owner, response)
 
     def writing(self, send: Send) -> Send:
-        """Return `send`, which first writes what the exchange has stored."""
+        """Return a wrapper of `send` that first writes what the exchange has stored."""
 
         async def after_write(message: Message) -> None:
             if self._changes:
@@ -381,7 +381,7 @@ class SharedResponses:
         return after_write
 
     async def write(self) -> None:
-        """Write to Redis what has changed in the store."""
+        """Write the changes in the store to Redis."""
         while self._changes:
             owner, response_id = self._changes.popleft()
             await self._connection.call(partial(self._write, owner, response_id))
@@ -436,7 +436,7 @@ class SharedResponses:
 
 
 def _named_responses(path: str, body: bytes) -> Iterator[str]:
-    """Yield the ids of the responses that a request names."""
+    """Yield the ids of the responses that a request refers to."""
     _, mark, rest = path.rpartition(STORED_ROUTE)
     if mark:
         yield unquote(mark.rpartition("/")[2] + rest).partition("/")[0]
@@ -458,7 +458,7 @@ SYNC_SECONDS = 1.0
 
 
 class SharedState(Extension):
-    """Shares the state of a proxy while Redis can be reached; otherwise the proxy works alone."""
+    """Shares the state of a proxy while Redis is reachable; otherwise the proxy works alone."""
 
     def __init__(self, url: str, session: Session) -> None:
         store, breaker = session.context.response_store, session.context.breaker
@@ -469,12 +469,12 @@ class SharedState(Extension):
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, proxy: Proxy) -> None:  # noqa: ARG002 an extension's signature
-        """Connect, if Redis can be reached, and keep in step with the other proxies from now on."""
+        """Connect, if Redis is reachable, and stay in sync with the other proxies from now on."""
         await self.connection.connect()
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
-        """Write what is left, and close the connection."""
+        """Write the remaining changes, and close the connection."""
         while self._task is not None and not self._task.done():
             # a call that reaches its time limit at the same moment takes the cancellation for its own
             self._task.cancel()

@@ -1,12 +1,12 @@
 """The client that sends the proxy's requests: over its own connections where possible, else with an HTTP library.
 
-`UpstreamClient` sends to all servers, and masks keys in what comes back. It has a `DirectClient`, whose connections are
-the proxy's own (`http1_connection`); that needs asyncio and httptools. Elsewhere, and for a server that the
-environment's settings (`HTTPS_PROXY`) put beyond a proxy, httpx sends the requests, each over a connection that is
-never used again. TLS uses httpx's context, so certificates come from the same places.
+`UpstreamClient` sends requests to all servers, and masks keys in the responses. It contains a `DirectClient` with
+connections of the proxy's own (`http1_connection`), which needs asyncio and httptools. Without these, and for servers
+behind an HTTP proxy (`HTTPS_PROXY`), httpx sends the requests, each over a new connection. TLS uses httpx's context,
+and therefore the same certificates.
 
-A connection carries the requests of one owner only: what a server sends too late to be noticed before the next request
-can only reach the user that it was meant for. A server that was seen sending more than a response gets a new
+A connection carries the requests of one owner only: if a server sends more than a response, too late to be noticed
+before the next request, only the user it was meant for can get it. A server that was seen doing so gets a new
 connection for each request, for `DISTRUST_SECONDS`.
 """
 
@@ -49,7 +49,7 @@ _LOOKS = 20
 
 
 async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`; raise `TimeoutError` after so many seconds (None: never) in which the loop ran."""
+    """Return the result of `work`; raise `TimeoutError` after some seconds, not counting a blocked event loop."""
     if seconds is None:
         return await work
     if seconds <= 0:
@@ -109,11 +109,11 @@ class DirectRequest:
 
     @cached_property
     def url(self) -> Any:
-        """The URL, as the HTTP library parses it."""
+        """The URL as parsed by the HTTP library."""
         return self._library.module.URL(self.address)
 
     def for_library(self) -> Any:
-        """Return the HTTP library's own request object."""
+        """Return a request object of the HTTP library."""
         module, body, fields = self._library.module, self.content, self.headers.raw
         if not isinstance(body, bytes) and body.length is not None:
             fields = [*fields, (b"content-length", b"%d" % body.length)]
@@ -128,13 +128,13 @@ class DirectLibrary(HttpLibrary):
     __slots__ = ()
 
     def build_request(self, method: str, url: Any, headers: Headers, body: bytes, extensions: Any) -> Any:
-        """Build a request, with its whole body."""
+        """Build a request with its whole body."""
         return DirectRequest(self, method, str(url), encode_headers(headers), body, extensions)
 
 
 @dataclass(slots=True, eq=False)
 class _UpstreamServer:
-    """A server and its idle connections, the one that was used last at the end."""
+    """A server and its idle connections, the most recently used last."""
 
     scheme: str
     host: str
@@ -154,7 +154,7 @@ class _UpstreamServer:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The server that a URL belongs to, and what the heads of its requests contain."""
+    """The server that a URL belongs to, and what the heads of requests to it contain."""
 
     server: _UpstreamServer
     path: bytes
@@ -162,7 +162,7 @@ class _Target:
 
 
 class DirectClient:
-    """Sends requests over HTTP/1.1; follows no redirects, and stores no cookies."""
+    """Sends requests over HTTP/1.1, without following redirects or storing cookies."""
 
     def __init__(self, http: Any) -> None:
         library = library_of(http)
@@ -196,7 +196,7 @@ class DirectClient:
                     raise
 
     async def _connection(self, request: DirectRequest, server: _UpstreamServer, owner: bytes) -> Http1Connection:
-        """Return a connection that is idle, or a new one."""
+        """Return an idle connection, or a new one."""
         timeouts: dict[str, float | None] = request.extensions.get("timeout") or {}
         trace = request.extensions.get("trace")
         connection = self._idle_connection(server, owner)
@@ -235,9 +235,9 @@ class DirectClient:
         return target
 
     def _encode(self, request: DirectRequest, target: _Target) -> list[bytes]:
-        """Return the bytes of a request, without a body that is streamed.
+        """Return the bytes of a request, except for a streamed body.
 
-        Raises `LocalProtocolError` for a method or a field with a line break in it.
+        Raises `LocalProtocolError` for a method or a field that contains a line break.
         """
         body = request.content
         lines = [b"%b %b HTTP/1.1" % (request.method.encode("latin-1"), target.path), b"Host: " + target.host_field]
@@ -314,10 +314,10 @@ class DirectClient:
 
 
 async def send_with_library(http: Any, request: Any) -> Any:
-    """Send a request with an HTTP library's client, over a connection that is not used again.
+    """Send a request with an HTTP library's client, over a connection that is not reused.
 
-    Both libraries would read what a server sends beyond a response as the answer to the next request. HTTP/2 has frames
-    that belong to one request each, and no such field.
+    Both libraries would take data after the end of a response for the answer to the next request. HTTP/2 is not
+    affected: its frames belong to one request each.
     """
     pool = getattr(http._transport_for_url(request.url), "_pool", None)  # noqa: SLF001 - as in the interceptor
     if not getattr(pool, "_http2", False):
@@ -345,7 +345,7 @@ CONNECT_TIMEOUT = 10.0
 class UpstreamClient:
     """Sends requests to all servers: with a `DirectClient`, or with the caller's `http` if there is one.
 
-    An HTTP library's client is made on first use in any case: it knows the environment's settings and certificates.
+    A client of an HTTP library is always made on first use: it knows the environment's settings and certificates.
     """
 
     def __init__(self, http: Any = None) -> None:
@@ -372,16 +372,16 @@ class UpstreamClient:
 
     @property
     def direct(self) -> DirectClient | None:
-        """The client that uses the proxy's own connections, where they are possible."""
+        """The client with the proxy's own connections; None where these are not possible."""
         return self._direct
 
     @property
     def extensions(self) -> dict[str, Any]:
-        """The extensions of each request: its timeouts."""
+        """The extensions of every request: its timeouts."""
         return {"timeout": self.http.timeout.as_dict()}
 
     def extensions_within(self, seconds: float | None) -> dict[str, Any]:
-        """Return the extensions of a request whose server may be silent for `seconds` at most; None: the usual time."""
+        """Return the extensions of a request to a server that may be silent for `seconds`; None: for the usual time."""
         extensions = self.extensions
         return extensions if seconds is None else {"timeout": capped_timeouts(extensions["timeout"], seconds)}
 
@@ -393,7 +393,7 @@ class UpstreamClient:
         content: bytes | StreamedBody,
         timeout: float | None = None,
     ) -> Any:
-        """Build a request whose server may be silent for `timeout` seconds at most; None: the usual time."""
+        """Build a request to a server that may be silent for `timeout` seconds; None: for the usual time."""
         library = self.library if self._direct is None else self._direct.library
         request = DirectRequest(library, method, url, fields, content, self.extensions_within(timeout))
         return request if self._direct is not None else request.for_library()
@@ -401,7 +401,7 @@ class UpstreamClient:
     def driver(
         self, exchange: Exchange, client_authorization: str | None, owner: bytes = b"", **options: Any
     ) -> AsyncDriver:
-        """Return a driver that sends an exchange's requests here."""
+        """Return a driver that sends the requests of an exchange with this client."""
 
         async def send(request: Any) -> Any:
             return await self.send(request, client_authorization=client_authorization, owner=owner)
@@ -417,8 +417,8 @@ class UpstreamClient:
     async def send(self, request: Any, *, client_authorization: str | None, owner: bytes = b"") -> Any:
         """Send a request without following redirects: the HTTP library would send keys and the prompt to any host.
 
-        It is never sent over a connection that carries requests of another `owner`. A key other than the client's
-        `client_authorization` is masked in an error response.
+        It is never sent over a connection that carries another `owner`'s requests. In an error response, any key but
+        the client's own `client_authorization` is masked.
         """
         http = self.http
         if self._direct is not None:

@@ -1,9 +1,9 @@
-"""The upstream URL of a request: the authority always comes from the base URL; the request only selects the path.
+"""The upstream URL of a request: the base URL determines the authority, the request only the path.
 
-A request target is never appended to the base URL as it is. It must be a path that begins with a slash (RFC 9112,
+A request target is never appended to the base URL unchecked. It must be a path that begins with a slash (RFC 9112,
 section 3.2.1), or an absolute URL with the proxy's own authority (3.2.2), and the upstream URL is built from the parts
-of both. ASGI servers differ: of an absolute URL, uvicorn with h11 passes the whole request target, and with httptools
-only the path.
+of both. ASGI servers differ: given an absolute URL, uvicorn with h11 passes on the whole request target, and with
+httptools only the path.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def parse_base_url(text: str, http: Any) -> UpstreamAddress:
 
 
 def read_request_target(scope: Scope, host: str) -> tuple[str, str]:
-    """Return the path and query of a request; raise `RefusedError` if they are not under this `host`."""
+    """Return the path and query of a request; raise `RefusedError` for an unsafe target or another host."""
     if scope["method"] in REFUSED_METHODS:
         raise RefusedError(405, f"the method {scope['method']} is not proxied", code="bad_method")
     target: bytes = scope.get("raw_path") or quote(scope["path"], safe=_PATH_SAFE).encode("ascii")
@@ -110,14 +110,14 @@ def read_request_target(scope: Scope, host: str) -> tuple[str, str]:
 
 
 def route_path(scope: Scope) -> str:
-    """Return the path of a request, decoded, without the prefix that the proxy is mounted at."""
+    """Return the decoded path of a request, without the prefix at which the proxy is mounted."""
     path: str = scope["path"]
     root = scope.get("root_path", "")
     return _without_root_path(path, root) if root else path
 
 
 def _origin_form(target: bytes, host: str) -> bytes:
-    """Return the path of an absolute URL with the proxy's own authority; any other target as it is."""
+    """Return the path of an absolute URL with the proxy's own authority; any other target unchanged."""
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is None:
         return target
@@ -127,13 +127,13 @@ def _origin_form(target: bytes, host: str) -> bytes:
 
 
 def _without_root_path(path: str, root: str) -> str:
-    """Return a path without the prefix that the application is mounted at."""
+    """Return a path without the prefix at which the application is mounted."""
     root = root.rstrip("/")
     return path.removeprefix(root) or "/" if path == root or path.startswith(f"{root}/") else path
 
 
 def _percent_encode(text: bytes) -> str:
-    """Percent-encode what is not ASCII; leave the rest as it is."""
+    """Percent-encode all characters that are not ASCII."""
     return quote_from_bytes(text, safe=_URL_SAFE)
 
 

@@ -1,7 +1,7 @@
-"""The inspector: a page at `/inspect` with the last exchanges and a bench for replies.
+"""The inspector: a page at `/inspect` that shows the last exchanges, and parses replies that are pasted into it.
 
-`exchange_store` keeps exchanges, `exchange_view` and `reply_view` make the JSON that the page shows, and `static` is
-the page. What is kept is in memory only.
+`exchange_store` keeps exchanges, `exchange_view` and `reply_view` make the JSON that the page shows, and `static`
+contains the page. Exchanges are kept in memory only.
 """
 
 from promptools.proxy.inspector.inspector import Inspector

@@ -1,7 +1,7 @@
-"""The last exchanges, in memory: an observer with a ring buffer that is bounded in number and in bytes.
+"""The last exchanges, in memory: an observer with a ring buffer, limited in number and in bytes.
 
-Observers are called from any thread, so a lock guards the store; whoever shows an exchange takes a snapshot of it.
-Every change has a number, by which a page asks for what is new.
+Observers are called from any thread, so a lock guards the store, and views work on snapshots of exchanges. Every change
+has a number, with which a page asks for what is new.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _PARSED_SIZE = 2
 
 @dataclass(slots=True)
 class KeptBody:
-    """A body, whole or its beginning."""
+    """A body, or its beginning."""
 
     pieces: list[bytes] = field(default_factory=list[bytes])
     size: int = 0
     """Bytes of the whole body so far."""
 
     def add(self, data: bytes) -> int:
-        """Add a piece, and return how many bytes of it are kept."""
+        """Add a piece; return how many of its bytes were kept."""
         kept = data[: max(0, MAX_BODY - self.size)]
         self.size += len(data)
         if kept:
@@ -52,22 +52,22 @@ class KeptBody:
 
     @property
     def data(self) -> bytes:
-        """What is kept."""
+        """The bytes that were kept."""
         return b"".join(self.pieces)
 
     def join(self) -> None:
-        """Join the pieces, since many small ones take much more memory."""
+        """Join the pieces, since many small pieces take much more memory."""
         self.pieces = [self.data]
 
     @property
     def left_out(self) -> int:
-        """Bytes at the end that are not kept."""
+        """The number of bytes at the end that were not kept."""
         return max(0, self.size - MAX_BODY)
 
 
 @dataclass(slots=True)
 class KeptSend:
-    """One request to the server, and what came back."""
+    """A request to the server, and its response."""
 
     sent: SentRequest
     """Without the bodies, and with masked headers."""
@@ -84,7 +84,7 @@ class KeptSend:
 
 @dataclass(slots=True)
 class KeptExchange:
-    """One exchange."""
+    """An exchange as it is kept."""
 
     number: int
     """Counted from 1 since the proxy was started."""
@@ -106,7 +106,7 @@ class KeptExchange:
     """What a view has computed of it, shared by all snapshots."""
 
     def snapshot(self) -> KeptExchange:
-        """Return a copy that does not change."""
+        """Return an independent copy."""
         sends = [replace(send, response=KeptBody([*send.response.pieces], send.response.size)) for send in self.sends]
         return replace(self, sends=sends, secrets=set(self.secrets))
 
@@ -159,7 +159,7 @@ class ExchangeStore:
             self._grow(kept, size)
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
-        """Keep what arrived of a response."""
+        """Keep a piece of a response."""
         with self._lock:
             kept = self._kept.get(exchange.id)
             if kept is None or not kept.sends:
@@ -203,7 +203,7 @@ class ExchangeStore:
 
     @property
     def first(self) -> int:
-        """The number of the oldest exchange that is kept, or of the next one."""
+        """The number of the oldest exchange that is kept, or of the next one if there is none."""
         with self._lock:
             return next((kept.number for kept in self._kept.values()), self._count + 1)
 
@@ -215,7 +215,7 @@ class ExchangeStore:
             self.change += 1
 
     def _grow(self, kept: KeptExchange, size: int) -> None:
-        """Count a change of an exchange that takes so many more bytes, and drop the oldest ones beyond the bounds."""
+        """Count a change that makes an exchange grow by some bytes, and drop the oldest exchanges beyond the limits."""
         self.change += 1
         kept.change = self.change
         kept.size += size
@@ -230,7 +230,7 @@ def _masked(request: Request) -> Request:
 
 
 def _without_bodies(sent: SentRequest, *, long: bool) -> SentRequest:
-    """Return what is kept of a request besides its body; of a `long` one, the messages are not."""
+    """Return a request without its body; for a `long` one, without its messages too."""
     prepared, parsed = sent.prepared, sent.tool_request
     if parsed is not None and long:
         parsed = replace(parsed, body={key: value for key, value in parsed.body.items() if key != "messages"})
@@ -249,7 +249,7 @@ def _error_text(end: ExchangeEnd) -> str:
 
 
 def _reply_size(reply: Reply) -> int:
-    """Return roughly how many bytes a reply takes."""
+    """Return the approximate size of a reply in bytes."""
     return _OVERHEAD + sum(map(len, _texts(reply)))
 
 

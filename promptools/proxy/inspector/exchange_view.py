@@ -1,8 +1,8 @@
-"""An exchange as the page shows it: a row of the list, and everything known about it.
+"""An exchange as the page shows it: its row in the list, and its details.
 
-Views are made when they are asked for, and never while an exchange runs: bodies are decoded, and replies parsed, here.
-Of a request its prompt is shown, and what can be copied is made: a curl command, and a test case. Secrets are masked in
-whatever is shown, also where a stream has them in pieces.
+Views are made on demand, never by the exchange itself: bodies are decoded and replies parsed here. The details of a
+request include its prompt, a curl command and a test case to copy. Secrets are masked everywhere, even where a stream
+splits them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def view_prompt(send: KeptSend) -> dict[str, Any]:
 
 
 def _prompt_text(prompt: RawPrompt) -> str:
-    """Return the text of a prompt, which may have been sent as token ids."""
+    """Return the text of a prompt, even if it was sent as token ids."""
     if isinstance(prompt.content, str):
         return prompt.content
     if prompt.text is not None:
@@ -69,7 +69,7 @@ def _prompt_text(prompt: RawPrompt) -> str:
 
 
 def last_question(data: bytes) -> str:
-    """Return the last text of a user in a client's request, of any API; empty if there is none."""
+    """Return the last user text in a client's request, in any API; empty if there is none."""
     body = as_object(try_json(data))
     messages = as_list(body.get("messages")) or as_list(body.get("input"))
     for message in map(as_object, reversed(messages)):
@@ -114,7 +114,7 @@ _KEY_FIELDS = {"authorization": "Bearer ", "x-api-key": "", "api-key": "", "x-go
 def as_curl(method: str, url: str, headers: Headers, body: KeptBody, *, needs_key: bool = False) -> str:
     """Return a shell command that sends a request again, with $KEY in place of its key; empty if its body was cut.
 
-    With `needs_key` it sends one even if the kept request has none: the proxy removes the keys of its own clients.
+    With `needs_key` the command sends a key even if the kept request has none: the proxy removes its clients' keys.
     """
     if body.left_out:
         return ""
@@ -135,7 +135,7 @@ def as_curl(method: str, url: str, headers: Headers, body: KeptBody, *, needs_ke
 
 
 def as_case(name: str, text: str, tools: list[Any] | None, options: Mapping[str, Any]) -> str:
-    """Return a line of JSON with a reply, the arguments of `parse`, and what `parse` makes of it."""
+    """Return a JSON line with a reply, the arguments of `parse`, and the result of `parse`."""
     reply = parse(text, tools, **options)
     row = {
         "name": name,
@@ -162,7 +162,7 @@ _DATA = re.compile(r"\s*(?:data:)?\s*")
 
 
 def mask_body(text: str, mask: SecretMask) -> str:
-    """Return a body, whole or a stream, without the secrets that its strings hold together."""
+    """Return a body, whole or streamed, with the secrets masked, even those that span several strings."""
     if mask.pattern is None:
         return text
     places: dict[str, list[tuple[int, int, str]]] = {}
@@ -185,7 +185,7 @@ def mask_body(text: str, mask: SecretMask) -> str:
 
 
 def _documents(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the JSON of a whole body, or of each line of a stream, with where it begins."""
+    """Yield the JSON values in a body: the whole body, or each line of a stream; with their offsets."""
     if try_json(text, strict=False) is not None:
         yield 0, text
         return
@@ -198,7 +198,7 @@ def _documents(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _strings(document: str) -> Iterator[tuple[str, int, int, str]]:
-    """Yield the values of a document that are strings: their place, where they are in it, and what they say."""
+    """Yield the strings in a document: their path, their position, and their value."""
     value = try_json(document, strict=False)
     if value is None:
         return
@@ -212,7 +212,7 @@ def _strings(document: str) -> Iterator[tuple[str, int, int, str]]:
 
 
 def _walk(value: Any, place: str) -> Iterator[tuple[str | None, str]]:
-    """Yield the place of each string, None for names, in the order of the text."""
+    """Yield the path of each string in the order of the text; None for the names of members."""
     if isinstance(value, str):
         yield place, value
     elif is_object(value):
@@ -293,7 +293,7 @@ def view_exchange(kept: KeptExchange, proxy: Proxy, origin: str) -> dict[str, An
 
 
 def _question(kept: KeptExchange) -> str:
-    """Return the beginning of the last question, which is read once: a summary is made at every change."""
+    """Return the beginning of the last question. It is extracted only once, since every change makes a new summary."""
     if "question" not in kept.computed:
         kept.computed["question"] = clip(last_question(kept.body.data), MAX_PREVIEW)
     return kept.computed["question"]
@@ -330,7 +330,7 @@ def _trace(kept: KeptExchange) -> Trace | None:
 
 
 def _attempts_by_send(sends: list[KeptSend], trace: Trace | None) -> dict[int, Attempt]:
-    """Return the attempts of the trace by the numbers of their sends; the rendering of a prompt belongs to the next."""
+    """Return the attempts by the numbers of their requests; a request to render a prompt counts for the next."""
     last_of_attempt = [
         send.sent
         for send, following in zip_longest(sends, sends[1:])
@@ -343,7 +343,7 @@ def _attempts_by_send(sends: list[KeptSend], trace: Trace | None) -> dict[int, A
 
 
 def _why(kept: KeptExchange, attempts: dict[int, Attempt]) -> list[str]:
-    """Return why the exchange used its modes, one sentence for each send."""
+    """Return why the exchange used its modes, one sentence for each request to the server."""
     lines: list[str] = []
     for send in kept.sends:
         if send.sent.purpose == "template":
@@ -368,7 +368,7 @@ def _outcome(send: KeptSend, attempt: Attempt | None, *, done: bool) -> str:
 
 
 def _reasons(kept: KeptExchange, session: Session) -> list[dict[str, Any]]:
-    """Return what is known about the server and model with its reasons; those that decide about the mode are marked."""
+    """Return what is known about the server and model, with reasons; those that decide the mode are marked."""
     if kept.end is None:
         return []
     provider = kept.end.provider
@@ -421,7 +421,7 @@ def _view_send(kept: KeptExchange, send: KeptSend, attempt: Attempt | None, mask
 
 
 def _view_raw_reply(send: KeptSend, client_api: str, mask: SecretMask) -> dict[str, Any]:
-    """Return the choices of a raw reply, each part of their text with its meaning."""
+    """Return the choices of a raw reply, with the meaning of each part of their text."""
     if send.sent.purpose == "template" or send.opened is None or not 200 <= send.opened.status < 300:
         return {"choices": [], "usage": None, "problem": ""}
     reply = decode_reply(send, _reply_api(send.sent.purpose, send.sent.reply_api, client_api))
@@ -441,12 +441,12 @@ def _view_raw_reply(send: KeptSend, client_api: str, mask: SecretMask) -> dict[s
 
 
 def _reply_api(purpose: Purpose, api: Api, client_api: str) -> Api:
-    """Return the API of a response; a request that is forwarded is answered in the client's."""
+    """Return the API of a response; the response to a forwarded request is in the client's API."""
     return "ollama" if purpose == "forward" and client_api == "ollama" else api
 
 
 def _bench(kept: KeptExchange) -> dict[str, Any]:
-    """Return the last reply in text as a test case, and as the bench takes it; empty where there is none."""
+    """Return the last reply that is text, as a test case and as input of the bench; empty if there is none."""
     for send in reversed(kept.sends):
         request, prepared = send.sent.tool_request, send.sent.prepared
         if request is None or prepared is None or send.opened is None or send.opened.status >= 300:

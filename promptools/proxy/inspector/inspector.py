@@ -1,8 +1,8 @@
-"""The inspector as an extension of the proxy: its routes, and the bounds of what they take.
+"""The inspector as an extension of the proxy: its routes, and the limits on their input.
 
-A browser cannot send an API key when it opens a page. So the page itself is public, and holds nothing: it asks for the
-key, keeps it for the tab, and sends it with every request for data. All that it shows came from models, servers and
-apps, and may be hostile: the page inserts it as text only, and its policy (CSP) allows no script but its own.
+A browser cannot send an API key when it opens a page. So the page itself is public, and contains no data: it asks for
+the key, keeps it for the tab, and sends it with every request for data. The data comes from models, servers and apps,
+and may be hostile: the page inserts it only as text, and its content security policy allows no other scripts.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Inspector(Extension):
         self.public_paths = (PATH, f"{PATH}/", *(f"{PATH}/static/{name}" for name in self._files))
 
     def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:
-        """Return the routes of the page, and those of its data, which need the proxy's key."""
+        """Return the routes of the page, and those of its data, which require the proxy's key."""
         from starlette.routing import Route
 
         return [
@@ -134,7 +134,7 @@ class Inspector(Extension):
         return StreamingResponse(self._changes(change), headers=headers, media_type="text/event-stream")
 
     async def _changes(self, after: int) -> AsyncIterator[bytes]:
-        """Yield an event with the exchanges that have changed, whenever there are any."""
+        """Yield an event with the changed exchanges whenever there are any."""
         deadline = anyio.current_time() + STREAM_SECONDS
         yield b": the exchanges that change\n\n"
         while anyio.current_time() < deadline:
@@ -160,7 +160,7 @@ class Inspector(Extension):
 
 
 def parse_for_bench(body: bytes) -> dict[str, Any]:
-    """Parse a reply with all that was tried; raise `UsageError` for tools and options that are invalid."""
+    """Parse a reply with everything that was tried; raise `UsageError` for invalid tools or options."""
     asked = _parse_object(body, "the request")
     text, tools = as_text(asked.get("text")), _tools(asked.get("tools"))
     options: dict[str, Any] = {
@@ -173,7 +173,7 @@ def parse_for_bench(body: bytes) -> dict[str, Any]:
 
 
 def _tools(value: Any) -> list[Any] | None:
-    """Return the tools, which come as text of JSON: a list, one tool, or a request with tools; None without any."""
+    """Return the tools in a JSON text: a list, one tool, or a request with tools; None if it is empty."""
     if not isinstance(value, str) or not value.strip():
         return None
     try:

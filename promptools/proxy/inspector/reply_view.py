@@ -1,6 +1,6 @@
-"""A model's raw reply as the page shows it: decoded from the bytes of any API, each part of the text with its meaning.
+"""A model's raw reply as the page shows it: decoded from the bytes of any API, with the meaning of each part.
 
-The parser is the one that reads replies for clients, with the options of the request; `promptools parse --explain`
+It is parsed by the parser that reads replies for clients, with the options of the request; `promptools parse --explain`
 prints the same.
 """
 
@@ -53,7 +53,7 @@ MALFORMED_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class RawReply:
-    """A response of a server, decoded."""
+    """The decoded response of a server."""
 
     choices: dict[int, CollectedChoice]
     usage: dict[str, Any] | None
@@ -62,7 +62,7 @@ class RawReply:
 
 
 def decode_reply(send: KeptSend, api: Api) -> RawReply:
-    """Decode what is kept of a response with HTTP 200."""
+    """Decode what was kept of a response with HTTP 200."""
     opened = send.opened
     asked = as_object(try_json(send.body.data)).get("stream") is True
     streamed = opened is not None and is_stream(opened.headers, asked=asked)
@@ -75,7 +75,7 @@ def decode_reply(send: KeptSend, api: Api) -> RawReply:
 
 
 def new_parser(request: ToolRequest, prepared: PreparedRequest, *, reasoning: bool) -> ExplainingParser:
-    """Return a parser like the one that read the reply; it depends on whether reasoning came in a separate field."""
+    """Return a parser like the one that read the reply; `reasoning`: the reasoning was in a separate field."""
     known = request.profile.in_reasoning if prepared.in_reasoning is None else prepared.in_reasoning
     sent_names = {name: sent_name for sent_name, name in prepared.client_names.items()}
     harmony = prepared.dialect == HARMONY
@@ -100,7 +100,7 @@ def explain_choice(choice: CollectedChoice, request: ToolRequest, prepared: Prep
 
 
 def view_choice(index: int, choice: CollectedChoice, explanation: Explanation | None) -> dict[str, Any]:
-    """Return the JSON of one choice; without an explanation, its text counts as content."""
+    """Return the JSON of a choice; without an explanation, its text counts as content."""
     view: dict[str, Any] = {
         "index": index,
         "finish_reason": choice.finish_reason,
@@ -113,7 +113,7 @@ def view_choice(index: int, choice: CollectedChoice, explanation: Explanation | 
 
 
 def view_explanation(explanation: Explanation) -> dict[str, Any]:
-    """Return the JSON of a parsed text: its parts, and every strategy that was tried."""
+    """Return the JSON of a parsed text: its parts, and every attempt at parsing."""
     text, reply = explanation.text, explanation.reply
     labels = {call.span: f"{call.name} · {call.dialect}" for call in reply.calls}
     labels |= {piece.span: MALFORMED_WORDS[piece.reason] for piece in reply.malformed}
@@ -140,7 +140,7 @@ def view_explanation(explanation: Explanation) -> dict[str, Any]:
 
 
 def view_reply(reply: Reply) -> dict[str, Any]:
-    """Return the JSON of a reply as the app got it, with every fix in words."""
+    """Return the JSON of a reply as the app received it, with each fix described in words."""
     return {
         "content": reply.content,
         "reasoning": reply.reasoning,
