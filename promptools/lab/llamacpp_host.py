@@ -1,8 +1,8 @@
-"""The process that llama.cpp runs in: `python -m promptools.lab.llamacpp_host SETTINGS.json`.
+"""The process in which llama.cpp runs: `python -m promptools.lab.llamacpp_host SETTINGS.json`.
 
-llama.cpp's server cannot be stopped except by ending its process, writes to the process's stdout, and takes the process
-down when it crashes: so it gets its own process, which ends when its standard input closes, so that no server
-outlives the process that started it. The line `listening URL` on stdout means that it is up.
+llama.cpp's server can only be stopped by ending its process; it writes to stdout, and a crash takes the process down.
+So it gets a separate process, which ends when its standard input closes, and therefore with the process that started
+it. The line `listening URL` on stdout means that it is up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 def run(settings: dict[str, Any]) -> None:
     """Serve until standard input closes.
 
-    With a `template` the model is a scripted one; without, it is any model that has its own template.
+    With a `template` the model is a scripted one; without, any model that has its own template.
     """
     xllamacpp: Any = importlib.import_module("xllamacpp")  # it ships no types
 

@@ -47,10 +47,10 @@ def serve(
 ) -> Server:
     """Start the server on a model with the replies `lines`, and wait until it is up (about a second).
 
-    `folder` is for the model and the log, by default `lab` in the cache folder. `context` is in tokens, shared by all
-    `slots`. `special` are tokens of the template's family. `options` are attributes of xllamacpp's `CommonParams`, such
-    as `use_jinja`. Raises `UsageError` if xllamacpp is not installed, and `UpstreamError` if the server does not come
-    up.
+    `folder` is for the model and the log; the default is `lab` in the cache folder. `context` is in tokens, shared by
+    all `slots`. `special` holds the special tokens of the template's family. `options` are attributes of xllamacpp's
+    `CommonParams`, such as `use_jinja`. Raises `UsageError` if xllamacpp is not installed, and `UpstreamError` if the
+    server does not come up.
     """
     if not can_serve():
         raise UsageError(
@@ -78,7 +78,7 @@ def serve_file(
     context: int = FILE_CONTEXT,
     threads: int | None = None,
 ) -> Server:
-    """Start the server on the model in the GGUF file `path`, with its own chat template, and wait until it is up.
+    """Start the server on the GGUF file `path`, with the file's own chat template, and wait until it is up.
 
     `name` defaults to the file's, without `.gguf`. `context` is in tokens, for each of `slots`; `threads` defaults to
     the number of cores. `folder` is for the log, as for `serve`. Raises `UsageError` if there is no such model or
@@ -98,7 +98,7 @@ def serve_file(
 
 
 def check_gguf(path: Path) -> None:
-    """Raise `UsageError` if there is not a GGUF file at `path`."""
+    """Raise `UsageError` unless there is a GGUF file at `path`."""
     try:
         with path.open("rb") as stream:
             magic = stream.read(len(_MAGIC))
@@ -111,7 +111,7 @@ def check_gguf(path: Path) -> None:
 
 
 def _cores() -> int:
-    """Return how many cores this process may use; before Python 3.13, how many there are."""
+    """Return how many cores this process may use, or, before Python 3.13, how many the machine has."""
     return getattr(os, "process_cpu_count", os.cpu_count)() or 1
 
 

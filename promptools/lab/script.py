@@ -1,4 +1,4 @@
-"""The replies of a scripted model: chosen by a phrase in the prompt, and cut into the tokens that it generates."""
+"""The replies of a scripted model: a phrase in the prompt selects one, and it is cut into tokens to generate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_PIECES = 128
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """Special tokens of a model's family, beside those that all scripted models have."""
+    """Special tokens of a model's family, besides those that all scripted models have."""
 
     control: tuple[str, ...] = ()
     """Each is one token, in a prompt and in a reply."""
@@ -42,7 +42,7 @@ class SpecialTokens:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Those that are not among `ENDS`."""
+        """The special tokens that are not among `ENDS`."""
         named = (*self.control, *(() if self.bos is None else (self.bos,)), self.eos)
         return tuple(dict.fromkeys(token for token in named if token not in ENDS))
 
@@ -52,9 +52,9 @@ _NO_SPECIAL_TOKENS = SpecialTokens()
 
 @dataclass(frozen=True, slots=True)
 class ScriptedReply:
-    """One reply: `says` is generated when `cue` is the latest cue in the prompt.
+    """A reply: `says` is generated if `cue` is the last cue in the prompt.
 
-    With `setting`, only when that phrase is the latest setting in the prompt; such a line takes precedence over one
+    With `setting`, only if that phrase is the last setting in the prompt; such a line takes precedence over one
     without. Without `cue`, the line is for prompts that contain no cue.
     """
 
@@ -67,7 +67,7 @@ class ScriptedReply:
 
 @dataclass(frozen=True, slots=True)
 class TokenizedReply:
-    """A line ready to become weights: its pieces, all different, and its end token."""
+    """A reply that is ready to become weights: its distinct pieces, and its end token."""
 
     line: ScriptedReply
     pieces: tuple[bytes, ...]
@@ -98,7 +98,7 @@ def read_script(
 
 
 def _cut_reply(text: str, special: SpecialTokens) -> tuple[bytes, ...]:
-    """Cut a reply into its special tokens, which are separate pieces, and the pieces between them."""
+    """Cut a reply into pieces; each special token is a piece."""
     tokens = special.all
     words = [word.encode() for word in special.words]
     if not tokens:
@@ -112,10 +112,10 @@ def _cut_reply(text: str, special: SpecialTokens) -> tuple[bytes, ...]:
 
 
 def cut_pieces(text: bytes, used: Iterable[bytes] = ()) -> tuple[bytes, ...]:
-    """Cut `text` into distinct pieces of two bytes or more, also in the middle of characters.
+    """Cut `text` into distinct pieces of two bytes or more, even inside characters.
 
     The model finds its position by the last piece that it generated, so no piece may occur twice in a reply, nor be one
-    of those `used` before.
+    of those already `used`.
     """
     longest = max(_LONGEST_PIECE, 2 * len(text) // _MOST_PIECES)
     sizes = random.Random(len(text))  # noqa: S311 - sizes of pieces, no secret; seeded so that a file is reproducible

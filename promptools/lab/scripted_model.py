@@ -1,4 +1,4 @@
-"""A scripted model: its tokens, its weights, which are computed instead of trained, and both as a GGUF file."""
+"""A scripted model: its tokens, its computed weights, and the GGUF file that holds both."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ would talk on. So only models that speak Harmony have it, as gpt-oss does."""
 
 @dataclass(frozen=True, slots=True)
 class ModelVocabulary:
-    """Token texts in GGUF's form, the kind of each, and the ids of the cues, settings, pieces, ends and the blank."""
+    """The tokens: texts in GGUF's form, their types, and the ids of cues, settings, pieces, ends and the blank."""
 
     texts: tuple[str, ...]
     kinds: tuple[TokenKind, ...]
@@ -62,7 +62,7 @@ def make_vocabulary(script: Sequence[TokenizedReply], special: SpecialTokens = _
     """Collect the tokens that `script` needs.
 
     Cues, settings, markers and words are user-defined tokens: the server's tokenizer finds them anywhere in a prompt,
-    longest first. Everything else in a prompt is single bytes; pieces are only generated, never read.
+    the longest first. All other text in a prompt becomes single bytes; pieces are only generated, never read.
     """
     texts: list[str] = []
     kinds: list[TokenKind] = []
@@ -142,7 +142,7 @@ _MAX_SIMILARITY = 0.45  # maximum similarity of two position codes: above it, a 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes for the file's metadata."""
+    """Sizes that the file's metadata states."""
 
     width: int
     head: int
@@ -151,7 +151,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Tensors by their GGUF name, and their sizes."""
+    """Tensors by their names in GGUF, and their sizes."""
 
     shape: Shape
     tensors: dict[str, Array]
@@ -159,7 +159,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class _Sections:
-    """Columns of the residual stream."""
+    """The layout of the residual stream: which columns hold what."""
 
     head: int
     position_size: int
@@ -244,7 +244,7 @@ def _embeddings(vocabulary: ModelVocabulary, at: _Sections, position_codes: dict
 
 
 def _attention(at: _Sections) -> tuple[Array, Array, Array, Array]:
-    """Return the weights of two heads, for the latest cue and the latest setting; each copies its section."""
+    """Return the weights of two heads: one copies the section of the last cue, the other that of the last setting."""
     import numpy as np
 
     head, pairs = at.head, at.head // 2
@@ -298,7 +298,7 @@ def _feed_forward(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """From one token of a reply to the next, under one setting, or where there is none of `rivals`."""
+    """A step from one token of a reply to the next, under one setting, or with none of `rivals` in the prompt."""
 
     before: int | None
     token: int
@@ -308,7 +308,7 @@ class _Step:
 
 
 def _steps(script: Sequence[TokenizedReply], vocabulary: ModelVocabulary) -> dict[_Step, list[str]]:
-    """Return each step once, with the cues of the replies that have it: what they have in common is one unit."""
+    """Return each step once, with the cues of all replies that contain it, so that shared steps are one unit."""
     steps: dict[_Step, list[str]] = {}
     rivals: dict[str | None, set[str]] = {}
     for spoken in script:
@@ -325,7 +325,7 @@ def _steps(script: Sequence[TokenizedReply], vocabulary: ModelVocabulary) -> dic
 
 
 def _gate_conditions(step: _Step, asked: Sequence[str], vocabulary: ModelVocabulary, at: _Sections) -> Array:
-    """Return a step's gate conditions besides the position: one of the cues, its setting, and no rival setting."""
+    """Return the conditions of a step's gate besides the position: one of its cues, its setting, no rival setting."""
     import numpy as np
 
     cue_order = {cue: order for order, cue in enumerate(vocabulary.cues)}
@@ -400,10 +400,10 @@ def write_model(
     template: str | None = None,
     special: SpecialTokens = _NO_SPECIAL_TOKENS,
 ) -> Path:
-    """Write the model with the replies `lines` into `folder` and return its path; an existing file is kept.
+    """Write a model with the replies `lines` into `folder`, unless the file exists; return its path.
 
-    `template` is the chat template (Jinja) in the file, for servers that are started without one. The file name holds
-    a digest of them all, and the file is written atomically. Takes less than a second; 2 to 20 MB.
+    `template` is the chat template (Jinja) in the file, for servers that are started without one. The file name holds a
+    digest of all of these, and the file is written atomically. Takes less than a second; 2 to 20 MB.
     """
     lines = tuple(lines)
     script = read_script(lines, special)

@@ -43,7 +43,7 @@ class Server:
         return f"{self.url}/v1"
 
     def stop(self) -> None:
-        """End the process; idempotent."""
+        """End the process; may be called again."""
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
         try:
@@ -74,8 +74,8 @@ def start_server(
     """Run `command` until `stop()` closes its standard input, and wait at most `seconds` until it answers.
 
     `address` finds the server's root URL in its output so far; `health` is the path that responds with 200 when it is
-    up. `environment` replaces this process's own. The output goes to a log in `folder`, where logs older than a week
-    are deleted. Raises `UpstreamError`, with the end of the log, if the process ends or the time is up.
+    up. `environment` replaces the environment of this process. The output goes to a log in `folder`, where logs older
+    than a week are deleted. Raises `UpstreamError`, with the end of the log, if the process ends or the time is up.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _drop_old_logs(folder)
@@ -96,7 +96,7 @@ def start_server(
 def _wait(
     process: subprocess.Popen[bytes], log: Path, address: Callable[[str], str | None], health: str, seconds: float
 ) -> str:
-    """Wait for the address in the log, then for a healthy response from it; return the address."""
+    """Wait for the address in the log, then for a successful health check; return the address."""
     until = time.monotonic() + seconds
     url = None
     while time.monotonic() < until:

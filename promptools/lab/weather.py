@@ -1,4 +1,4 @@
-"""The demo's conversation about the weather, and scripts for two models: one well-behaved, one that breaks parsers."""
+"""The demo's conversation about the weather, and scripts for two models, one of which breaks parsers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def get_weather(city: str) -> str:
 
 
 def prompt_mode_phrase(dialect: str = "json") -> str:
-    """Return a phrase that every prompt in `dialect` contains, with any tools: a setting for scripts."""
+    """Return a phrase that every prompt in `dialect` contains, whatever the tools: a setting for scripts."""
     block = dialects.get(dialect).render_tools
     one = Tools([TOOL])
     other = Tools(
@@ -61,7 +61,7 @@ def hermes_script() -> list[ScriptedReply]:
 
 
 def gpt_oss_script() -> list[ScriptedReply]:
-    """Return the script of a model that breaks the server's parser with native calls, but not in prompt mode.
+    """Return the script of a model whose native calls break the server's parser, but whose calls in prompt mode do not.
 
     gpt-oss itself has been seen to write this junk in the header (vllm-project/vllm#23567).
     """

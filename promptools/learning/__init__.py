@@ -1,12 +1,12 @@
-"""Learn a dialect from a chat template: the format of a model's calls, by comparing renderings of conversations.
+"""Learn a dialect from a chat template: compare renderings of conversations to find the format of calls.
 
     from promptools.learning import learn
     learned = learn(render, name="acme")     # render(messages, tools, **options) -> str
     print(learned.toml)
 
-`renderings` finds the calls in what a template writes, `candidates` makes tables of them, `declared_parsing` makes them
-of what the model's config says, and `validation` keeps only one that reads and writes calls that it has not seen.
-Nothing is registered here. docs/why/learned-dialects.md says how it decides.
+`renderings` finds the calls in a template's output, `candidates` derives tables from them, `declared_parsing` derives
+tables from the model's config, and `validation` accepts a table only if it reads and writes calls that it was not
+derived from. Nothing is registered here. docs/why/learned-dialects.md explains the decisions.
 """
 
 from __future__ import annotations

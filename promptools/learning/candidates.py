@@ -1,7 +1,7 @@
-"""Make tables of what a template writes for calls: one or more for each kind that it could be.
+"""Derive tables from what a template writes for calls: one or more for each kind of table that may fit.
 
-A candidate is a guess. It follows from the places of names, ids, keys and values in a few renderings; whether it holds
-is for `promptools.learning.validation` to say.
+A candidate is a guess, based on the places of names, ids, keys and values in a few renderings;
+`promptools.learning.validation` decides whether it holds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FENCE = lazy_pattern(r"```([\w+-]*)\n\Z")
 
 
 class Samples(NamedTuple):
-    """What a template writes for one call, for two in one turn, and for values of other kinds."""
+    """What a template writes for one call, for two calls in a turn, and for values of other types."""
 
     one: str
     two: str | None
@@ -39,7 +39,7 @@ class Samples(NamedTuple):
 
 
 def read_samples(renderings: Renderings, frame: Frame, variant: Variant) -> Samples | None:
-    """Render the calls that candidates are made of."""
+    """Render the calls from which candidates are derived."""
 
     def calls_in(*calls: CallOf) -> str | None:
         rendering = renderings.of_calls(calls, variant)
@@ -76,7 +76,7 @@ class _FoundJson(NamedTuple):
 
 
 def _find_json(text: str, start: int = 0, call: CallOf = ONE) -> _FoundJson | None:
-    """Return the first JSON in a text that holds the arguments of a call."""
+    """Return the first JSON value in a text that contains the arguments of a call."""
     for match in re.finditer(r"[\[{]", text[start:]):
         at = start + match.start()
         try:
@@ -91,7 +91,7 @@ def _find_json(text: str, start: int = 0, call: CallOf = ONE) -> _FoundJson | No
 
 
 def _holds(value: Any, arguments: Mapping[str, Any]) -> bool:
-    """Return whether arguments are somewhere in a value, perhaps as text."""
+    """Return whether a value contains the arguments, perhaps as text."""
     if value == arguments or (isinstance(value, str) and try_json(value) == arguments):
         return True
     inner = value.values() if is_object(value) else value if is_array(value) else ()
@@ -99,7 +99,7 @@ def _holds(value: Any, arguments: Mapping[str, Any]) -> bool:
 
 
 def _json_tables(renderings: Renderings, samples: Samples, found: _FoundJson) -> Iterator[Table]:
-    """Yield tables of the kind `json`: a marker, JSON, a marker."""
+    """Yield tables of the kind `json`: JSON between two markers."""
     is_list = is_array(found.value)
     envelope = found.value[0] if is_list and len(found.value) == 1 else found.value
     if not is_object(envelope):
@@ -117,7 +117,7 @@ def _json_tables(renderings: Renderings, samples: Samples, found: _FoundJson) ->
 
 
 def _object_template(source: str) -> str | None:
-    """Return the JSON of a call with placeholders in it; None if the arguments are not found."""
+    """Return the JSON of a call with placeholders in it; None if it does not contain the arguments."""
     for match in re.finditer(r"[{\"]", source):
         try:
             value, end = _DECODER.raw_decode(source, match.start())
@@ -136,7 +136,7 @@ def _named(text: str) -> str:
 
 
 def _envelope_keys(envelope: Mapping[str, Any]) -> Table | None:
-    """Return the keys of a table for the object that is a call; None if a table has none for it."""
+    """Return the table keys that describe the object of a call; None if no keys can describe it."""
     if envelope.get(ONE.name) == ONE.arguments:
         return {"name_key": ""}
     names = [key for key, value in envelope.items() if value == ONE.name]
@@ -155,7 +155,7 @@ def _is_id(value: Any) -> bool:
 def _with_separator(
     renderings: Renderings, samples: Samples, found: _FoundJson, table: Table, before: str, after: str
 ) -> Iterator[Table]:
-    """Yield a table with what two calls show: blocks of their own, or lines of one block."""
+    """Yield a table that fits two calls: a block for each, or several lines in one block."""
     one_block = {**table, **_block(before, after)}
     if "shape" in table or samples.two is None:
         yield one_block
@@ -181,7 +181,7 @@ def _with_separator(
 
 
 def _block(before: str, after: str) -> Table:
-    """Return the keys of a table for what is around JSON."""
+    """Return the table keys for the text around the JSON."""
     fence = _FENCE.search(before)
     keys: Table = {}
     if fence is not None and after.lstrip().startswith("```"):
@@ -194,7 +194,7 @@ def _block(before: str, after: str) -> Table:
 
 
 def _named_tables(renderings: Renderings, samples: Samples, found: _FoundJson) -> Iterator[Table]:
-    """Yield tables of the kind `named`: a template of a call around JSON that is its arguments."""
+    """Yield tables of the kind `named`: a template of a call around JSON that holds only the arguments."""
     second = None if samples.two is None else _find_json(samples.two, found.end, OTHER)
     for numbered in (False, True):
         before = _placed(samples.one[: found.start], ONE, 0 if numbered else None)
@@ -217,13 +217,13 @@ def _named_tables(renderings: Renderings, samples: Samples, found: _FoundJson) -
 
 
 def _placed(text: str, call: CallOf, number: int | None) -> str:
-    """Return a text of a call with placeholders for its name, its id, and its number in the turn."""
+    """Return the text of a call with placeholders for its name, its id, and its number in the turn."""
     placed = text.replace(call.name, "{name}").replace(call.id, "{id}")
     return placed if number is None else re.sub(rf"(?<!\w){number}(?!\w)", "{index}", placed)
 
 
 class _Around(NamedTuple):
-    """What is around a call, and around all calls of a turn."""
+    """The text around each call, and around all calls of a turn."""
 
     outer_before: str
     before: str
@@ -233,9 +233,9 @@ class _Around(NamedTuple):
 
 
 def _split(renderings: Renderings, before: str, after: str, between: str) -> _Around:
-    """Tell the markers of each call from those of all, by what is between two calls.
+    """Separate the markers of each call from those around all calls, using the text between two calls.
 
-    `before` and `after` are around one call alone: they are the markers of all and of each.
+    `before` and `after` are the text around a single call, and contain both.
     """
     shared = common_suffix(before, between)
     own_start = renderings.edge_after(before, len(before) - shared)
@@ -258,7 +258,7 @@ _VALUE: Final = "zq value"
 
 
 def _pair_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
-    """Yield tables of the kinds `tags` and `key_value`: a name, and keys and values between markers."""
+    """Yield tables of the kinds `tags` and `key_value`: a name, then keys and values between markers."""
     text = samples.one
     key, count = text.find("zq_key"), text.find("zq_count")
     value, name = text.find(_VALUE), text.find(ONE.name)
@@ -284,7 +284,7 @@ def _pair_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
 def _pair_wrapped(
     renderings: Renderings, samples: Samples, before: str, lead: str, argument: str, gap: str, tail: str
 ) -> Iterator[Table]:
-    """Yield tables whose call and wrapper are told apart by two calls."""
+    """Yield tables whose markers for a call and for all calls are separated with the help of two calls."""
     second = -1 if samples.two is None else samples.two.find(OTHER.name)
     around = _Around("", before.lstrip(), tail.rstrip(), "", "\n")
     if samples.two is not None and second >= 0:
@@ -301,14 +301,14 @@ def _pair_wrapped(
 
 
 def tables_of_pairs(before: str, lead: str, argument: str, after: str) -> Iterator[Table]:
-    """Yield tables whose calls have these markers: before the name, after it, of an argument, and at the end."""
+    """Yield tables of calls with these markers: before and after the name, around an argument, and at the end."""
     around = _Around("", before, after, "", "\n")
     yield from map(_with_prefix, _tags_table(around, lead, argument, ""))
     yield from _key_value_table(around, lead, argument)
 
 
 def _tags_table(around: _Around, lead: str, argument: str, gap: str) -> Iterator[Table]:
-    """Yield a table of the kind `tags`: its wrapper is that of one call or of all."""
+    """Yield a table of the kind `tags`, whose wrapper is around each call or around all of them."""
     inner, end = f"{argument}{gap}", around.after
     if inner.startswith("\n") and end.startswith("\n"):  # the line break goes after each parameter, for people
         inner, lead, end = f"{inner[1:]}\n", f"{lead}\n", end[1:]
@@ -328,7 +328,7 @@ _PREFIX = lazy_pattern(r"<([^\w<>\s/]\w+[^\w<>\s])\w")
 
 
 def _with_prefix(table: Table) -> Table:
-    """Return a table of tags whose names begin with more than a letter, as DSML's do, with a prefix for that."""
+    """Return the table of tags with a `prefix` if the names of all tags share a beginning, as DSML's do."""
     match = _PREFIX.search(table["call"])
     if match is None:
         return table
@@ -379,7 +379,7 @@ def _python_tables(samples: Samples) -> Iterator[Table]:
 
 
 def _brace_tables(samples: Samples) -> Iterator[Table]:
-    """Yield a table of the kind `braces`, whose keys may be in order."""
+    """Yield a table of the kind `braces`; its keys may have a fixed order."""
     quote = next((quote for quote in STRING_DELIMITERS if f"{quote}{_VALUE}{quote}" in samples.one), "")
     before, found, rest = samples.one.partition(f"call:{ONE.name}{{")
     closer = rest.rpartition("}")[2].strip()

@@ -1,8 +1,8 @@
-"""Make tables of what a model's config says about the parsing of its replies.
+"""Derive tables from what a model's config says about parsing its replies.
 
-`response_template` is a key of `tokenizer_config.json` that transformers reads from 5.13 on, and `response_schema` what
-it read before. Both find calls with regular expressions, which are taken apart here and never run: one from a stranger
-may take forever. A table made of them is a candidate like any other, and the chat template decides whether it holds.
+transformers reads the key `response_template` of `tokenizer_config.json` from 5.13 on, and `response_schema` before
+that. Both find calls with regular expressions, which are analyzed here and never run: one from an untrusted source may
+take forever. The resulting table is a candidate like any other, and the chat template decides whether it holds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Declaration(NamedTuple):
 
 
 def read_declaration(config: Mapping[str, Any]) -> Declaration:
-    """Return the tables that say the same as a tokenizer's config, the newer key first."""
+    """Return tables equivalent to a tokenizer's config; those of the newer key come first."""
     for key, read in (("response_template", _read_template), ("response_schema", _read_schema)):
         declared = config.get(key)
         if declared is None:
@@ -45,7 +45,7 @@ def read_declaration(config: Mapping[str, Any]) -> Declaration:
 
 
 def as_declared(declaration: Declaration, candidates: Iterable[Table]) -> Iterator[Table]:
-    """Yield the tables of a declaration; before each those candidates that say the same, and more."""
+    """Yield the tables of a declaration, each after the candidates that agree with it and specify more."""
     known = [*candidates]
     for table in declaration.tables:
         yield from (each for each in known if _said(each) == _said(table))
@@ -59,7 +59,7 @@ _UNSAID: Final = frozenset(
 
 
 def _said(table: Table) -> Table:
-    """Return what a table says that a declaration could say, without white space."""
+    """Return the keys of a table that a declaration can express, without white space."""
     given = {"name_key": "name", "arguments_key": "arguments"} if table["kind"] == "json" else {}
     said = {key: value for key, value in {**given, **table}.items() if key not in _UNSAID}
     if "{calls}" in said.get("wrapper", ""):  # a parser looks for calls wherever they are
@@ -68,11 +68,11 @@ def _said(table: Table) -> Table:
 
 
 class _InexpressibleError(Exception):
-    """No key of a table says this."""
+    """No key of a table can express a part of the config."""
 
 
 class _Form(NamedTuple):
-    """How calls are found: the text before and after, with `{name}` for what is captured there, and what is between."""
+    """How calls are found: the texts before and after, with `{name}` for a captured name, and the text between."""
 
     before: str
     after: str
@@ -90,7 +90,7 @@ class _Form(NamedTuple):
 
 
 def _tables(form: _Form) -> Iterator[Table]:
-    """Yield the tables that say the same."""
+    """Yield equivalent tables."""
     before, after = form.before.strip(), form.after.strip()
     if form.content == "python":
         for values in ({}, {"json_values": True}):
@@ -116,7 +116,7 @@ def _tables(form: _Form) -> Iterator[Table]:
 
 
 def _read_template(declared: Any) -> Iterator[_Form]:
-    """Yield how the field of calls is found, for each of its openers and closers."""
+    """Yield how the field of calls is found, for each pair of opener and closer."""
     if not is_object(declared) or declared.get("version", 1) != 1:
         raise _InexpressibleError("it is of a version that is not known")
     field = _inner(declared, "fields", "tool_calls")
@@ -162,7 +162,7 @@ def _form_of_field(field: Mapping[str, Any], opener: str, closer: str) -> _Form:
 
 
 def _with_roles(text: str, parts: _Parts) -> str:
-    """Return a marker with `{name}` and `{id}` for the groups that are those."""
+    """Return a marker with `{name}` and `{id}` in place of the groups that capture these."""
     for role, group in (("{name}", parts.name), ("{id}", parts.id)):
         if parts.captured and group:
             text = text.replace(f"{{{group}}}", role)
@@ -170,7 +170,7 @@ def _with_roles(text: str, parts: _Parts) -> str:
 
 
 class _Parts(NamedTuple):
-    """Where a call has its parts: in groups of the opener, or under keys of the content."""
+    """Where the parts of a call are: in groups of the opener, or under keys of the content."""
 
     name: str
     arguments: str
@@ -182,7 +182,7 @@ class _Parts(NamedTuple):
 
 
 def _parts_of(transform: Any, *, of_each: bool) -> _Parts:
-    """Return where a transform takes the name, the arguments and the id of a call from."""
+    """Return where a transform finds the name, the arguments and the id of a call."""
     function = transform.get("function") if is_object(transform) else transform
     if function == "{content}" and not of_each:
         return _Parts("name", "arguments")
@@ -217,7 +217,7 @@ _TAKEN = lazy_pattern(r"\bfunction:\s*(@|\{\s*name:\s*(\w+)\s*,\s*arguments:\s*(
 
 
 def _read_schema(declared: Any) -> Iterator[_Form]:
-    """Yield how the property of calls is found."""
+    """Yield how the property that holds the calls is found."""
     calls = _inner(declared, "properties", "tool_calls")
     pattern, item = calls.get("x-regex-iterator"), _inner(calls, "items")
     if not isinstance(pattern, str):
@@ -260,9 +260,10 @@ _WHITE_SPACE: Final = {r"\n": "\n", r"\t": "\t", r"\r": "\r"}
 
 
 def template_of(pattern: str) -> str:
-    r"""Return the text that a regular expression matches, with `{name}` for a named group, and `{}` for another.
+    r"""Return the text that a regular expression matches, with `{name}` for a named group and `{}` for any other.
 
-    White space that may be there is left out, and so is what is optional. Raises an error where the text is not one.
+    Optional parts are left out, including optional white space. Raises an error if the expression does not match one
+    fixed text.
     """
     if len(pattern) > MAX_PATTERN:
         raise _InexpressibleError("a pattern is too long")
@@ -298,7 +299,7 @@ def _end_of_group(pieces: list[str], start: int) -> int:
 
 
 def _text_of(pieces: list[str]) -> str:
-    """Return the text that a group, or one character of a pattern, matches."""
+    """Return the text that a group or one character of a pattern matches."""
     first = pieces[0]
     if first.startswith("(?P<"):
         return f"{{{first[4:-1]}}}"

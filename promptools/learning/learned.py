@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Learned:
-    """A dialect that was learned from a template. It is registered nowhere."""
+    """A dialect learned from a template. It is not registered anywhere."""
 
     name: str
     table: Mapping[str, object]
@@ -49,11 +49,11 @@ class Learned:
 
     @property
     def given(self) -> DialectTable:
-        """Return the table as `promptools.dialects.using` takes it; it can be sent to another process."""
+        """Return the table in the form that `promptools.dialects.using` takes; it can be sent to another process."""
         return DialectTable(f"{self.name}.toml", self.toml)
 
     def dialect(self) -> DeclaredDialect:
-        """Return the dialect of the table."""
+        """Return the dialect that the table declares."""
         return parse_table(self.given)
 
 
@@ -66,10 +66,10 @@ def learn(
 ) -> Learned:
     """Learn how a model writes calls from its chat template, which `render` renders.
 
-    `special_tokens` are the texts of the tokens that no prose holds, where they are known. `config` is the model's
-    `tokenizer_config.json`: what it says about the parsing of replies (`response_template`, or `response_schema`) is
-    tried first. Raises UsageError if there is no table that reads and writes every call as the template does; it says
-    why the best one does not.
+    `special_tokens` are the texts of tokens that prose never contains, if known. `config` is the model's
+    `tokenizer_config.json`: what it says about parsing replies (`response_template` or `response_schema`) is tried
+    first. Raises `UsageError` if no table reads and writes every call as the template does; it explains why the best
+    one does not.
     """
     renderings = Renderings(render, trial_tools(ONE, OTHER), special_tokens or ())
     if renderings.render([], prompt=True) is None:  # templates that go through all types of a union know no null
@@ -90,7 +90,7 @@ def learn(
 
 
 class _Search:
-    """The candidates that were tried, each once."""
+    """The candidates tried so far, each of them once."""
 
     def __init__(self, renderings: Renderings, name: str) -> None:
         self._renderings, self._name = renderings, name
@@ -99,7 +99,7 @@ class _Search:
         self._seen = ""
 
     def first(self, make: Callable[[Samples], Iterable[Table]]) -> _Attempt | None:
-        """Return the first candidate that holds, of those that are made of what the template writes."""
+        """Return the first candidate that holds among those derived from the template's output."""
         for variant, frame, samples in _ways(self._renderings):
             self._seen = self._seen or samples.one
             for table in make(samples):
@@ -115,7 +115,7 @@ class _Search:
 
     @property
     def problem(self) -> str:
-        """Why none holds."""
+        """Why no candidate holds."""
         if self._best.problem:
             return self._best.problem
         return f"no table has the form of {self._seen!r}" if self._seen else _nothing_found(self._renderings)
@@ -127,10 +127,10 @@ def _nothing_found(renderings: Renderings) -> str:
 
 
 def _ways(renderings: Renderings) -> Iterator[tuple[Variant, Frame, Samples]]:
-    """Yield the ways to render calls, and where these are in a rendering.
+    """Yield the variants of rendering calls, with the places of the calls in the renderings.
 
-    Arguments as text come only after a template that refuses objects, or prints them as Python does: servers give
-    templates objects, and one that takes both may write something else for text.
+    Arguments as text are tried only if the template rejects objects, or prints them as Python does: servers give
+    templates objects, and a template that accepts both may write something else for text.
     """
     objects_work = False
     for variant in VARIANTS:
@@ -153,7 +153,7 @@ _DEFAULTS: Final = {"name_key": "name", "arguments_key": "arguments", "id_key": 
 
 
 class _Attempt:
-    """One candidate, and what came of it."""
+    """A candidate, and the result of trying it."""
 
     def __init__(self, renderings: Renderings, name: str, variant: Variant, frame: Frame, table: Table) -> None:
         self._name = name
@@ -182,20 +182,20 @@ class _Attempt:
         return check(dialect, rendered, Tools([*trial_tools()]), allowed=self._allowed_fixes(), cut=cut)
 
     def _allowed_fixes(self) -> frozenset[str]:
-        """Return the kinds of fixes that reading the format takes: of what Python prints, of JSON in a text."""
+        """Return the kinds of fixes that a format implies: of values as Python prints them, or of JSON in a text."""
         as_python = self.table.get("values") == "python" or "json_values" in self.table
         as_text = "{text}" in self.table.get("call", "")
         return frozenset(("coerce", *(["json"] if as_python else []), *(["unwrap"] if as_text else [])))
 
     def _add_surroundings(self) -> None:
-        """Add what is around calls, if some of the calls are still read: these were cut everywhere before."""
+        """Add what is around calls, if some calls are still read then: they were cut everywhere before."""
         table = {**self.table, **learn_surroundings(self._renderings, self._frame, self._variant)}
         with suppress(UsageError):
             if not self._check(make_dialect(table, self._name), self._rendered[:SOME_CALLS], cut=False).problem:
                 self.table = table
 
     def learned(self, declaration: Declaration) -> Learned:
-        """Return the dialect, with what was verified of it, and what came of the config's declaration."""
+        """Return the dialect, with what was verified and the outcome of the config's declaration."""
         outcome = self.outcome
         checks = [
             f"{outcome.read} calls read back, whole, character by character and cut in two",
@@ -227,7 +227,7 @@ class _Attempt:
 
 
 def _markers(table: Table) -> list[str]:
-    """Return the markers of a table, for text that holds them."""
+    """Return the markers of a table, to be used in texts that contain them."""
     texts = [*table.get("openers", {}), *table.get("openers", {}).values()]
     for key in ("call", "parameter", "argument", "wrapper"):
         for piece in _PLACEHOLDERS.split(table.get(key, "")):
@@ -236,7 +236,7 @@ def _markers(table: Table) -> list[str]:
 
 
 def _tier(table: Table, special_tokens: frozenset[str]) -> str:
-    """Return how distinctive the markers of a table are: the first that a call begins with counts."""
+    """Return how distinctive the markers of a table are, judged by the marker that begins a call."""
     prefix = "".join(table.get("prefixes", ()))
     template = table.get("wrapper") or table.get("call", "")
     begin = next(iter(table["openers"])) if "openers" in table else template.replace("{prefix}", prefix)
@@ -255,7 +255,7 @@ _READABLE: Final = re.compile(r"<[^<>\s]+|\[{1,3}[^\[\]\s]+\]|\({2,3}[^()\s]+\)|
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
-    """Write a table as TOML: its texts, flags and lists first, then the tables in it."""
+    """Write a table as TOML: texts, flags and lists first, then the tables inside it."""
     lines = [f"{key} = {toml_value(value)}" for key, value in table.items() if not is_object(value)]
     for key, value in table.items():
         if is_object(value):

@@ -1,7 +1,8 @@
-"""Render conversations that differ in one thing each, and find the calls in the renderings.
+"""Render conversations that differ in one respect each, and find the calls in the renderings.
 
-A template is a function of a conversation, and anyone's code: it may refuse a conversation, drop a part of it, or write
-arguments that are objects otherwise than those that are text. What it refuses is a variant that is missing, no failure.
+A template is a function of a conversation that anyone may have written: it may reject a conversation, drop a part of
+it, or write arguments differently depending on whether they are an object or text. A rejected conversation is not a
+failure; that variant is just missing.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _TOKEN = lazy_pattern(
 
 
 class CallOf(NamedTuple):
-    """A call that is rendered: its id, its tool and its arguments."""
+    """A call to render: its id, its tool and its arguments."""
 
     id: str
     name: str
@@ -52,7 +53,7 @@ class CallOf(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """How a call is put into a message: templates differ in what they take."""
+    """How a call is put into a message: templates accept different forms."""
 
     as_text: bool
     """The arguments are JSON, as in Chat Completions; else the object, as servers give them to templates."""
@@ -71,13 +72,13 @@ VARIANTS: Final = tuple(
 
 @dataclass(frozen=True)
 class Frame:
-    """What is before and after the calls in a rendering, the same for all calls."""
+    """The text before and after the calls in a rendering, which is the same for all calls."""
 
     before: str
     after: str
 
     def calls_in(self, rendering: str) -> str | None:
-        """Return what the template wrote for the calls; None if the rendering is another one."""
+        """Return what the template wrote for the calls; None if the text around them is not this frame."""
         if not rendering.startswith(self.before) or not rendering.endswith(self.after):
             return None
         end = len(rendering) - len(self.after)
@@ -85,7 +86,7 @@ class Frame:
 
 
 class Renderings:
-    """The renderings of one template, with the same tools in each."""
+    """The renderings of one template, all with the same tools."""
 
     def __init__(self, render: Renderer, tools: Sequence[Mapping[str, Any]], special_tokens: Iterable[str]) -> None:
         self._render = render
@@ -97,9 +98,9 @@ class Renderings:
         """What the template said when it refused a call last."""
 
     def render(self, messages: Sequence[Message], *, prompt: bool = False, tools: bool = True) -> str | None:
-        """Return the rendering of a conversation after the user's question; None if the template refuses it.
+        """Return the rendering of a conversation that starts with the user's question; None if the template rejects it.
 
-        Each is rendered once: a server takes its time.
+        Each conversation is rendered only once, since a server needs time for it.
         """
         key = dump([messages, prompt, tools])
         if key not in self._known:
@@ -121,18 +122,18 @@ class Renderings:
         return text
 
     def of_calls(self, calls: Sequence[CallOf], variant: Variant, **more: Any) -> str | None:
-        """Return the rendering of a turn with these calls; None if the template refuses it."""
+        """Return the rendering of a turn with these calls; None if the template rejects it."""
         return self.of_turn(message_of(calls, variant, **more), variant)
 
     def of_turn(self, message: Message, variant: Variant) -> str | None:
-        """Return the rendering of a message of the assistant, with what follows it in a variant."""
+        """Return the rendering of an assistant message, and of what follows it in a variant."""
         follow: list[Message] = [{"role": "user", "content": NEXT}] if variant.follow else []
         if variant.follow == "answer" and "tool_calls" in message:
             follow.insert(0, {"role": "assistant", "content": DONE})
         return self.render([message, *follow], prompt=bool(variant.follow))
 
     def tokens_in(self, text: str) -> list[tuple[int, int]]:
-        """Return the ranges of the markers in a text, the template's special tokens first."""
+        """Return the ranges of the markers in a text; the template's special tokens are searched first."""
         spans = [match.span() for match in _TOKEN.finditer(text)]
         own = "|".join(map(re.escape, sorted(self.special_tokens, key=len, reverse=True)))
         special = [match.span() for match in re.finditer(own, text)] if own else []
@@ -140,16 +141,16 @@ class Renderings:
         return sorted((*special, *free))
 
     def edge_after(self, text: str, at: int) -> int:
-        """Return the first offset from `at` on that is in no marker."""
+        """Return the first offset from `at` onwards that is not inside a marker."""
         return next((end for start, end in self.tokens_in(text) if start < at < end), at)
 
     def edge_before(self, text: str, at: int) -> int:
-        """Return the last offset up to `at` that is in no marker."""
+        """Return the last offset up to `at` that is not inside a marker."""
         return next((start for start, end in self.tokens_in(text) if start < at < end), at)
 
 
 def message_of(calls: Sequence[CallOf], variant: Variant, **more: Any) -> Message:
-    """Return the assistant's message with these calls."""
+    """Return the assistant message with these calls."""
     return {
         "role": "assistant",
         "content": variant.content,
@@ -190,7 +191,7 @@ def find_frames(renderings: Renderings, call: CallOf, variant: Variant) -> list[
 
 
 def _starts(renderings: Renderings, rendering: str, call: CallOf, variant: Variant) -> Iterable[int | None]:
-    """Yield where the text of calls may begin: after words of the same turn, after the prompt, after the header."""
+    """Yield where the text of calls may begin: after words in the same turn, after the prompt, after the header."""
     asked = renderings.render([], prompt=False)
     prompt = renderings.render([], prompt=True)
     answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
@@ -208,7 +209,7 @@ def _starts(renderings: Renderings, rendering: str, call: CallOf, variant: Varia
 
 
 def _after_words(renderings: Renderings, rendering: str, with_words: str, call: CallOf, least: int) -> int | None:
-    """Return where a call begins that follows the turn's words in another rendering; None if it does not."""
+    """Return where a call begins, judging by a rendering with words before it; None if it does not contain them."""
     at, other = rendering.rfind(call.name), with_words.rfind(call.name)
     words = with_words.rfind(ANSWER, 0, other)
     if at < 0 or words < 0:
@@ -218,13 +219,13 @@ def _after_words(renderings: Renderings, rendering: str, with_words: str, call: 
 
 
 def _turn_header(renderings: Renderings) -> str:
-    """Return what the model's turn begins with, up to the first marker: no call holds that; empty if unknown."""
+    """Return the beginning of the model's turn, up to the first marker, which no call contains; empty if unknown."""
     header = _header_text(renderings)
     return next((header[:end] for _, end in renderings.tokens_in(header)), "")
 
 
 def _header_text(renderings: Renderings) -> str:
-    """Return all that a prompt adds to a conversation; empty if unknown."""
+    """Return all text that a prompt adds to a conversation; empty if unknown."""
     asked, prompt = renderings.render([], prompt=False), renderings.render([], prompt=True)
     if prompt is None or (asked is not None and not prompt.startswith(asked)):
         return ""
@@ -232,7 +233,7 @@ def _header_text(renderings: Renderings) -> str:
 
 
 def _last_header(renderings: Renderings, prompt: str) -> str:
-    """Return the end of a prompt from its last marker on, apart from those of reasoning, and the text before that."""
+    """Return the end of a prompt from its last marker on, ignoring markers of reasoning, and the text before it."""
     rest = prompt[prompt.rindex(QUESTION) + len(QUESTION) :] if QUESTION in prompt else prompt
     reasoning = reply_markers().reasoning_tags
     tags = {*reasoning, *reasoning.values()}
@@ -241,7 +242,7 @@ def _last_header(renderings: Renderings, prompt: str) -> str:
 
 
 def _without_end_tokens(renderings: Renderings, rendering: str, end: int) -> int:
-    """Return where calls end that are followed by tokens that end turns: those that are known, or end an answer."""
+    """Return where calls end before tokens that end a turn: tokens that are known, or that end an answer."""
     ends = {*reply_markers().end_tokens, *renderings.special_tokens}
     for variant in (Variant(as_text=False, content="", follow=follow) for follow in _FOLLOWS[:2]):
         answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
@@ -256,7 +257,7 @@ def _without_end_tokens(renderings: Renderings, rendering: str, end: int) -> int
 
 
 def _turn_end(renderings: Renderings, rendering: str, variant: Variant) -> str:
-    """Return what ends the turn with calls, and follows it: what ends a turn without them, too."""
+    """Return the text that ends a turn with calls, which also ends a turn without them."""
     answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
     if variant.follow == "answer" and DONE in rendering:
         at = rendering.rindex(DONE)
@@ -270,16 +271,16 @@ def _turn_end(renderings: Renderings, rendering: str, variant: Variant) -> str:
 
 
 def common_prefix(one: str, other: str) -> int:
-    """Return how many characters two texts begin with in common."""
+    """Return the length of the longest common prefix."""
     length = min(len(one), len(other))
     return next((at for at in range(length) if one[at] != other[at]), length)
 
 
 def common_suffix(one: str, other: str) -> int:
-    """Return how many characters two texts end with in common."""
+    """Return the length of the longest common suffix."""
     return common_prefix(one[::-1], other[::-1])
 
 
 def is_printed_object(text: str, arguments: Mapping[str, Any]) -> bool:
-    """Return whether a text holds arguments as Python prints them: the template expects text."""
+    """Return whether a text holds arguments as Python prints them, because the template expects them to be text."""
     return str(dict(arguments)) in text and json.dumps(arguments) != str(dict(arguments))

@@ -1,7 +1,7 @@
 """Learn what a template writes around calls: the ends of turns, the tags of reasoning, and results.
 
-Nothing of it changes what a call is. A marker counts only where it is one token, and a marker of results only if no
-other turn has it.
+None of this changes what a call is. Only a marker that is a single token counts, and a marker of results only if no
+other turn contains it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REASONING_KEYS: Final = ("reasoning_content", "reasoning", "thinking")
 
 
 def learn_surroundings(renderings: Renderings, frame: Frame, variant: Variant) -> Table:
-    """Return the keys of a table for what is around calls."""
+    """Return the table keys for what is around calls."""
     return {
         **_end_tokens(renderings, frame),
         **_results(renderings, variant),
@@ -28,13 +28,13 @@ def learn_surroundings(renderings: Renderings, frame: Frame, variant: Variant) -
 
 
 def opens_reasoning(renderings: Renderings) -> str:
-    """Return the tag of reasoning with which the prompt ends; empty if it ends with none."""
+    """Return the tag of reasoning with which the prompt ends; empty if there is none."""
     prompt = (renderings.render([], prompt=True) or "").rstrip()
     return next((tag for tag in reply_markers().reasoning_tags if prompt.endswith(tag)), "")
 
 
 def _end_tokens(renderings: Renderings, frame: Frame) -> Table:
-    """Return the token that ends a turn with calls, if it is not known already."""
+    """Return the token that ends a turn with calls, unless it is already known."""
     token = _token_after(renderings, frame.after)
     known = reply_markers().end_tokens
     ends = bool(token) and is_only_tokens(token) and is_only_tokens(frame.after)  # and no other turn follows
@@ -42,7 +42,7 @@ def _end_tokens(renderings: Renderings, frame: Frame) -> Table:
 
 
 def _results(renderings: Renderings, variant: Variant) -> Table:
-    """Return how results begin, and how they are written if that is more than their turn."""
+    """Return the marker before results, and the template of results if they have more than the usual turn."""
     rendering = renderings.render([message_of([ONE], variant), result_of(ONE, RESULT)], prompt=True)
     plain = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
     if rendering is None or plain is None or RESULT not in rendering:
@@ -60,7 +60,7 @@ def _results(renderings: Renderings, variant: Variant) -> Table:
 
 
 def _reasoning_tags(renderings: Renderings, variant: Variant) -> Table:
-    """Return the tags around thoughts, if they are not known already."""
+    """Return the tags around thoughts, unless they are already known."""
     for key in REASONING_KEYS:
         rendering = renderings.of_calls([ONE], variant, **{key: THOUGHT})
         if rendering is None or THOUGHT not in rendering:
@@ -77,12 +77,12 @@ def _reasoning_tags(renderings: Renderings, variant: Variant) -> Table:
 
 
 def _token_before(renderings: Renderings, text: str) -> str:
-    """Return the marker with which a text ends, white space aside; empty if it ends with none."""
+    """Return the marker at the end of a text, ignoring white space; empty if there is none."""
     bare = text.rstrip()
     return next((bare[start:] for start, end in renderings.tokens_in(bare) if end == len(bare)), "")
 
 
 def _token_after(renderings: Renderings, text: str) -> str:
-    """Return the marker with which a text begins, white space aside; empty if it begins with none."""
+    """Return the marker at the beginning of a text, ignoring white space; empty if there is none."""
     bare = text.lstrip()
     return next((bare[:end] for start, end in renderings.tokens_in(bare) if start == 0), "")

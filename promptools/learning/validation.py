@@ -1,7 +1,7 @@
-"""Check a candidate: calls that it was not made of are read back from the template's text, and written as it does.
+"""Check a candidate with calls that it was not derived from: it must read the template's text and write the same.
 
-Reading alone would hide wrong keys and closing markers, which the reader repairs: so no call may need a repair, and
-what the table writes is compared with what the template wrote.
+Reading alone would miss wrong keys and closing markers, which the reader repairs: so no call may need a repair, and the
+table's output is compared with the template's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST_CALLS: Final = 30
 
 
 class Trial(NamedTuple):
-    """A turn with calls that is rendered and read back; `plain`: no value looks like markup or another type."""
+    """A turn with calls to render and read back; `plain`: no value looks like markup or another type."""
 
     calls: tuple[CallOf, ...]
     plain: bool
@@ -97,9 +97,9 @@ _SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def trial_tools(*more: CallOf, without: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Return the tools of the trials, and those of further calls, as a request declares them.
+    """Return the tools of the trials and of the other calls, as a request declares them.
 
-    `without`: parameters that are left out, since a template does not know their types.
+    `without`: parameters to leave out, because a template does not know their types.
     """
     schemas: dict[str, dict[str, Any]] = {
         name: {key: {**schema, "description": f"The {key}."} for key, schema in _SCHEMAS.items() if key not in without}
@@ -124,7 +124,7 @@ def trial_tools(*more: CallOf, without: Collection[str] = ()) -> list[dict[str, 
 
 
 def trials(markers: Sequence[str]) -> Iterator[Trial]:
-    """Yield the turns that a candidate is tried with; `markers` are its own, which some texts hold."""
+    """Yield the turns that a candidate is tried with; some texts in them contain its own `markers`."""
     number = 0
 
     def call(arguments: Mapping[str, Any]) -> CallOf:
@@ -140,7 +140,7 @@ def trials(markers: Sequence[str]) -> Iterator[Trial]:
 
 
 class Outcome(NamedTuple):
-    """What a candidate did with the trials."""
+    """The outcome of trying a candidate."""
 
     read: int
     """Calls that were read back, whole and in pieces."""
@@ -162,7 +162,7 @@ class Outcome(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """A trial and what the template wrote for its calls."""
+    """A trial, and what the template wrote for its calls."""
 
     trial: Trial
     text: str
@@ -171,10 +171,10 @@ class Rendered(NamedTuple):
 def check(
     dialect: Dialect, rendered: Sequence[Rendered], tools: Tools, *, allowed: Collection[str], cut: bool = True
 ) -> Outcome:
-    """Try a candidate with rendered calls, as the only dialect there is.
+    """Try a candidate with rendered calls, as the only known dialect.
 
-    `allowed`: the kinds of fixes that plain calls may need, since the format is not JSON. `cut`: the texts are read in
-    two pieces as well.
+    `allowed`: the kinds of fixes that plain calls may need, where the format is not JSON. `cut`: the texts are also
+    read in two pieces.
     """
     read = written = otherwise = unread = 0
     escapes = '{"' in "".join(each.text for each in rendered[:1])
@@ -207,7 +207,7 @@ def check(
 def render_trials(
     renderings: Renderings, frame: Frame, variant: Variant, markers: Sequence[str]
 ) -> tuple[list[Rendered], int]:
-    """Return what a template writes for the trials, and how many turns it does not render."""
+    """Return what a template writes for the trials, and the number of turns that it does not render."""
     rendered: list[Rendered] = []
     refused = 0
     for trial in trials(markers):
@@ -221,7 +221,7 @@ def render_trials(
 
 
 def _same(reply: Reply, trial: Trial) -> bool:
-    """Return whether a reply has the calls of a trial; templates may sort their arguments."""
+    """Return whether a reply has the calls of a trial, in any order of arguments: templates may sort them."""
     expected = [(call.name, call.arguments) for call in trial.calls]
     return json.dumps(_values(reply), sort_keys=True) == json.dumps(expected, sort_keys=True)
 
@@ -231,7 +231,7 @@ def _values(reply: Reply) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _read_problem(dialect: Dialect, trial: Trial, text: str, tools: Tools, allowed: Collection[str]) -> str:
-    """Return why a text is not read as its calls, whole and character by character; empty if it is."""
+    """Return why a text is not read as its calls, as a whole or by single characters; empty if it is."""
     stream = StreamParser(tools, dialect=dialect.name)
     for character in text:
         stream.feed(character)
@@ -248,9 +248,9 @@ def _read_problem(dialect: Dialect, trial: Trial, text: str, tools: Tools, allow
 
 
 def _cut_problem(dialect: Dialect, rendered: Sequence[Rendered], tools: Tools) -> str:
-    """Return where a text that arrives in two pieces is read otherwise; empty if nowhere.
+    """Return where a text must be cut to be read differently; empty if it is read alike everywhere.
 
-    Each text is cut in other places, so that all places are cut; all of them in the shortest.
+    The two shortest texts are cut everywhere, each of the others at a few different places.
     """
     for number, (trial, text) in enumerate(sorted(rendered, key=lambda each: len(each.text))):
         step = 1 if number < 2 else max(len(text) // 3, 1)
@@ -268,11 +268,11 @@ _ESCAPES = re.compile(r"(?<!\\)(?:\\u[0-9a-fA-F]{4})+")
 
 
 def squeezed(text: str) -> str:
-    """Return a text without white space, and with JSON's escapes of characters undone."""
+    """Return a text without white space, and with JSON's character escapes decoded."""
     return "".join(_ESCAPES.sub(lambda match: str(json.loads(f'"{match[0]}"')), text).split())
 
 
 def words_before(renderings: Renderings, call: CallOf, variant: Variant) -> bool:
-    """Return whether the template writes words of the turn before its calls."""
+    """Return whether the template writes the text of a turn before its calls."""
     text = renderings.of_calls([call], variant, content=ANSWER)
     return text is not None and 0 <= text.rfind(ANSWER) < text.rfind(call.name)

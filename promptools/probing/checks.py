@@ -1,6 +1,6 @@
 """The checks, by subject: native tools, `tool_choice`, the conversation, other keys of a request, and modes.
 
-None does I/O. `CHECKS`, at the end, has all of them.
+None of them does I/O. `CHECKS`, at the end, lists them all.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["CHECKS", "GROUPS"]
 
 
 def tool(name: str, description: str) -> dict[str, Any]:
-    """Return a tool that takes a city."""
+    """Return a tool with one parameter, a city."""
     parameters = {
         "type": "object",
         "properties": {"city": {"type": "string", "description": "Name of the city."}},
@@ -83,7 +83,7 @@ _FEW_TOKENS = 2
 
 
 def check_native(subject: Subject) -> Steps:
-    """Ask for a call up to three times, each time more clearly. The first answer that shows anything decides."""
+    """Ask for a call up to three times, more explicitly each time. The first answer that shows anything decides."""
     asks: tuple[tuple[str, dict[str, Any]], ...] = (
         (CALL, {}),
         (INSIST, {}),
@@ -101,7 +101,7 @@ def check_native(subject: Subject) -> Steps:
 
 
 def check_streamed(subject: Subject) -> Steps:
-    """Ask for the same call in a stream."""
+    """Ask for the same call with streaming."""
     keys = {"stream": True, **({"stream_options": {"include_usage": True}} if subject.profile.stream_usage else {})}
     answer = yield subject.chat(CALL, tools=[WEATHER], **keys)
     finding = judge_call("streamed call", answer)
@@ -183,7 +183,7 @@ def _judge_structured(check: str, answer: Answer) -> Finding:
 
 
 def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
-    """Return where an answer's text contains a call, and in which dialect; None if it has none."""
+    """Return where the text of an answer contains a call, and in which dialect; None without a call."""
     for place, text in (("content", answer.content), ("reasoning", answer.reasoning)):
         reply: Reply = parse(text, [offered], finish_reason=answer.finish_reason)
         quoted = repr(clip(text, MAX_EVIDENCE))
@@ -196,7 +196,7 @@ def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
 
 
 def find_loss(answer: Answer) -> str | None:
-    """Return a finding if tokens were generated but neither a call nor text arrived."""
+    """Return a finding if tokens were generated, but neither a call nor text arrived."""
     if answer.content.strip() or not (answer.reasoning or answer.completion_tokens > _FEW_TOKENS):
         return None
     reasoning = f", {_evidence(answer)} as reasoning" if answer.reasoning else ""
@@ -238,7 +238,7 @@ def check_required(subject: Subject) -> Steps:
 
 
 def check_named(subject: Subject) -> Steps:
-    """Name the other tool than the question does."""
+    """Require the tool that the question does not ask for."""
     check = "tool_choice named"
     choice = {"type": "function", "function": {"name": "get_time"}}
     answer = yield subject.chat(CALL, tools=[WEATHER, TIME], tool_choice=choice)
@@ -262,13 +262,13 @@ def _judge_forced(check: str, answer: Answer, subject: Subject, allowed: set[str
 
 
 def _failed(check: str, answer: Answer, subject: Subject, value: str) -> Finding:
-    """Return the finding for an error, which concerns the value only if tools alone cause none."""
+    """Return the finding for an error, which counts against the value only if requests with tools alone succeed."""
     about_value = subject.verdict("native tools") not in {None, "errors"}
     return failure(check, answer, _without(subject, value) if about_value else None)
 
 
 def _without(subject: Subject, value: str) -> dict[str, object]:
-    """Return the fact that a value is not obeyed, with those of the checks before."""
+    """Return the fact that a value is ignored, together with those of earlier checks."""
     kept: set[str] = {str(choice) for choice in subject.profile.tool_choice} - {value}
     for finding in subject.findings.values():
         if "tool_choice" in finding.facts:
@@ -290,7 +290,7 @@ _LONG = 1_200_000
 
 
 def check_results(subject: Subject) -> Steps:
-    """Send a past call with its result; if that is refused, find out which form is accepted."""
+    """Send a past call with its result; if that is rejected, find out which form is accepted."""
     check = "tool results"
     answer = yield subject.chat(*_history({}), tools=[WEATHER])
     if not answer.failed:
@@ -348,7 +348,7 @@ def _is_about_roles(answer: Answer) -> bool:
 
 
 def check_names(subject: Subject) -> Steps:
-    """Offer a tool whose name has a dot."""
+    """Offer a tool with a dot in its name."""
     check = "tool names with a dot"
     if subject.verdict("native tools") == "errors":
         return [Finding(check, "not shown", "tools are refused under any name")]
@@ -367,7 +367,7 @@ def check_names(subject: Subject) -> Steps:
 
 
 def check_context(subject: Subject) -> Steps:
-    """Report the context that the server states; measure it only if asked to, with one very long prompt."""
+    """Report the context size that the server states; measure it only if asked to, with one very long prompt."""
     known = subject.profile.context
     if not subject.measure_context:
         if known:
@@ -388,7 +388,7 @@ def check_context(subject: Subject) -> Steps:
 
 
 def check_format(subject: Subject) -> Steps:
-    """Ask for a sentence, in a schema that no sentence fits."""
+    """Ask for a sentence, with a schema that no sentence fits."""
     check = "response_format"
     answer = yield subject.chat(SENTENCE, response_format=FORMAT)
     if answer.failed:
@@ -413,7 +413,7 @@ def check_format(subject: Subject) -> Steps:
 
 
 def check_format_beside_tools(subject: Subject) -> Steps:
-    """Ask for a call with a schema for the answer, which may make calls impossible."""
+    """Ask for a call together with a schema for the answer, which may make calls impossible."""
     check = "response_format beside tools"
     if subject.verdict("native tools") != "works":
         return [Finding(check, "not shown", "native tools have shown no call without it")]
@@ -429,9 +429,9 @@ def check_format_beside_tools(subject: Subject) -> Steps:
 
 
 def _text_after_object(text: str) -> str | None:
-    """Return the text after an object that fits the schema; None if the text does not begin with one.
+    """Return the text after an object that fits the schema; None if the text does not begin with such an object.
 
-    Grammars may let control characters into strings, as xgrammar's does.
+    Strings in the object may contain raw control characters, which grammars such as xgrammar's allow.
     """
     text = text.lstrip()
     try:
@@ -443,7 +443,7 @@ def _text_after_object(text: str) -> str | None:
 
 
 def check_n(subject: Subject) -> Steps:
-    """Ask for two choices. Servers refuse several of them at temperature 0."""
+    """Ask for two choices. Servers reject several choices at temperature 0."""
     answer = yield subject.chat(CHOICES, n=2, temperature=1)
     if answer.failed:
         return [failure("n", answer, {"n": False})]
@@ -464,7 +464,7 @@ def check_usage(subject: Subject) -> Steps:
 
 
 def check_reasoning(subject: Subject) -> Steps:
-    """Ask something to think about, with an effort, and see in which field the reasoning is."""
+    """Ask a question that needs reasoning, with an effort, and find the field in which the reasoning arrives."""
     answer = yield subject.chat(THINK, reasoning_effort="low")
     return [_judge_effort(answer), _judge_field(subject, answer)]
 
@@ -504,7 +504,7 @@ def mode_check(mode: ModeName) -> str:
 def check_raw_endpoint(subject: Subject) -> Steps:
     """Continue a text without a chat template.
 
-    Some servers put it into the template anyway: then it has as many tokens as the same text in a chat.
+    Some servers apply the template anyway: then the prompt has as many tokens as the same text in a chat.
     """
     check = "raw completions"
     chat = yield subject.chat(CONTINUED, max_tokens=8)
@@ -522,7 +522,7 @@ def check_raw_endpoint(subject: Subject) -> Steps:
 
 
 def check_modes(subject: Subject) -> Steps:
-    """Ask for a call through promptools in each mode that is possible here."""
+    """Ask for a call through promptools in each mode that is possible with this server."""
     findings: list[Finding] = []
     raw_texts: list[str] = []
     for mode in MODES:

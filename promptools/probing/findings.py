@@ -1,4 +1,4 @@
-"""The requests of a check, a server's answers, whole or streamed, and the findings made from them."""
+"""The requests of a check, a server's answers, whole or streamed, and the findings derived from them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BUSY = frozenset({408, 429, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """One request of a check. `path` is below the base URL; with `mode`, promptools sends it in that mode."""
+    """A request of a check. `path` is relative to the base URL; with `mode`, promptools sends it in that mode."""
 
     body: dict[str, Any]
     path: str = CHAT
@@ -38,14 +38,14 @@ class TrialRequest:
 
 @dataclass(slots=True)
 class AnsweredCall:
-    """One structured call of an answer, and in how many pieces its arguments came."""
+    """A structured call in an answer, and in how many pieces its arguments arrived."""
 
     name: str = ""
     arguments: str = ""
     pieces: int = 0
 
     def parsed(self) -> dict[str, Any] | None:
-        """Return the arguments; None if they are no JSON object."""
+        """Return the arguments; None if they are not a JSON object."""
         value = try_json(self.arguments)
         return value if is_object(value) else None
 
@@ -55,7 +55,7 @@ class AnsweredCall:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer. `status` is None if there was none; `error` is the server's text, from any place."""
+    """An answer. `status` is None if there was none; `error` is the server's error text, wherever it was found."""
 
     status: int | None = 200
     content: str = ""
@@ -75,12 +75,12 @@ class Answer:
 
     @property
     def failed(self) -> bool:
-        """Whether it is an error, or no answer at all."""
+        """Whether it is an error, or there was no answer."""
         return self.status is None or self.status >= 400 or self.error is not None
 
     @property
     def busy(self) -> bool:
-        """Whether the failure says nothing about the request."""
+        """Whether the status says that the server is busy, so that the failure says nothing about the request."""
         return self.status in BUSY
 
     @property
@@ -90,17 +90,17 @@ class Answer:
 
     @property
     def cut(self) -> bool:
-        """Whether it was cut by the limit of tokens."""
+        """Whether the token limit cut it off."""
         return self.finish_reason == "length"
 
     @property
     def completion_tokens(self) -> int:
-        """The tokens that were generated, as the server counts them."""
+        """The number of tokens that were generated, as counted by the server."""
         return as_count((self.usage or {}).get("completion_tokens")) or 0
 
     @property
     def prompt_tokens(self) -> int:
-        """The tokens of the prompt, as the server counts them."""
+        """The number of tokens in the prompt, as counted by the server."""
         return as_count((self.usage or {}).get("prompt_tokens")) or 0
 
     def describe_error(self) -> str:
@@ -110,12 +110,12 @@ class Answer:
         return f"{status}: {text}" if text else status
 
     def describe_text(self) -> str:
-        """Return the content as evidence: clipped, and on one line."""
+        """Return the content as evidence for a finding: clipped, on one line."""
         return repr(clip(self.content or self.reasoning, MAX_EVIDENCE))
 
 
 def read_answer(status: int, body: bytes, *, streamed: bool = False) -> Answer:
-    """Read the body of a response of any status."""
+    """Read the body of a response with any status."""
     text = body.decode("utf-8", "replace")
     if streamed and status == 200 and not text.lstrip().startswith("{"):
         return _collect(status, list(_chunks(body)), decode_chunk)
@@ -139,7 +139,7 @@ def _chunks(body: bytes) -> Iterator[Any]:
 
 @dataclass(slots=True)
 class _Collected:
-    """An answer being put together; only the first choice is read."""
+    """An answer assembled from chunks; only the first choice is read."""
 
     choice: CollectedChoice = field(default_factory=CollectedChoice)
     usage: dict[str, Any] | None = None
@@ -204,7 +204,7 @@ PROBLEMS: frozenset[Verdict] = frozenset({"leaks", "swallows", "broken", "errors
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check: the verdict with its reason, and the facts of a profile that follow from it."""
+    """The result of a check: a verdict with its reason, and the profile facts that follow from it."""
 
     check: str
     verdict: Verdict
@@ -218,7 +218,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Subject:
-    """The model that is probed, what is known about it, and what was found out so far."""
+    """The probed model, what is known about it, and what was found so far."""
 
     model: str
     profile: Profile
@@ -229,7 +229,7 @@ class Subject:
     measure_context: bool = False
 
     def verdict(self, check: str) -> Verdict | None:
-        """Return the verdict of a check that has run."""
+        """Return the verdict of an earlier check."""
         finding = self.findings.get(check)
         return finding.verdict if finding else None
 
@@ -248,7 +248,7 @@ Steps: TypeAlias = "Generator[TrialRequest, Answer, list[Finding]]"
 
 
 def failure(check: str, answer: Answer, facts: Mapping[str, Any] | None = None) -> Finding:
-    """Return the finding for an answer that is an error; a busy server shows nothing."""
+    """Return the finding for an answer that is an error; an error of a busy server proves nothing."""
     if answer.busy:
         return Finding(check, "not shown", f"the server was busy: {answer.describe_error()}")
     return Finding(check, "errors", answer.describe_error(), facts or {})

@@ -1,4 +1,4 @@
-"""Run checks over HTTP, one request after the other: directly to the server, or through promptools in a mode."""
+"""Run checks over HTTP, one request after the other: directly against the server, or through promptools in a mode."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MAX_LISTED = 12
 
 @dataclass(slots=True)
 class Cost:
-    """What the checks have cost so far."""
+    """The cost of the checks so far."""
 
     requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
     def add(self, usage: dict[str, Any] | None) -> None:
-        """Add the usage of an answer, as the server counts it."""
+        """Add the usage of an answer, as counted by the server."""
         answer = Answer(usage=usage)
         self.prompt_tokens += answer.prompt_tokens
         self.completion_tokens += answer.completion_tokens
@@ -76,7 +76,7 @@ class Prober:
         raise UsageError(f"which model? Name it with --model ({which})")
 
     def check_plain_chat(self, subject: Subject) -> None:
-        """Ask without tools, which every server must answer; raise `UpstreamError` if it does not."""
+        """Ask without tools, which every server must answer; raise `UpstreamError` if this one does not."""
         with self._errors():
             answer = self.ask(subject.chat(PLAIN))
         if answer.failed:
@@ -110,7 +110,7 @@ class Prober:
             return findings
 
     def _try(self, request: TrialRequest) -> Answer:
-        """Send a request; an error of the connection is an answer, too."""
+        """Send a request; a connection error is an answer too."""
         try:
             answer = self.ask_in_mode(request) if request.mode else self.ask(request)
         except self._library.module.HTTPError as error:
@@ -137,7 +137,7 @@ class Prober:
         return answer
 
     def ask_in_mode(self, request: TrialRequest) -> Answer:
-        """Send a request through promptools, in one mode."""
+        """Send a request through promptools in one mode."""
         observer, replies = _ModeObserver(), list[Reply]()
         session = Session(
             {"config": Config(), "on_reply": replies.append, "observer": observer, "max_reply": MAX_RESPONSE},
@@ -160,13 +160,13 @@ class Prober:
         return self._http.send(request, stream=True, follow_redirects=False)
 
     def _without_key(self, text: str | None) -> str | None:
-        """Return a text of the server without the key, which some repeat in their errors."""
+        """Return a server's text without the key, which some servers repeat in their errors."""
         key = (self._authorization or "").partition(" ")[2]
         return text.replace(key, "***") if text and key else text
 
     @contextmanager
     def _errors(self) -> Generator[None]:
-        """Turn an error of the connection into `UpstreamError`."""
+        """Turn connection errors into `UpstreamError`."""
         try:
             yield
         except self._library.module.HTTPError as error:
@@ -174,7 +174,7 @@ class Prober:
 
 
 class _ModeObserver:
-    """An observer that keeps the attempts, and what the server generated last, in a response of a raw endpoint."""
+    """Keeps the attempts of an exchange, and the last text that the server generated at a raw endpoint."""
 
     def __init__(self) -> None:
         self.attempts: tuple[Attempt, ...] = ()
@@ -184,7 +184,7 @@ class _ModeObserver:
         """Do nothing."""
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
-        """Begin with an empty body."""
+        """Start with an empty body."""
         self._pieces.clear()
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:  # noqa: ARG002
@@ -197,7 +197,7 @@ class _ModeObserver:
         self.attempts = tuple(observed.attempt for observed in end.attempts)
 
     def text(self) -> str:
-        """Return the generated text in the body: llama.cpp's and Ollama's also repeat the prompt."""
+        """Return the generated text in the body; llama.cpp and Ollama also repeat the prompt."""
         body = as_object(try_json(b"".join(self._pieces)))
         choices = as_list(body.get("choices"))
         text = as_object(choices[0]).get("text") if choices else body.get("content") or body.get("response")

@@ -1,4 +1,4 @@
-"""What follows from the findings: the order of modes, with a reason for each, and the facts for a profile.
+"""What follows from the findings: the order of modes, each with a reason, and the facts for a profile.
 
 `write_provider` writes them as a provider of a config.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The modes to try, in order, and those to leave out, each with a reason; and the facts that are not known yet."""
+    """The modes to try, in order, and those to avoid, each with a reason; and the facts that were not known yet."""
 
     modes: tuple[tuple[ModeName, str], ...]
     left_out: tuple[tuple[ModeName, str], ...] = ()
@@ -32,8 +32,8 @@ class Recommendation:
 def recommend(findings: Sequence[Finding], profile: Profile) -> Recommendation:
     """Return what follows from `findings` for a server and model with `profile`.
 
-    The order of the profile holds, as far as the modes work: a mode that failed is left out, one whose model was asked
-    and did not call comes last. A mode that the profile does not list is added only if it works.
+    The modes that work keep the profile's order: a mode that failed is left out, and one in which the model did not
+    call when asked comes last. A mode that the profile does not list is added only if it works.
     """
     by_check = {finding.check: finding for finding in findings}
     working: list[tuple[ModeName, str]] = []
@@ -62,10 +62,10 @@ def recommend(findings: Sequence[Finding], profile: Profile) -> Recommendation:
 
 
 def _order(profile: Profile) -> tuple[ModeName, ...]:
-    """Return all modes: those that the profile does not list go before prompt mode, which needs no help of the server.
+    """Return all modes. Those that the profile does not list go before prompt mode, which works with any server.
 
-    Where the profile prefers prompt mode to native mode, they go last: there, the model was measured to call best in
-    prompt mode.
+    Where the profile prefers prompt mode to native mode, they go last: measurements have shown that the model calls
+    best in prompt mode there.
     """
     known = profile.modes
     extra: list[ModeName] = [mode for mode in MODES if mode not in known]
@@ -76,14 +76,14 @@ def _order(profile: Profile) -> tuple[ModeName, ...]:
 
 
 def _why_it_works(finding: Finding, native: Finding | None) -> str:
-    """Return why a mode is in the order; for native mode, also what the server does alone."""
+    """Return why a mode is in the order; for native mode, also what the server can do by itself."""
     if native is not None and native.verdict in PROBLEMS:
         return f"the server alone {native.verdict}, promptools gets the call: {finding.reason}"
     return finding.reason
 
 
 def _facts(findings: Sequence[Finding], profile: Profile, modes: tuple[ModeName, ...]) -> dict[str, Any]:
-    """Return the facts of all findings that the profile does not have already; of one key the last one holds."""
+    """Return the facts in all findings that the profile lacks; if a key occurs more than once, the last one counts."""
     facts: dict[str, Any] = {} if modes == profile.modes else {"modes": list(modes)}
     for finding in findings:
         facts.update(finding.facts)
@@ -100,9 +100,9 @@ def _same(known: Any, value: Any) -> bool:
 def write_provider(
     name: str, base_url: str, key_variable: str | None, subject: Subject, recommendation: Recommendation
 ) -> str:
-    """Return a config with the server as its provider, and its model with the facts that differ from those known.
+    """Return a config with the server as its provider, and its model with the facts that differ from the known ones.
 
-    `base_url` has no credentials; `key_variable` is the environment variable of the key, if one was sent.
+    `base_url` must not contain credentials; `key_variable` is the environment variable with the key, if one was sent.
     """
     kind = subject.profile.kind
     provider = {

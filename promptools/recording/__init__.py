@@ -1,4 +1,4 @@
-"""Raw replies kept in files, with everything needed to parse them again, and the comparison of old and new results.
+"""Raw replies kept in files with everything needed to parse them again, and the comparison of old and new results.
 
 A row is one attempt: `recorder` makes it from what an observer sees, and writes it while exchanges run; `replay` reads
 it with the readers of the modes, and compares.

@@ -1,8 +1,8 @@
 """The recorder: an observer that writes a row for each attempt, in a separate thread.
 
-While an exchange runs, its bytes are only collected; decoding, redaction and writing happen in the thread. What is
-collected and not yet written is bounded: beyond `MAX_HELD`, an attempt is left out, since a recording must not cost the
-proxy its memory. A disk error ends the recording, and nothing else.
+During an exchange its bytes are only collected; decoding, redaction and writing happen in the thread. The amount that
+waits to be written is limited: beyond `MAX_HELD` an attempt is left out, since a recording must not use up the proxy's
+memory. A disk error ends the recording, and nothing else.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ OPTIONS = ("strictness", "accept", "rescue", "hold", "arguments", "on_malformed"
 
 @dataclass(slots=True, eq=False)
 class CapturedAttempt:
-    """What an observer saw of one attempt."""
+    """What an observer has seen of one attempt."""
 
     exchange: ObservedExchange
     sent: SentRequest
@@ -80,7 +80,7 @@ class CapturedAttempt:
 
 
 def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bool = False) -> dict[str, Any]:
-    """Return the row of an attempt, redacted; with its messages only if `messages`."""
+    """Return the row of an attempt, redacted; it includes messages only if `messages`."""
     sent = attempt.sent
     request, prepared = sent.tool_request, sent.prepared
     assert request is not None
@@ -126,9 +126,9 @@ def _secrets(attempt: CapturedAttempt) -> set[str]:
 
 
 def _redact(pieces: list[dict[str, Any]], redactor: Redactor) -> list[dict[str, Any]]:
-    """Redact text that is spread over pieces: over all of one kind, and over adjacent ones of any kind.
+    """Redact text that is spread over pieces: all pieces of one kind together, and adjacent pieces of any kind.
 
-    A call that interrupts a text, or arguments that are streamed after those of another call, must not hide a key.
+    Otherwise a call in the middle of a text, or interleaved arguments of two calls, could hide a key.
     """
     places = [
         (call["call"], "arguments", f"call {call['call'].get('index')}") if "call" in call else (call, kind, kind)
@@ -148,7 +148,7 @@ def _redact(pieces: list[dict[str, Any]], redactor: Redactor) -> list[dict[str, 
 
 
 def _encode_origin(attempt: CapturedAttempt, request: ToolRequest) -> dict[str, Any]:
-    """Return where a row comes from."""
+    """Return the origin of a row."""
     return {
         "format": FORMAT,
         "promptools": promptools.__version__,
@@ -181,7 +181,7 @@ def _decode(attempt: CapturedAttempt) -> tuple[ReplyDecoder, dict[int, list[Delt
 
 
 def _failure(attempt: CapturedAttempt, decoder: ReplyDecoder) -> str | None:
-    """Return, in one word, why the attempt has no whole reply to judge."""
+    """Return, in one word, why the attempt has no complete reply to judge."""
     opened = attempt.opened
     if opened is None or attempt.broke:
         return attempt.broke or "disconnected"
@@ -195,9 +195,9 @@ def _failure(attempt: CapturedAttempt, decoder: ReplyDecoder) -> str | None:
 def _merge(
     deltas: list[Delta], prepared: PreparedRequest, redactor: Redactor, tokens: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """Return the pieces of a choice in order, with neighbours of one kind joined.
+    """Return the pieces of a choice in order, with adjacent pieces of the same kind joined.
 
-    Token ids are kept with their bytes, in `tokens`, unless there is something to redact in their text.
+    Token ids are kept with their bytes, in `tokens`, unless their text contains something to redact.
     """
     decode = prepared.prompt.decode if prepared.prompt is not None else None
     ids = [token for delta in deltas for token in delta.ids or ()] if decode is not None else []
@@ -223,7 +223,7 @@ def _merge(
 
 
 def _token_text(token: int, prepared: PreparedRequest) -> str:
-    """Return the bytes of a token in hexadecimal digits; empty for one that is not in the vocabulary."""
+    """Return the bytes of a token as hexadecimal digits; empty if the vocabulary lacks it."""
     assert prepared.prompt is not None
     assert prepared.prompt.decode is not None
     try:
@@ -240,7 +240,7 @@ def _append(pieces: list[dict[str, Any]], kind: str, text: str) -> None:
 
 
 def _encode_request(request: ToolRequest, *, messages: bool) -> dict[str, Any]:
-    """Return the parts of a request by which its reply is read."""
+    """Return the parts of a request that are needed to read its reply."""
     marks = {tool.name: marked for tool in request.tools if (marked := marks_of(tool))}
     choice = request.choice
     return {
@@ -262,7 +262,7 @@ def _encode_request(request: ToolRequest, *, messages: bool) -> dict[str, Any]:
 
 
 def _encode_prepared(prepared: PreparedRequest) -> dict[str, Any] | None:
-    """Return the mode's version of the request, as far as it matters for reading the reply."""
+    """Return what the mode made of the request, as far as it is needed to read the reply."""
     return (
         _optional(
             dialect=prepared.dialect,
@@ -278,7 +278,7 @@ def _encode_prepared(prepared: PreparedRequest) -> dict[str, Any] | None:
 
 
 def _with_quotes(row: dict[str, Any], messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a row with the calls in its replies that are quoted from the conversation, and so are text.
+    """Return a row with the places of calls that its replies quote from the conversation, and that are therefore text.
 
     A row that is still read differently with them is marked `inexact`.
     """
@@ -306,7 +306,7 @@ def _calls_with_markup(
     reply: dict[str, Any],
     known: Container[Span],
 ) -> Iterator[Span]:
-    """Yield where a reply's calls are that are not `known`, with the markup around them."""
+    """Yield the places of a reply's calls that are not `known`, including the markup around them."""
     read, _ = parse_reply(request, prepared, row, reply)
     calls = {call.span for call in read.calls} | {malformed.span for malformed in read.malformed}
     markup = {discarded.span for discarded in read.discarded}
@@ -343,7 +343,7 @@ _NAME = re.compile(r"\d{8}-\d{6}-\d+(?:-\d+)?\.jsonl")
 
 
 class RecordingFiles:
-    """Appends lines to the current file of a directory that holds at most about `limit` bytes."""
+    """Appends lines to the newest file of a directory that holds about `limit` bytes at most."""
 
     def __init__(self, directory: str | os.PathLike[str], limit: int) -> None:
         self.directory = Path(directory)
@@ -358,7 +358,7 @@ class RecordingFiles:
             raise UsageError(f"cannot record in {str(directory)!r}: no permission to write there")
 
     def write(self, line: bytes) -> None:
-        """Append a line. Raises `OSError`, after which the file may end in a part of it."""
+        """Append a line. Raises `OSError`; then the file may end in a partial line."""
         descriptor = self._current(len(line))
         rest = memoryview(line)
         while rest:
@@ -391,7 +391,7 @@ class RecordingFiles:
                 number += 1
 
     def _delete_oldest(self) -> None:
-        """Delete the oldest files until there is room for another."""
+        """Delete the oldest files until there is room for a new one."""
         files = [(path.stat(), path) for path in self.directory.iterdir() if _NAME.fullmatch(path.name)]
         files.sort(key=lambda item: (item[0].st_mtime_ns, item[1].name))
         total = sum(state.st_size for state, _ in files)
@@ -412,7 +412,7 @@ MAX_HELD = 64 * 2**20
 class Recorder:
     """Writes raw replies and their tools into JSON lines in `directory`: `OpenAI(observer=Recorder("corpus"))`.
 
-    Credentials are never written. `redact` holds regular expressions for further text to replace, in every string.
+    Credentials are never written. `redact` holds regular expressions of further text to replace, in every string.
     Messages are written only with `messages`. Beyond `limit` bytes, the oldest files are deleted. Raises `UsageError`
     for an invalid pattern and for a directory that cannot be written to.
     """
@@ -441,17 +441,17 @@ class Recorder:
     # --- what exchanges report -----------------------------------------------------------------------------------
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Begin to collect."""
+        """Start collecting."""
         if not self._stopped:
             self._running[exchange] = []
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
-        """Begin an attempt; the bytes of other requests are not collected."""
+        """Start an attempt; the bytes of other requests are not collected."""
         if exchange in self._running:
             self._running[exchange].append(CapturedAttempt(exchange, sent, datetime.now(UTC)))
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
-        """Collect what has arrived."""
+        """Collect a piece of the response."""
         attempts = self._running.get(exchange)
         if not attempts or attempts[-1].sent.tool_request is None:
             return
@@ -466,7 +466,7 @@ class Recorder:
             attempt.broke = received.kind
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
-        """Hand the attempts over to the thread."""
+        """Pass the attempts to the thread."""
         attempts = [attempt for attempt in self._running.pop(exchange, ()) if attempt.sent.tool_request is not None]
         if not attempts or self._stopped:
             return
@@ -503,7 +503,7 @@ class Recorder:
             done.wait()
 
     def close(self) -> None:
-        """Write what has ended, and close the file; a recorder that is used again opens another."""
+        """Write what has ended, and close the file; the recorder may be used again, with a new file."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:

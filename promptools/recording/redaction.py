@@ -1,4 +1,4 @@
-"""Redaction: credentials, and text that the operator's patterns match, are replaced in every string of a row."""
+"""Redaction: credentials, and text that matches the operator's patterns, are replaced in every string of a row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REDACTED = "[redacted]"
 
 
 class Redactor:
-    """Replaces secrets, and what any of its patterns matches."""
+    """Replaces secrets, and text that matches any of its patterns."""
 
     def __init__(self, patterns: Iterable[str | re.Pattern[str]] = (), secrets: Iterable[str] = ()) -> None:
         self._given = [_compile(pattern) for pattern in patterns]
@@ -24,28 +24,28 @@ class Redactor:
         self._patterns = [*([exact] if exact is not None else []), *self._given]
 
     def with_secrets(self, secrets: Iterable[str]) -> Redactor:
-        """Return a copy that replaces these credentials too."""
+        """Return a copy that also replaces these credentials."""
         return Redactor(self._given, secrets)
 
     def matches(self, text: str) -> bool:
-        """Whether anything in `text` is to be replaced."""
+        """Whether `text` contains something to replace."""
         return any(pattern.search(text) for pattern in self._patterns)
 
     def text(self, text: str) -> str:
-        """Return `text` without what is to be replaced."""
+        """Return `text` with secrets replaced."""
         for pattern in self._patterns:
             text = pattern.sub(REDACTED, text)
         return text
 
     def pieces(self, pieces: Sequence[str]) -> list[str]:
-        """Return the pieces of one text without what is to be replaced, even where it is in several of them."""
+        """Return the pieces of a text with secrets replaced, even those that span several pieces."""
         redacted = list(pieces)
         for pattern in self._patterns:
             redacted = mask_pieces(redacted, pattern, lambda _: REDACTED)
         return redacted
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value with every string in it redacted, the keys of objects included."""
+        """Return a JSON value with every string in it redacted, including the keys of objects."""
         if not self._patterns:
             return value
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Replay: read recorded rows again, and compare with the results from when they were written."""
+"""Replay: read recorded rows again, and compare with the results at the time of recording."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FORMAT = 1
 
 
 def read_row(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the result of reading each reply of a row. Raises `UsageError` for a row that cannot be read."""
+    """Return the results of reading the replies of a row. Raises `UsageError` for a row that cannot be read."""
     if row.get("format") != FORMAT:
         raise UsageError(f"the form of the row is {row.get('format')!r}; this version reads form {FORMAT}")
     try:
@@ -51,14 +51,14 @@ def read_row(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 def read_reply(
     request: ToolRequest, prepared: PreparedRequest, row: Mapping[str, Any], reply: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the result of reading one reply: the verdict, and all that is not empty."""
+    """Return the result of reading one reply: the verdict, and everything that is not empty."""
     return describe_reply(*parse_reply(request, prepared, row, reply))
 
 
 def parse_reply(
     request: ToolRequest, prepared: PreparedRequest, row: Mapping[str, Any], reply: Mapping[str, Any]
 ) -> tuple[Reply, str]:
-    """Return one reply as its reader read it, and the kind of the verdict on it."""
+    """Return a reply as its reader read it, and the kind of the verdict on it."""
     numbers = count()
     reader = ReplyReader(request, prepared, lambda: f"call{next(numbers)}")
     for delta in decode_pieces(reply):
@@ -80,7 +80,7 @@ def parse_reply(
 
 
 def decode_request(row: Mapping[str, Any]) -> ToolRequest:
-    """Return the request of a row; of the conversation, what was recorded of it."""
+    """Return the request of a row, with as much of the conversation as was recorded."""
     data: dict[str, Any] = row["request"]
     tools = Tools(data.get("tools", [])).with_marks(data.get("marks", {}))
     names = data.get("offered")
@@ -108,7 +108,7 @@ def decode_request(row: Mapping[str, Any]) -> ToolRequest:
 
 
 def decode_prepared(row: Mapping[str, Any]) -> PreparedRequest:
-    """Return the mode's version of the request, as far as it matters for reading the reply."""
+    """Return what the mode made of the request, as far as it is needed to read the reply."""
     data: dict[str, Any] = row.get("prepared", {})
     forms = frozenset[str](data.get("escaped", ()))
     tokens = frozenset(form[0] + form[1:].lstrip("\\") for form in forms)
@@ -144,13 +144,13 @@ def decode_pieces(reply: Mapping[str, Any]) -> list[Delta]:
 
 
 def _tuples(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts with tuples in place of JSON's lists."""
+    """Return facts with JSON's lists converted to tuples."""
     return {key: tuple(value) if is_array(value) else value for key, value in facts.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRow:
-    """One row of a file of recordings."""
+    """A row of a file of recordings."""
 
     path: Path
     line: int
@@ -159,7 +159,7 @@ class RecordedRow:
 
     @property
     def id(self) -> str:
-        """The file's name and the line, as in `20260101-120000-77.jsonl:3`."""
+        """The name of the file and the line, as in `20260101-120000-77.jsonl:3`."""
         return f"{self.path.name}:{self.line}"
 
     @property
@@ -168,11 +168,11 @@ class RecordedRow:
         return list(self.data["expected"])
 
     def read(self) -> list[dict[str, Any]]:
-        """Return what is read now. Raises `UsageError` for a row that this version cannot read."""
+        """Return the results of reading the row now. Raises `UsageError` for a row that this version cannot read."""
         return read_row(self.data)
 
     def difference(self) -> str:
-        """Return a unified diff of what was read and what is read now; empty if both are the same."""
+        """Return a unified diff between the recorded and the new results; empty if they are equal."""
         before, after = self.expected, self.read()
         if before == after:
             return ""
@@ -182,7 +182,7 @@ class RecordedRow:
 
 @dataclass(frozen=True, slots=True)
 class BrokenRow:
-    """A line that is not a row."""
+    """A line that is not a valid row."""
 
     path: Path
     line: int
@@ -201,7 +201,7 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[RecordedRow | BrokenRow]
 
 
 def update(path: Path) -> int:
-    """Write what is read now into the rows of a file, and return how many changed; other lines are not changed."""
+    """Write the new results into the rows of a file; return how many changed. Other lines stay as they are."""
     changed = 0
     lines: list[bytes] = []
     for number, line in enumerate(_read(path).split(b"\n"), 1):
@@ -226,7 +226,7 @@ def _updated(row: RecordedRow) -> bytes | None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Replace a file's content at once, so that nothing is lost if writing fails."""
+    """Replace a file's content atomically, so that nothing is lost if writing fails."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:

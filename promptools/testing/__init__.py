@@ -1,6 +1,6 @@
-"""What tests of apps use: a scripted server, checks of calls, recorded replies as parameters, snapshots of replies.
+"""Tools for the tests of apps: a scripted server, checks of calls, recorded replies as parameters, snapshots.
 
-`plugin` is a pytest plugin, which pytest loads by itself where promptools is installed; it offers the fixtures
+`plugin` is a pytest plugin, which pytest loads automatically where promptools is installed; it provides the fixtures
 `scripted_server` and `reply_snapshot`. Importing this package loads no large library.
 """
 

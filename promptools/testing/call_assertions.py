@@ -1,4 +1,4 @@
-"""`assert_calls`: check that the calls of a reply, in any form that an app has it, are those expected."""
+"""`assert_calls`: check that a reply, in any form that apps receive, has exactly the expected calls."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _message_of(data: Any) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return the JSON form of an object of an SDK."""
+    """Return an SDK object in its JSON form."""
     dump = getattr(value, "model_dump", None)
     return dump(warnings=False) if callable(dump) else value
 
@@ -76,7 +76,7 @@ def _text_of(reply: Any) -> str:
 
 
 def _normalize(call: CallLike) -> _Named:
-    """Return a call as name and value; arguments that are not JSON stay text."""
+    """Return a call as name and value; arguments that are not JSON remain text."""
     name, text = name_and_text(call)
     return name, try_json(text, text)
 

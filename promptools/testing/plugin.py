@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures for tests of apps. It is loaded whenever pytest starts, so it imports next to nothing."""
+"""The pytest plugin: fixtures for tests of apps. It is loaded whenever pytest starts, so it imports almost nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def scripted_server() -> Iterator[ScriptedServer]:
 
 @pytest.fixture
 def reply_snapshot(request: pytest.FixtureRequest) -> Any:
-    """Compare with a snapshot: `assert reply == reply_snapshot`; needs syrupy, the extra `testing`."""
+    """Compare with a snapshot: `assert reply == reply_snapshot`; needs syrupy, which the extra `testing` installs."""
     if not request.config.pluginmanager.has_plugin("syrupy"):
         pytest.fail("reply_snapshot needs syrupy: pip install 'promptools-compat[testing]'", pytrace=False)
     from promptools.testing.snapshots import ReplySnapshotExtension

@@ -1,6 +1,6 @@
-"""A real HTTP server that plays scripted replies, remembers requests, and sees when a client goes away.
+"""A real HTTP server that plays scripted replies, remembers requests, and notices when a client disconnects.
 
-It answers with a model's replies, streamed if the request says so, or with raw bytes.
+It answers with a model's replies, streamed if the request asks for it, or with raw bytes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _ENVELOPE: dict[str, Any] = {"id": "chatcmpl-1", "created": 1, "model": "m"}
 class HttpAnswer:
     """An HTTP response: `pieces` are sent as chunks, with `pause` seconds after each; `then` is how it ends.
 
-    `first` is called before the response begins, `between` before each piece but the first: with them a test can hold
-    the server until something has happened, and measures no time.
+    `first` is called before the response begins, `between` before each piece but the first: a test can make the server
+    wait in them until something has happened, so that it need not depend on time.
     """
 
     status: int = 200
@@ -59,7 +59,7 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A reply of the model; its calls are native, as from a server that parsed them itself."""
+    """A reply of the model; its calls are native, as if the server had parsed them."""
 
     content: str | None = None
     calls: Sequence[CallLike] = ()
@@ -71,7 +71,7 @@ class ModelReply:
     )
 
     def answer(self, request: Mapping[str, Any]) -> HttpAnswer:
-        """Return the response to a request: a stream if it asks for one."""
+        """Return the response to a request, which is a stream if the request asks for one."""
         if request.get("stream") is not True:
             return json_answer(self._completion())
         return sse_answer(*self._chunks())
@@ -122,7 +122,7 @@ def calls_as_text(dialect: str, calls: Sequence[CallLike]) -> str:
 
 
 def http_error(status: int, message: str = "scripted error", **fields: Any) -> HttpAnswer:
-    """Return an error response, with a body as OpenAI's; `fields` are added to its `error`."""
+    """Return an error response with a body like OpenAI's; `fields` are added to its `error`."""
     return json_answer({"error": {"message": message, "type": "server_error", **fields}}, status=status)
 
 
@@ -135,7 +135,7 @@ def json_answer(body: Any, **options: Any) -> HttpAnswer:
 
 
 def sse_answer(*events: Any, done: bool = True, **options: Any) -> HttpAnswer:
-    """Return a stream with one event per piece: JSON values, and text unchanged; then `[DONE]` if `done`."""
+    """Return a stream with one event per piece: values as JSON, and text unchanged; then `[DONE]` if `done`."""
     lines = [f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode() for event in events]
     return HttpAnswer(pieces=(*lines, *([b"data: [DONE]\n\n"] if done else [])), type="text/event-stream", **options)
 
@@ -146,7 +146,7 @@ def completion(
     finish: str | None = None,
     **extra: Any,
 ) -> dict[str, Any]:
-    """Return the body of a whole reply; `calls` are names with the text of their arguments."""
+    """Return the body of a whole reply; `calls` are names with their arguments as text."""
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
         message["tool_calls"] = [
@@ -208,10 +208,10 @@ class SeenRequest:
 
 
 class ScriptedServer:
-    """The server, which runs in threads from its creation until `close`.
+    """A server that runs in threads from its creation until `close`.
 
-    `play` sets the answers, in order; the last one is repeated. Requests that only detect what the
-    server is do not count: they are answered from `about` by path, or else with 404.
+    `play` sets the answers, in order; the last one is repeated. Requests that only detect the kind of server do not
+    count: `about` has their answers by path; others get 404.
     """
 
     def __init__(self) -> None:
@@ -233,7 +233,7 @@ class ScriptedServer:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def play(self, *script: Scripted) -> ScriptedServer:
-        """Set the answers from now on, and forget the requests so far."""
+        """Set the answers from now on, and forget earlier requests."""
         self._script = list(script)
         self.requests.clear()
         self.probes.clear()
@@ -242,7 +242,7 @@ class ScriptedServer:
         return self
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -309,7 +309,7 @@ class ScriptedServer:
             self._waits_in_vain(http.connection, HANG_SECONDS)
 
     def _waits_in_vain(self, connection: socket.socket, seconds: float) -> bool:
-        """Wait; return whether the client has gone meanwhile."""
+        """Wait; return whether the client has disconnected meanwhile."""
         until = time.monotonic() + seconds
         while (rest := until - time.monotonic()) > 0:
             ready, _, _ = select.select([connection], [], [], min(rest, 0.05))
