@@ -1,12 +1,12 @@
 """Working tool calls from any open-model server.
 
 `parse` and `StreamParser` read tool calls from a model's text. `render` renders a conversation with tools as a prompt.
-`OpenAI`, `AsyncOpenAI` and `wrap` do both, and choose modes and retry, inside the client that an app already uses;
+`OpenAI`, `AsyncOpenAI` and `wrap` do both, choose modes and retry, inside the client that an app already uses;
 `http_client` and `async_http_client` do so inside a framework's client. `run_tools` runs a conversation with tools to
 its end; an `Agent` works on tasks, within limits and by a policy.
 
-Importing this package does no I/O and loads nothing: each name loads its module on first access. So neither openai nor
-any other large library is loaded before it is needed, and the command line is ready for an interrupt at once.
+Importing this package does no I/O and loads nothing: each name loads its module on first access. So openai and other
+large libraries are loaded only when they are needed, and the command line can handle an interrupt at once.
 """
 
 from __future__ import annotations
@@ -195,5 +195,5 @@ if not TYPE_CHECKING:  # else type checkers would accept any name
 
 
 def __dir__() -> list[str]:
-    """Return the public names, for completion; what this module needs for itself is not among them."""
+    """Return the public names, for completion, without the names that this module uses itself."""
     return sorted({*__all__, "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"})

@@ -1,6 +1,6 @@
-"""The command `promptools`, and `python -m promptools`. An interrupt shows no traceback, whenever it comes.
+"""The command `promptools`, and `python -m promptools`. An interrupt never shows a traceback.
 
-What is imported here and in the package's `__init__` is imported before an interrupt is handled: as little as possible.
+This module and the package's `__init__` import as little as possible, since an interrupt cannot be handled before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ except KeyboardInterrupt:
 
 
 def main() -> int:
-    """Run the command line and return its exit status: 130 after an interrupt, whenever it comes."""
+    """Run the command line and return its exit status, which is 130 after an interrupt."""
     default = signal.getsignal(signal.SIGINT)
     if default is not signal.default_int_handler:  # ignored, as of a job in the background
         from promptools.cli import main as run
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _leave(*_: object) -> None:
-    """End the process: nothing has begun, or what is left is to wait for threads."""
+    """End the process at once, when nothing has begun, or nothing is left but threads to wait for."""
     try:
         sys.stdout.flush()
     finally:
@@ -58,7 +58,7 @@ def _hide_interrupt(kind: type[BaseException], error: BaseException, trace: Any)
 
 
 def _repeat_interrupt(unraisable: Any) -> None:
-    """Interrupt once more where Python would drop it, with a traceback: in a finalizer, or a callback of a lock."""
+    """Repeat an interrupt that Python would drop with a traceback: in a finalizer, or a callback of a lock."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         _dropped.append(None)
         _thread.start_new_thread(_interrupt, ())  # raised by this thread, it would be an error of this hook

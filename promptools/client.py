@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CommonOptions(ClientSettings, total=False):
-    """Our settings, and what both of the SDK's clients take: as openai 3 has it, of which older ones lack some."""
+    """Our settings, and the options that both of the SDK's clients take in openai 3; older versions lack some."""
 
     provider: str | SdkProvider | None
     """A provider of the config, or a kind of server; with openai 3 also a provider of the SDK."""
@@ -68,10 +68,10 @@ class AsyncCopyOptions(AsyncClientOptions, total=False):
 class OpenAI(openai.OpenAI):
     """`openai.OpenAI` whose chat completions return working tool calls.
 
-    Takes everything that the SDK's class takes, and the settings below.
-    The address is that of `base_url=` or `provider=`, else of the default provider of a config that is given, else of
-    OPENAI_BASE_URL, else of the default provider of a config that is found, else the SDK's own.
-    A provider that is not a string is the SDK's (openai 3) and is passed to it.
+    Takes everything that the SDK's class takes, and the settings below. The address comes from the first of these:
+    `base_url=` or `provider=`, the default provider of a given config, OPENAI_BASE_URL, the default provider of a
+    config that is found, the SDK's own default. A provider that is not a string is an object of the SDK (openai 3) and
+    is passed to it.
     """
 
     __doc__ = cast("str", SettingsHelp(__doc__))
@@ -85,7 +85,7 @@ class OpenAI(openai.OpenAI):
     def copy(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - not its private ones
         self, **changes: Unpack[CopyOptions]
     ) -> Self:
-        """Return a copy with some options replaced, ours or the SDK's; the circuit breaker stays shared."""
+        """Return a copy with some options replaced, ours or the SDK's; it shares the circuit breaker."""
         return super().copy(**_copy_options(self.promptools, changes))
 
     with_options = copy  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - as `copy`
@@ -105,14 +105,14 @@ class AsyncOpenAI(openai.AsyncOpenAI):
     def copy(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - not its private ones
         self, **changes: Unpack[AsyncCopyOptions]
     ) -> Self:
-        """Return a copy with some options replaced, ours or the SDK's; the circuit breaker stays shared."""
+        """Return a copy with some options replaced, ours or the SDK's; it shares the circuit breaker."""
         return super().copy(**_copy_options(self.promptools, changes))
 
     with_options = copy  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - as `copy`
 
 
 def _pop_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove our settings from the options and return them; a provider object is the SDK's."""
+    """Remove our settings from the options and return them; a provider object is left for the SDK."""
     names = [
         name
         for name in options
@@ -126,7 +126,7 @@ def _is_provider_name(provider: object) -> bool:
 
 
 def _split_options(options: Mapping[str, Any]) -> tuple[Session, dict[str, Any]]:
-    """Split a constructor's options into our session and the SDK's own, filled in from the provider."""
+    """Split a constructor's options into our session and the SDK's options, with the provider's defaults filled in."""
     theirs = dict(options)
     session: Session | None = theirs.pop("promptools", None)
     ours = _pop_settings(theirs)
@@ -136,9 +136,9 @@ def _split_options(options: Mapping[str, Any]) -> tuple[Session, dict[str, Any]]
 
 
 def _settle_address(session: Session, theirs: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
-    """Settle the client's address: by an argument, a named config, OPENAI_BASE_URL, or a config that was found.
+    """Set the client's address by an argument, a given config, OPENAI_BASE_URL, or a config that was found.
 
-    Without any of them it is the SDK's own.
+    Without any of them the SDK's default applies.
     """
     base_url = theirs.get("base_url")
     if not isinstance(base_url, str):  # a URL of either family, or the SDK's own "not given"
@@ -159,7 +159,7 @@ def _settle_address(session: Session, theirs: dict[str, Any]) -> tuple[Session, 
 
 
 def _copy_options(session: Session, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the SDK's options for a copy, with the session of the copy among them."""
+    """Return the SDK's options for a copy, including the copy's session."""
     theirs = dict(changes)
     ours = _pop_settings(theirs)
     if ours:

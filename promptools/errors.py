@@ -2,13 +2,13 @@
 
     PromptoolsError
     ├── UsageError      the caller's fault: a bad tool, schema, option or config file
-    ├── ModelError      the model's fault: its reply cannot be used (raised by `run_tools`, by no parser of replies)
+    ├── ModelError      the model's fault: its reply cannot be used (raised by `run_tools`, not by parsers)
     │   ├── MissingSentinel     Harmony read strictly: a control token is missing
     │   └── BadHeader           Harmony read strictly: a header that cannot be read
     ├── UpstreamError   the server's fault: it refused, broke off or answered with an error
     └── Exhausted       every attempt failed; carries each one
 
-A message says what is wrong, where, and what to do about it. The data it is based on are attributes of the exception.
+A message says what is wrong, where, and what to do about it. The underlying data are attributes of the exception.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def clip(text: str, limit: int = MAX_QUOTED) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint for an error, `did you mean 'WORD'? `: the known word that was probably meant; empty if none is."""
+    """Return the hint `did you mean 'WORD'? ` with the most similar known word; empty if none is similar."""
     from difflib import get_close_matches  # only errors need it
 
     close = get_close_matches(clip(word), [*known])
@@ -43,7 +43,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def suggest(word: str, known: Collection[str]) -> str:
-    """Return a hint for an error: the known word that was probably meant, and all known ones."""
+    """Return a hint for an error: the known word that is most similar, and all known words."""
     return f"{did_you_mean(word, known)}known: {', '.join(sorted(known)) or 'none'}"
 
 
@@ -61,7 +61,7 @@ _BARE_ADDRESS = lazy_pattern(
 
 
 def bad_url_message(text: str) -> str:
-    """Return the error for a base URL that is not one; it suggests the URL if only the scheme is missing."""
+    """Return the error for an invalid base URL; it suggests a valid one if only the scheme is missing."""
     shown = without_credentials(text)
     found = _BARE_ADDRESS.fullmatch(shown)
     if found is None:
@@ -92,7 +92,7 @@ class PromptoolsError(Exception):
 
 
 class UsageError(PromptoolsError):
-    """The caller passed something invalid: the message says what, where and what to do. `code` is for the API."""
+    """The caller passed something invalid: the message says what, where and what to do. `code` is for programs."""
 
     def __init__(self, message: str, *, code: str = "usage") -> None:
         super().__init__(message)

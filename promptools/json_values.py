@@ -1,4 +1,4 @@
-"""JSON values: guards for the two containers, reading and writing that foresee bad values, and deep copies."""
+"""JSON values: type guards for the two containers, reading and writing that handle bad values, and deep copies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def try_json(text: str | bytes, default: Any = None, **options: Any) -> Any:
 
 
 def toml_value(value: Any) -> str:
-    """Return a text, number, truth value, or a list of these, as TOML, whose forms of them are JSON's but for DEL."""
+    """Return text, a number, a truth value, or a list of these, as TOML: the same as JSON except for DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -55,7 +55,7 @@ def parse_finite_float(token: str) -> float:
 
 
 def write_json(value: object, what: str, *, compact: bool = False) -> str:
-    """Return a value as JSON. Raises `UsageError`, about `what`, for one that is nested too deeply."""
+    """Return a value as JSON. Raises `UsageError`, which names `what`, for a value that is nested too deeply."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":") if compact else None)
     except RecursionError:
@@ -76,13 +76,14 @@ _SCALARS = frozenset((str, int, float, bool, type(None)))
 def copy_json(value: T) -> T:
     """Return a deep copy of a JSON value; shared parts stay shared. O(n).
 
-    What is not JSON is left to `copy.deepcopy`. Raises RecursionError for a value nested more than `MAX_DEPTH` levels.
+    Values that are not JSON are left to `copy.deepcopy`. Raises RecursionError for a value nested more than `MAX_DEPTH`
+    levels.
     """
     copies: dict[int, Any] = {}
     unfilled: list[tuple[Any, Any, int]] = []
 
     def copy_of(value: Any, depth: int) -> Any:
-        """Return a copy; that of a container is filled later."""
+        """Return a copy of a value; if it is a container, it is filled later."""
         kind = value.__class__
         if kind in _SCALARS:
             return value
@@ -110,7 +111,7 @@ def copy_json(value: T) -> T:
 
 
 def count_values(value: Any) -> int:
-    """Return the number of values in a JSON value, itself included. O(n)."""
+    """Return the number of values in a JSON value, including the value itself. O(n)."""
     count = 0
     stack = [value]
     while stack:

@@ -1,7 +1,7 @@
-"""The logger `promptools`. It is silent until an app configures logging: not even warnings go to stderr by themselves.
+"""The logger `promptools`. It is silent until an app configures logging: not even warnings go to stderr by default.
 
-The levels are described in docs/reference/logging.md. A message does not name the logger, and holds no text of a user
-or a model, and no key.
+The levels are described in docs/reference/logging.md. Messages do not name the logger, and contain neither keys nor
+text of a user or a model.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """Keys and other credentials: where a request carries them, and how they are replaced in text.
 
-All that must not show a key uses this: errors that the proxy passes on, recordings, tapes of agents, the inspector, log
-lines. Masking by field names alone is not enough, since servers repeat the key that they got. So the values are
-searched for, both verbatim and as escaped by JSON, HTML and URLs.
+Everything that must not reveal a key uses this module: errors that the proxy passes on, recordings, tapes of agents,
+the inspector, log lines. Masking by field names alone is not enough, since servers repeat keys in their responses. So
+the values are searched for, both verbatim and as escaped by JSON, HTML and URLs.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ def keys_in(headers: Iterable[tuple[str, str]]) -> set[str]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a header field, or a parameter of a URL, holds a credential, by its name."""
+    """Whether a header field or URL parameter of this name holds a credential."""
     name = name.lower()
     return name in KEY_FIELDS or name in _OTHER_SECRET_FIELDS or _SECRET_NAME.search(name) is not None
 
 
 def secrets_in(headers: Iterable[tuple[str, str]], url: str = "", *, min_length: int = MIN_SECRET_LENGTH) -> set[str]:
-    """Return the values of all credentials of a request or response that are too long to occur in text by accident."""
+    """Return the credentials in a request or response that are long enough not to occur in text by accident."""
     fields = sorted(headers, key=lambda pair: pair[0].lower() not in KEY_FIELDS)  # they are not pushed out by cookies
     values = [value for name, field in fields if is_secret(name) for value in _values(field)]
     values += [*_password_of(url)]
@@ -82,23 +82,23 @@ def secrets_in(headers: Iterable[tuple[str, str]], url: str = "", *, min_length:
 
 
 def mask_headers(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return the fields with the values of credentials masked; the scheme of an authorization stays."""
+    """Return the fields with credentials masked; the scheme of an authorization is kept."""
     return tuple(
         (name, _mask_field(value) if is_secret(name) else without_credentials(value)) for name, value in headers
     )
 
 
 def mask_url(url: str) -> str:
-    """Return a URL without credentials: no user name and password, and masked parameters."""
+    """Return a URL without credentials: user name and password are removed, and parameters masked."""
     return _QUERY.sub(
         lambda pair: f"{pair[1]}{pair[2]}={MASK if is_secret(unquote(pair[2])) else pair[3]}", without_credentials(url)
     )
 
 
 class SecretMask:
-    """Replaces secrets in text, in JSON, and in text that arrives in pieces; by asterisks, unless `mask` is given.
+    """Replaces secrets in text, in JSON, and in text that arrives in pieces, with asterisks or with `mask`.
 
-    `bounded`: clients chose the secrets, and could make the search slow; only a limited part of them is compared.
+    `bounded`: clients chose the secrets, and could make the search slow, so only a limited part of each is compared.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class SecretMask:
 
     @cached_property
     def pattern(self) -> re.Pattern[str] | None:
-        """Matches any of the secrets, in any of their forms; None without any."""
+        """The pattern of all secrets, in any of their forms; None without any."""
         if not self._bounded:
             return re.compile("|".join(_pattern_of(secret) for secret in self._secrets)) if self._secrets else None
         left, patterns = _MAX_ESCAPABLE, list[str]()
@@ -121,11 +121,11 @@ class SecretMask:
         return re.compile("|".join(reversed(patterns))) if patterns else None
 
     def text(self, text: str) -> str:
-        """Return `text` without the secrets."""
+        """Return `text` with the secrets replaced."""
         return text if self.pattern is None else self.pattern.sub(lambda found: self._mask(found[0]), text)
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value without the secrets in its strings, the keys of objects included."""
+        """Return a JSON value with the secrets in its strings replaced, including the keys of objects."""
         if self.pattern is None:
             return value
         if isinstance(value, str):
@@ -137,12 +137,12 @@ class SecretMask:
         return value
 
     def pieces(self, pieces: Sequence[str]) -> list[str]:
-        """Return pieces of one text without the secrets in it, even where one begins in a piece and ends in another."""
+        """Return the pieces of a text with the secrets replaced, even those that span several pieces."""
         return mask_pieces(pieces, self.pattern, self._mask)
 
 
 def mask_pieces(pieces: Sequence[str], pattern: re.Pattern[str] | None, mask: Callable[[str], str]) -> list[str]:
-    """Replace all matches in pieces of one text; the replacement goes into the piece in which the match begins."""
+    """Replace all matches in the pieces of a text; the replacement goes into the piece where the match begins."""
     masked: list[str] = []
     matches = [] if pattern is None else [(found.span(), mask(found[0])) for found in pattern.finditer("".join(pieces))]
     start = index = 0
@@ -174,7 +174,7 @@ class PartialSecret:
         )
 
     def hold_from(self, text: str) -> int:
-        """Return where in `text` a secret begins that may continue after it; its length if none does."""
+        """Return where in `text` a secret begins that may continue after it; the length of `text` if none does."""
         if not text or text[-1] not in self._characters:  # as at the end of an event
             return len(text)
         for found in self._first.finditer(text, max(0, len(text) - self._window)):
@@ -199,7 +199,7 @@ def _asterisks(found: str) -> str:
 
 
 def _pattern_of(secret: str, escapable: float = math.inf) -> str:
-    """Return a pattern for a secret, with a limited number of characters in escaped forms too: compiling takes time."""
+    """Return a pattern for a secret. Only its first characters match in escaped forms: compiling takes time."""
     parts = list[str]()
     for part in _parts_of(secret):
         as_is = escapable <= 0 or not _is_escapable(part[0])
@@ -213,16 +213,16 @@ def _is_escapable(character: str) -> bool:
 
 
 def _parts_of(secret: str) -> list[str]:
-    """Return a secret's characters; several backslashes are one part."""
+    """Return the characters of a secret, with consecutive backslashes as one part."""
     return _PART.findall(secret)
 
 
 def _forms_of(part: str) -> list[str]:
     """Return patterns for one character: verbatim, and as escaped in HTML, in a URL and in JSON.
 
-    JSON may be within JSON within JSON, as where each gateway quotes the error of the next; a URL within two others.
-    Backslashes match any number of them at once (`++`), so that a key full of them, which any client can send, is not
-    searched for in exponentially many ways.
+    JSON may be nested three levels deep, since each gateway quotes the error of the next, and so may URLs. A run of
+    backslashes matches possessively (`++`), so that a key full of them, which any client can send, does not cause
+    exponential backtracking.
     """
     if not _is_escapable(part[0]):
         return [re.escape(part)]
@@ -249,7 +249,7 @@ def _mask_field(value: str) -> str:
 
 
 def _values(field: str) -> list[str]:
-    """Return the credentials in a field: all of it without its scheme, the values of cookies, and a password."""
+    """Return the credentials in a field: its value without the scheme, the values of cookies, and a password."""
     scheme = _SCHEME.match(field)
     bare = field[scheme.end() if scheme else 0 :].strip()
     pairs = [pair.partition("=")[2] for pair in _COOKIE_PAIR.split(bare)]

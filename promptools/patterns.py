@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled when they are first used.
+"""Regular expressions that are compiled on first use.
 
 There are about a hundred formats, with several patterns each, and a reply is in only one of them: compiling all would
 take longer than everything else done for an app's first request.
@@ -19,14 +19,14 @@ _COMPILED = (
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """Return what `re.compile` returns, except that it is compiled, and checked, on first use.
 
-    From then on each use costs what it costs with a compiled pattern. It is not an instance of `re.Pattern`: call its
-    methods, and do not pass it to the functions of `re`.
+    From then on it is as fast as a compiled pattern. It is not an instance of `re.Pattern`: call its methods, and do
+    not pass it to the functions of `re`.
     """
     return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))
 
 
 class _Pattern:
-    """A pattern whose methods, once it is compiled, are those of the compiled one, without a call in between."""
+    """A pattern whose methods are replaced by those of the compiled one, so that calling them costs nothing extra."""
 
     def __init__(self, pattern: str | bytes, flags: int) -> None:
         self.pattern = pattern
@@ -37,7 +37,7 @@ class _Pattern:
 
 
 class _LazyPattern(_Pattern):
-    """A pattern that has not been compiled. If two threads need it at once, both compile it, to the same effect."""
+    """A pattern that has not been compiled. If two threads need it at once, both compile it, with the same result."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in _COMPILED:

@@ -1,4 +1,4 @@
-"""Values that modules exchange: frozen, comparable, with no behaviour beyond their JSON form."""
+"""Values that modules exchange: frozen, comparable, without behaviour beyond their JSON form."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MalformedReason = Literal[
 
 
 class Span(NamedTuple):
-    """Half-open range of characters in the model's text: `text[start:end]`."""
+    """A half-open range of characters in the model's text: `text[start:end]`."""
 
     start: int
     end: int
@@ -55,7 +55,7 @@ def _with_span(data: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One offered tool, as prepared by `promptools.Tools`; `parameters` is the caller's own JSON Schema."""
+    """An offered tool, as prepared by `promptools.Tools`; `parameters` is the caller's own JSON Schema."""
 
     name: str
     description: str
@@ -75,7 +75,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One deviation from the strict form that the parser repaired to read a call."""
+    """A deviation from the strict format that the parser repaired to read a call."""
 
     kind: FixKind
     detail: str
@@ -89,7 +89,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One complete tool call. `arguments_json` is valid JSON equal to `arguments`, the model's own text if unfixed."""
+    """A complete call. `arguments_json` is valid JSON equal to `arguments`; without fixes, the model's text."""
 
     id: str
     name: str
@@ -200,7 +200,7 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True)
 class ParseAttempt:
-    """One strategy at one position of the text: the outcome, the reason, and how many characters it read."""
+    """An attempt to parse at one position of the text: the outcome, the reason, and the number of characters read."""
 
     strategy: str
     span: Span
@@ -221,7 +221,7 @@ class ParseAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One upstream request of an exchange: the mode, the server's status, the outcome."""
+    """An upstream request of an exchange: the mode, the server's status, the outcome."""
 
     mode: str
     status: int | None
@@ -400,7 +400,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Everything in one model reply; none of the model's text is lost."""
+    """Everything in one reply of the model; none of its text is lost."""
 
     calls: tuple[Call, ...] = ()
     content: str = ""

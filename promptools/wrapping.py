@@ -1,4 +1,4 @@
-"""Put our transport inside an existing client: of openai, ollama, anthropic, httpx or httpx2."""
+"""Put our transport into an existing client: of openai, ollama, anthropic, httpx or httpx2."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ USAGE_LINES = {
 
 
 def usage_line(thing: object) -> str | None:
-    """Return the line for the framework that an object, a class or a module belongs to; None if it is unknown."""
+    """Return the advice for the framework that an object, class or module belongs to; None if it is unknown."""
     if isinstance(thing, ModuleType):
         names = [thing.__name__]
     else:
@@ -89,16 +89,17 @@ ClientT = TypeVar(
 
 
 def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
-    """Put our transport inside an existing client, so that its chat completions return working tool calls.
+    """Put our transport into an existing client, so that its chat completions return working tool calls.
 
     A client of openai (the SDK's, Azure's, a subclass), of the ollama package or of anthropic is changed in place and
     returned, with its address, key and HTTP client; copies of it (`with_options`) are wrapped too, unless they get
-    another `http_client`. The messages of anthropic's are requested as chat completions. Of a client of httpx or httpx2
-    a copy is returned, for a framework's `http_client=`: other users of the original are not affected, and closing the
-    copy closes the original.
+    another `http_client`. Requests for anthropic's messages are sent as chat completions. For a client of httpx or
+    httpx2 a copy is returned, to be used as a framework's `http_client=`: other users of the original are not affected,
+    and closing the copy closes the original.
 
-    `provider=` names the config's provider, or the kind of server, that the client talks to. Wrapping again changes
-    only the settings that are passed. Raises `UsageError` for any other object, and for settings that cannot be used.
+    `provider=` names the provider in the config, or the kind of server, that the client talks to. Wrapping a client
+    again changes only the settings that are passed. Raises `UsageError` for any other object, and for settings that
+    cannot be used.
     """
     is_anthropic = _is_of("anthropic", client, ("Anthropic", "AsyncAnthropic"))
     if is_anthropic or isinstance(client, (openai.OpenAI, openai.AsyncOpenAI)):
@@ -143,7 +144,7 @@ def async_http_client(**settings: Unpack[Settings]) -> openai.DefaultAsyncHttpxC
 
 
 def _session(http: Any, settings: Settings) -> Session:
-    """Return the session for an HTTP client: its present one with changes, or a new one."""
+    """Return the session for an HTTP client: its current one with the changes, or a new one."""
     already = getattr(http.__dict__["_transport"], "start", None)
     if isinstance(already, Session):
         return already.with_settings(settings) if settings else already
@@ -151,13 +152,13 @@ def _session(http: Any, settings: Settings) -> Session:
 
 
 def _install(client: Any, session: Session, http: Any) -> None:
-    """Replace a client's HTTP client by the wrapped copy."""
+    """Replace a client's HTTP client with the wrapped copy."""
     client.__dict__["_client"] = http
     client.__dict__["promptools"] = session
 
 
 def _is_of(package: str, client: object, names: tuple[str, ...]) -> bool:
-    """Whether an object is an instance of one of a package's classes; the package is imported only if that may be."""
+    """Whether an object is an instance of a package's class; the package is imported only if that is possible."""
     if not any(base.__module__.partition(".")[0] == package for base in type(client).__mro__):
         return False
     module = import_module(package)
@@ -165,7 +166,7 @@ def _is_of(package: str, client: object, names: tuple[str, ...]) -> bool:
 
 
 def _unsupported_message(client: object) -> str:
-    """Return the error message for an object that cannot be wrapped, with what to use instead."""
+    """Return the error message for an object that cannot be wrapped; it says what to use instead."""
     if isinstance(client, ModuleType):
         what = f"the module {client.__name__!r}"
     else:

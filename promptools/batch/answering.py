@@ -1,6 +1,6 @@
-"""One request of a batch to one result: the line that it is read from, a single try, and the servers that it may go to.
+"""Turn one request of a batch into one result: parse its line, try it once, on one of the possible servers.
 
-Here are neither files nor other requests: `request_pool` keeps many under way, and tries again.
+This module knows neither files nor other requests: `request_pool` sends many concurrently, and retries.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """A request of a batch file."""
+    """A request in a batch file."""
 
     line: int
     """Its line, from 1, or its row of a Parquet file."""
@@ -99,7 +99,7 @@ def read_request(text: bytes, line: int) -> BatchRequest | LineProblem:
 
 
 def _check_keys(value: dict[str, Any]) -> tuple[str, str] | None:
-    """Return what is wrong with a request and what to do, or None."""
+    """Return what is wrong with a request and how to fix it, or None."""
     method, url, body = value.get("method", "POST"), value.get("url"), value.get("body")
     if method != "POST":
         return f"'method' is {clip(repr(method), 80)}", "write POST"
@@ -116,7 +116,7 @@ def _check_keys(value: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def _load(text: str | bytes) -> Any:
-    """Parse JSON without the numbers that only Python's has: no server gets them."""
+    """Parse JSON, but reject NaN and infinity, which only Python accepts: no server may get them."""
     return json.loads(text, parse_constant=reject_constant)
 
 
@@ -142,7 +142,7 @@ ADVICE = {
 
 
 class TemporaryFailureError(Exception):
-    """A request had no result, and may have one later. `retry_after` is in seconds, if the server named it."""
+    """A request has no result, but may get one later. `retry_after` is in seconds, if the server named a time."""
 
     def __init__(self, message: str, *, retry_after: float | None = None, may_be_request: bool = False) -> None:
         super().__init__(message)
@@ -155,7 +155,7 @@ class TemporaryFailureError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswer:
-    """The result of a request: its line of the output, and its line of the file of errors if it failed."""
+    """The result of a request: its line in the output, and, if it failed, its line in the file of errors."""
 
     line: int
     result: dict[str, Any]
@@ -163,7 +163,7 @@ class BatchAnswer:
 
     @property
     def usage(self) -> tuple[int, int]:
-        """The tokens of the prompt and of the completion, as the server reports them."""
+        """The tokens of the prompt and of the completion, as reported by the server."""
         usage = as_object(as_object(as_object(self.result.get("response")).get("body")).get("usage"))
         # the Responses API has its own names
         prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
@@ -172,7 +172,7 @@ class BatchAnswer:
 
 
 class RequestAnswerer:
-    """Sends requests through a client of promptools. `model` replaces the model of each request (None: its own).
+    """Sends requests through a promptools client. `model` replaces the model of each request (None: keep it).
 
     `default_model` is for requests that name none. The client must not retry by itself (`max_retries=0`).
     """
@@ -185,7 +185,7 @@ class RequestAnswerer:
         self._response_class: Any = library_of(http).module.Response
 
     async def answer(self, request: BatchRequest) -> BatchAnswer:
-        """Send a request once and return its result, an error of the server included.
+        """Send a request once and return its result, which may be an error of the server.
 
         Raises `TemporaryFailureError` if the server cannot answer now, and `UpstreamError` if it refuses the key.
         """
@@ -231,7 +231,7 @@ def _answer_success(request: BatchRequest, response: Any) -> BatchAnswer:
 
 
 def _answer_error(request: BatchRequest, response: Any) -> BatchAnswer:
-    """Return the result of a request that the server answered with an error, or raise if that may change."""
+    """Return the result of a request that the server answered with an error, or raise if a retry may help."""
     status: int = response.status_code
     no_json = {"error": {"message": clip(response.text), "type": "invalid_response"}}
     body = try_json(response.content, no_json)
@@ -250,7 +250,7 @@ def _answer_error(request: BatchRequest, response: Any) -> BatchAnswer:
 def _temporary_failure(
     status: int, body: Any, message: str, headers: Mapping[str, str]
 ) -> TemporaryFailureError | None:
-    """Return the failure of a response after which the request may be sent again; None if it is final."""
+    """Return the failure for a response after which the request may be sent again; None if it is final."""
     code = as_object(as_object(body).get("error")).get("code")
     if headers.get("x-should-retry") == "false":  # promptools' own: all that could be tried was
         if code in CONNECTION_CODES:
@@ -264,7 +264,7 @@ def _temporary_failure(
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of `retry-after-ms` or `Retry-After`, a number or a date; None without one."""
+    """Return the seconds in `retry-after-ms` or `Retry-After`, which holds a number or a date; None without one."""
     for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         text = headers.get(name)
         if text is None:
@@ -306,9 +306,9 @@ PAUSE_SECONDS = 5.0
 
 
 class RequestServers:
-    """Sends each request to that server of the client's provider which has the fewest under way.
+    """Sends each request to the server of the client's provider that has the fewest requests in progress.
 
-    `model` replaces the model of each request (None: its own); `default_model` is for requests that name none. The
+    `model` replaces the model of each request (None: keep it); `default_model` is for requests that name none. The
     client must not retry by itself (`max_retries=0`). `clock` returns seconds.
     """
 
@@ -350,14 +350,14 @@ class _BatchServer:
 
 
 def answer_timeout(seconds: float) -> openai.Timeout:
-    """Return a timeout of `seconds` for an answer, and of less for the connection."""
+    """Return a timeout that allows `seconds` for an answer, and less for connecting."""
     import openai
 
     return openai.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
 
 
 def _replicas(client: AsyncOpenAI) -> tuple[str, ...]:
-    """Return the further base URLs of the client's provider, if the client has its first one."""
+    """Return the other base URLs of the client's provider, if the client uses the first one."""
     session = client.promptools
     provider = session.config.providers.get(session.provider or "")
     if provider is None or not provider.base_url:

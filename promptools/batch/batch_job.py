@@ -1,7 +1,4 @@
-"""A batch from its input to its output: what is missing is sent, and the output is written when all is there.
-
-Results are kept in a log until then (`BatchLog`), so a run that ended at any moment can be resumed.
-"""
+"""A batch from input to output: requests without a result are sent, and the output is written when all have one."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ BEGINNING = f'{{"{SETTINGS}": '.encode()
 
 
 class BatchLog:
-    """The log at `path`, open for one process. `settings` must be those of a file that exists."""
+    """The log at `path`, open in one process. If the file exists, its settings must equal `settings`."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path = path
@@ -76,17 +73,17 @@ class BatchLog:
         return line < len(self._done) and bool(self._done[line])
 
     def done(self) -> bytes:
-        """Return a byte for each line up to the last with a result, the first for line 0: 1 if it has one."""
+        """Return a byte for each line up to the last one with a result, starting at line 0: 1 if it has a result."""
         return bytes(self._done)
 
     def add(self, answer: BatchAnswer) -> None:
-        """Add a result; raise `PromptoolsError` if it cannot be written, which leaves the file as it was."""
+        """Add a result; raise `PromptoolsError` if it cannot be written, which leaves the file unchanged."""
         problem = answer.problem and asdict(answer.problem)
         self._write({"line": answer.line, "result": answer.result, "problem": problem})
         self._mark(answer.line)
 
     def answers(self) -> Iterator[BatchAnswer]:
-        """Yield the results, in the order in which they came."""
+        """Yield the results, in the order in which they arrived."""
         with self.path.open("rb") as file:
             for text in file:
                 row = _read_row(text)
@@ -122,7 +119,7 @@ class BatchLog:
         self._size += written
 
     def _read_done(self) -> None:
-        """Read the settings, and which requests have results; a new file gets its settings."""
+        """Read the settings, and which requests have results; write the settings to a new file."""
         if self._size == 0:
             self._write({SETTINGS: self._settings})
             return
@@ -148,7 +145,7 @@ class BatchLog:
         self._done[line] = 1
 
     def _remove_torn_line(self) -> int:
-        """Cut off what follows the last end of a line; return the size of the file."""
+        """Remove an incomplete last line; return the size of the file."""
         size = at = os.fstat(self._file).st_size
         if not self._read_at(0, len(BEGINNING)).startswith(BEGINNING[:at]):
             raise UsageError(f"{str(self.path)!r} is not a batch log; choose another --log")
@@ -168,7 +165,7 @@ class BatchLog:
         return os.read(self._file, size)
 
     def _lock(self) -> None:
-        """Raise `UsageError` if another process has the file open; without file locks, do nothing."""
+        """Raise `UsageError` if another process has the file open; without support for file locks, do nothing."""
         if importlib.util.find_spec("fcntl") is None:
             return
         import fcntl
@@ -190,7 +187,7 @@ FORMAT_VERSION = 1
 
 @dataclass(slots=True)
 class BatchTotals:
-    """What came of the requests so far."""
+    """Counts of the results so far."""
 
     requests: int
     """Requests with a `custom_id`."""
@@ -217,8 +214,8 @@ class BatchTotals:
 class BatchJob:
     """The batch of the file `source`, with its results in `output` and its failures beside it.
 
-    `survey` describes the input, `model` replaces the models of the requests. The results are kept in `log`
-    until all are there.
+    `survey` describes the input, `model` replaces the models of the requests. The results are kept in `log` until they
+    are complete.
     """
 
     def __init__(self, source: str, output: str, survey: InputSurvey, *, model: str | None, log: str | None) -> None:
@@ -236,7 +233,7 @@ class BatchJob:
             )
 
     def is_complete(self) -> bool:
-        """Whether the output is there, from an earlier run; raise `UsageError` if it is another batch's."""
+        """Whether an earlier run wrote the output; raise `UsageError` if it belongs to another batch."""
         if self.log.exists() or not exists(self.output):
             return False
         missing = custom_id_digests(self.source)
@@ -250,16 +247,16 @@ class BatchJob:
         return True
 
     def count_earlier(self) -> int:
-        """Return how many requests have a result of an earlier run."""
+        """Return how many requests have a result from an earlier run."""
         if not self.log.exists():
             return 0
         with BatchLog(self.log, self._settings) as log:
             return sum(1 for _ in log.answers())
 
     def run(self, answer_requests: AnswerRequests, follow: Callable[[BatchTotals], None]) -> None:
-        """Have what has no result yet answered, and write the output; `follow` is called after each result.
+        """Answer the requests without a result, and write the output; `follow` is called after each result.
 
-        Raises `PromptoolsError` if a request is left without a result.
+        Raises `PromptoolsError` if a request remains without a result.
         """
         with BatchLog(self.log, self._settings) as log:
             for answer in log.answers():
@@ -282,7 +279,7 @@ class BatchJob:
             self._write(log)
 
     def _write(self, log: BatchLog) -> None:
-        """Write the output, the last of all files, and remove the log."""
+        """Write the output after the other files, and remove the log."""
         if self.totals.failed or self.totals.unnamed:
             write_lines(self.errors, self._problems(log))
         else:
@@ -305,7 +302,7 @@ class BatchJob:
 
 
 def _custom_ids(output: str) -> Iterator[str]:
-    """Yield the `custom_id`s of an existing output, whatever else the file contains."""
+    """Yield the `custom_id`s in an existing output, whatever else the file contains."""
     if is_parquet(output):
         yield from (value for value in read_column(output, "custom_id") if isinstance(value, str))
         return
@@ -316,12 +313,12 @@ def _custom_ids(output: str) -> Iterator[str]:
 
 
 def default_log(output: str) -> str:
-    """Return the path of the log for an output: beside it, or in the current folder if it is not local."""
+    """Return the path of the log: next to the output, or in the current folder if the output is not local."""
     return f"{output if is_local(output) else output.rstrip('/').rpartition('/')[2]}.part"
 
 
 def check_paths(source: str, output: str, log: str | None) -> None:
-    """Raise `UsageError` if the files of a batch cannot be what their names say."""
+    """Raise `UsageError` if the files of a batch cannot be what their names promise."""
     check_name(source)
     check_name(output)
     names = [source, output, errors_path(output), log or default_log(output)]

@@ -1,7 +1,7 @@
-"""Columns of Arrow, in files and data frames: those of requests and replies as JSON, and those of the results.
+"""Columns of Arrow, in files and data frames: requests and replies as JSON, and results.
 
-`InputColumns` is what an input may have, and its values as JSON. Each schema of results is in one place, with the rows
-of it. pyarrow is loaded on first use.
+`InputColumns` names the columns that an input may have, and converts their values to JSON. Each schema of results is
+next to the function that makes its rows. pyarrow is loaded on first use.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ EXPECTED: Mapping[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class InputColumns:
-    """The columns that are read of an input; all others are ignored."""
+    """The columns of an input that are read; all others are ignored."""
 
     kinds: Mapping[str, Kind]
     required: frozenset[str]
@@ -90,7 +90,7 @@ class RowReader:
             self._convert[name] = _column_conversion(name, schema.field(name).type, columns.kinds[name])
 
     def read(self, batch: Any) -> list[dict[str, Any]]:
-        """Return the rows of a record batch or table, without what is null."""
+        """Return the rows of a record batch or table, without null values."""
         convert = self._convert
         values = [(name, convert[name], batch.column(name).to_pylist()) for name in self.names]
         return [
@@ -120,7 +120,7 @@ def _column_conversion(name: str, kind: Any, expected: Kind) -> Convert:
 
 
 def _conversion(kind: Any, path: str) -> Convert:
-    """Return the conversion of a type to JSON; `path` names it in errors."""
+    """Return the function that converts values of a type to JSON; `path` names the column in errors."""
     types: Any = arrow().types
     plain = _storage(kind)
     if _is_text(plain) or any(
@@ -141,7 +141,7 @@ def _conversion(kind: Any, path: str) -> Convert:
 
 
 def _storage(kind: Any) -> Any:
-    """Return the type of the values: without an extension, as of JSON, and without a dictionary."""
+    """Return the type that stores the values: without extensions such as JSON's, and without dictionaries."""
     if isinstance(kind, arrow().BaseExtensionType):
         return _storage(kind.storage_type)
     return _storage(kind.value_type) if arrow().types.is_dictionary(kind) else kind
@@ -202,7 +202,7 @@ def reparsed_schema() -> Any:
 
 
 def reparsed_file_schema() -> Any:
-    """Return the Arrow schema of a file of reparsed replies: with the ids, which are strings."""
+    """Return the Arrow schema of a file of reparsed replies, which adds the ids as strings."""
     pa = arrow()
     return pa.schema([*((key, pa.string()) for key in KEYS), *reparsed_schema()])
 
@@ -218,7 +218,7 @@ def batch_row(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reparsed_row(reply: Reply) -> dict[str, Any]:
-    """Return what was read of a reply as a row."""
+    """Return the result of reading a reply as a row."""
     return {
         "calls": [
             {
@@ -254,7 +254,7 @@ def failed_row(line: int, error: Exception) -> dict[str, Any]:
 
 
 def key_columns(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the ids of a row as strings: any other value as its JSON."""
+    """Return the ids of a row as strings; other values are converted to JSON."""
     values = {key: row[key] for key in KEYS if row.get(key) is not None}
     return {
         key: escape_surrogates(value) if isinstance(value, str) else json.dumps(value) for key, value in values.items()
@@ -262,12 +262,12 @@ def key_columns(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:
-    """Return a row as JSON; raise `UnicodeEncodeError` for a text that UTF-8, and so Arrow, cannot express."""
+    """Return a row as JSON; raise `UnicodeEncodeError` for text that UTF-8, and so Arrow, cannot express."""
     return json.dumps(row, ensure_ascii=False).encode()
 
 
 def escape_surrogates(text: str) -> str:
-    r"""Return a text that UTF-8 can express, with surrogates without a partner as `\udxxx`."""
+    r"""Return a text that UTF-8 can express, with lone surrogates as `\udxxx`."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

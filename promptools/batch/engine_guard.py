@@ -1,8 +1,8 @@
 """Ends the engine's processes if ours is killed: `python engine_guard.py PID ...`, with a pipe as standard input.
 
-vLLM's engine runs in its own process, which waits for requests for ever once the process that started it has been
-killed, and keeps the memory of its GPU. The next run of the batch would find none. The guard waits until the other end
-of its standard input is closed, as it is when a process ends in any way, and kills the engine if it is still there.
+vLLM's engine runs in a separate process. If the process that started it is killed, it waits for requests forever and
+keeps the GPU's memory, so the next run of the batch would find none. The guard waits until the other end of its
+standard input is closed, as happens when a process ends in any way, and then kills the engine if it still runs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 @contextlib.contextmanager
 def guard_engine() -> Generator[None, None, None]:
-    """Have the child processes that multiprocessing has started ended with this process.
+    """Let a guard end the children that multiprocessing started when this process ends.
 
-    A process that is forked later must not outlive this one: it would inherit the pipe.
+    A process that is forked later must not outlive this one: it inherits the pipe.
     """
     pids = [str(child.pid) for child in multiprocessing.active_children()]
     command = [sys.executable, "-P", str(Path(__file__).resolve()), *pids]
@@ -35,7 +35,7 @@ def guard_engine() -> Generator[None, None, None]:
 
 
 def wait_and_kill(pids: Iterable[int]) -> None:
-    """Wait until standard input ends, and kill the processes `pids`, unless their ids are others' by then."""
+    """Wait until standard input ends, and kill the processes `pids`, unless other processes have their ids by then."""
     psutil: Any = import_module("psutil")
     processes: list[Any] = []
     for pid in pids:

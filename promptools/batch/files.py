@@ -1,4 +1,4 @@
-"""Files of a batch: local ones, and with fsspec compressed and remote ones; their lines, or their rows in Parquet."""
+"""The files of a batch, local or, with fsspec, compressed and remote: their lines, or their rows in Parquet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENDINGS = (".jsonl", ".ndjson", ".json", PARQUET)
 
 
 def check_name(path: str) -> None:
-    """Raise `UsageError` if a file cannot be used because of its name, or a package that is not installed."""
+    """Raise `UsageError` if a file cannot be used because of its name, or because a package is missing."""
     if is_parquet(path):
         arrow("pyarrow.parquet")
     if any(path.endswith(f"{PARQUET}{end}") for end in COMPRESSED):
@@ -39,24 +39,24 @@ def check_name(path: str) -> None:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is one of this machine's file system, and no URL."""
+    """Whether a path is in this machine's file system, and not a URL."""
     return "://" not in path
 
 
 def is_parquet(path: str) -> bool:
-    """Whether a file is Parquet, by its name."""
+    """Whether a file is in Parquet format, by its name."""
     return path.endswith(PARQUET)
 
 
 def identity_of(path: str) -> str:
-    """Return what two names of one local file have in common."""
+    """Return a value that is the same for all names of a local file."""
     return str(Path(path).resolve()) if is_local(path) else path
 
 
 def errors_path(path: str) -> str:
-    """Return the path of an output's errors: `out.errors.jsonl` for `out.jsonl`, with the same compression.
+    """Return the path for an output's errors: `out.errors.jsonl` for `out.jsonl`, with the same compression.
 
-    Errors are JSON Lines for every output.
+    Errors are always JSON Lines.
     """
     compression = next((end for end in COMPRESSED if path.endswith(end)), "")
     root = path.removesuffix(compression)
@@ -65,7 +65,7 @@ def errors_path(path: str) -> str:
 
 
 def exists(path: str) -> bool:
-    """Whether there is such a file."""
+    """Whether the file exists."""
     if is_local(path):
         return Path(path).exists()
     with file_errors(path, "read"):
@@ -74,7 +74,7 @@ def exists(path: str) -> bool:
 
 
 def read_lines(path: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, without their ends, and their numbers from 1.
+    """Yield the lines that are not blank, without line ends, and their numbers from 1.
 
     A line longer than `MAX_LINE` is cut off. Raises `UsageError` if the file cannot be read.
     """
@@ -92,15 +92,15 @@ def read_lines(path: str) -> Iterator[tuple[int, bytes]]:
 
 
 def write_lines(path: str, lines: Iterable[bytes]) -> None:
-    """Write a file under another name, and rename it when it is complete.
+    """Write a file under a temporary name, and rename it when it is complete.
 
-    Raises `PromptoolsError` if it cannot be written, as with a full disk.
+    Raises `PromptoolsError` if it cannot be written, for example because the disk is full.
     """
     write_file(path, lambda file: file.writelines(lines))
 
 
 def write_file(path: str, write: Callable[[IO[bytes]], None]) -> None:
-    """Call `write` with a file of another name, and rename it when it is complete; remove it if it will not be."""
+    """Call `write` with a file under a temporary name; rename it when it is complete, or remove it on failure."""
     temporary = f"{path}.tmp"
     if is_local(path) and Path(path).is_dir():
         raise UsageError(f"{path!r} is a folder; name a file in it")
@@ -122,7 +122,7 @@ def write_file(path: str, write: Callable[[IO[bytes]], None]) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file if it exists."""
     if is_local(path):
         Path(path).unlink(missing_ok=True)
     elif exists(path):
@@ -143,7 +143,7 @@ def open_input(path: str) -> IO[bytes]:
 
 
 def _open_output(path: str, temporary: str) -> IO[bytes]:
-    """Open the temporary file, compressed as the end of `path` says."""
+    """Open the temporary file, compressed according to the suffix of `path`."""
     if not _needs_fsspec(path):
         return Path(temporary).open("wb")
     fsspec = _fsspec(path)
@@ -166,7 +166,7 @@ def _fsspec(path: str) -> Any:
 
 @contextmanager
 def file_errors(path: str, action: str) -> Generator[None, None, None]:
-    """Raise a clear error for a problem with a file; each file system of fsspec raises its own errors."""
+    """Raise a clear error for a problem with a file: each of fsspec's file systems raises its own exceptions."""
     try:
         yield
     except PromptoolsError:
@@ -195,9 +195,9 @@ CONVERTED_ROWS = 256
 
 
 def read_input(path: str, columns: InputColumns) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of an input that are not blank, or the rows of a Parquet file as JSON, with numbers from 1.
+    """Yield the non-blank lines of an input, or the rows of a Parquet file as JSON, with numbers from 1.
 
-    Raises `UsageError` if it cannot be read, lacks a column, or has one of a wrong type.
+    Raises `UsageError` if it cannot be read, lacks a column, or has a column of a wrong type.
     """
     return _read_rows(path, columns) if is_parquet(path) else read_lines(path)
 
@@ -213,7 +213,7 @@ def read_column(path: str, name: str) -> Iterator[Any]:
 
 
 def write_rows(path: str, rows: Iterable[Mapping[str, Any]], schema: Any) -> None:
-    """Write a Parquet file under another name, and rename it when it is complete.
+    """Write a Parquet file under a temporary name, and rename it when it is complete.
 
     Raises `PromptoolsError` if it cannot be written.
     """

@@ -1,4 +1,4 @@
-"""What is in a batch file: read once before anything is sent, and again for the requests that have no result yet."""
+"""The content of a batch file: read once before anything is sent, and again for the requests without a result."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class InputSurvey:
 def survey_input(path: str, measure: Callable[[BatchRequest], None] | None = None) -> InputSurvey:
     """Read a batch file, and call `measure` with each valid request.
 
-    Raises `UsageError` if it cannot be read, is empty, or has a `custom_id` twice. Takes some 100 bytes of memory for
-    each request while it reads.
+    Raises `UsageError` if it cannot be read, is empty, or contains a `custom_id` twice. Takes some 100 bytes of memory
+    for each request while it reads.
     """
     survey = InputSurvey()
     whole = blake2b(digest_size=16)
@@ -68,7 +68,7 @@ def survey_input(path: str, measure: Callable[[BatchRequest], None] | None = Non
 
 
 def read_requests(path: str) -> Iterator[BatchRequest | LineProblem]:
-    """Yield what is in each line, or each row, of a batch file."""
+    """Yield the content of each line, or each row, of a batch file."""
     return (_read_line(number, text) for number, text in read_input(path, REQUEST_COLUMNS))
 
 
@@ -111,7 +111,7 @@ def digest_of(custom_id: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PendingRequests:
-    """Requests of the file `source`, read again at each iteration; including invalid ones with a `custom_id`."""
+    """The requests in the file `source`, read again at each iteration, including invalid ones with a `custom_id`."""
 
     source: str
     done: bytes = field(repr=False)
@@ -133,7 +133,7 @@ AnswerRequests: TypeAlias = Callable[[PendingRequests, Callable[[BatchAnswer], N
 
 
 class PromptSize:
-    """Adds up the text of requests: of messages, prompts, inputs and instructions, and their tools as JSON.
+    """Adds up the text of requests: messages, prompts, inputs and instructions, and tools as JSON.
 
     The unit is tokens of o200k_base if promptools finds that vocabulary, else characters. Markup of the chat template
     is not counted.

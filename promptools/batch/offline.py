@@ -1,8 +1,8 @@
 """Batches without a server: the model runs in this process, in an engine that answers the client's requests.
 
-`EngineSettings` name the model and its arguments. `open_vllm` makes vLLM's server application with its own engine,
-`EngineTransport` passes requests to it without a connection, and `open_engine` puts a client of promptools before it.
-So everything above the connection is the same as with a server: modes, corrections, results and errors.
+`EngineSettings` names the model and its arguments. `open_vllm` makes vLLM's server application with an engine inside,
+`EngineTransport` passes requests to it without a connection, and `open_engine` connects a promptools client to it. So
+everything above the connection is the same as with a server: modes, corrections, results and errors.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """The settings of an engine, and of the client before it. They can be pickled if the options can."""
+    """The settings of an engine, and of the client that uses it. They can be pickled if the options can."""
 
     model: str
     """A name on the Hugging Face hub, or a folder."""
@@ -55,7 +55,7 @@ class EngineSettings:
 
 
 def read_engine_arguments(words: Iterable[str]) -> dict[str, Any]:
-    """Parse words that are JSON objects or `KEY=VALUE`; a value is JSON if it can be, else text.
+    """Parse words that are JSON objects or `KEY=VALUE`; a value is parsed as JSON if possible, else it is text.
 
     Raises `UsageError` for anything else, and for a key that occurs twice.
     """
@@ -97,8 +97,8 @@ WITHOUT_EFFECT = frozenset({
 class EngineTransport:
     """Base of the async transport of either HTTP library: passes requests to an ASGI application.
 
-    vLLM ignores fields that it does not know. Here such a request is refused, as what was asked for would be missing
-    from all results of a batch.
+    vLLM ignores unknown fields. Here such a request is refused, because all results of a batch would lack what the
+    field asks for.
     """
 
     def __init__(self, app: Any, library: HttpLibrary) -> None:
@@ -115,7 +115,7 @@ class EngineTransport:
         return await self._inner.handle_async_request(request)
 
     async def aclose(self) -> None:
-        """Do nothing: the application is its owner's."""
+        """Do nothing: whoever made the application closes it."""
 
     def _refusal(self, unknown: list[str]) -> Any:
         names = ", ".join(map(repr, unknown))
@@ -126,7 +126,7 @@ class EngineTransport:
 
 @cache
 def engine_transport_class(library: HttpLibrary) -> Any:
-    """Return the class of transports for a library, built on its own base class, for which its clients check."""
+    """Return the transport class for a library, built on that library's base class, since its clients check for it."""
     return type("VllmTransport", (EngineTransport, library.module.AsyncBaseTransport), {})
 
 
@@ -136,7 +136,7 @@ def _unknown_fields(body: bytes, known: frozenset[str]) -> list[str]:
 
 
 def _request_fields(app: Any) -> dict[str, frozenset[str]]:
-    """Return the fields of each route that takes a pydantic model which would accept any field."""
+    """Return the known fields of each route whose pydantic model would accept any field."""
     fields: dict[str, frozenset[str]] = {}
     for route in app.routes:
         endpoint = getattr(route, "endpoint", None)
@@ -200,29 +200,29 @@ class VllmApp:
 
     @property
     def architecture(self) -> str:
-        """The model's own name for its architecture, such as `gpt_oss`."""
+        """The model's own name of its architecture, such as `gpt_oss`."""
         return str(getattr(self.engine.model_config.hf_config, "model_type", ""))
 
     @property
     def context(self) -> int:
-        """Tokens that a prompt and its reply may have together."""
+        """How many tokens a prompt and its reply may have together."""
         return int(self.engine.model_config.max_model_len)
 
     @property
     def max_requests(self) -> int:
-        """Requests that the engine computes at once; it queues the others."""
+        """How many requests the engine computes at once; it queues further ones."""
         config = self.engine.vllm_config
         return int(config.scheduler_config.max_num_seqs) * int(config.parallel_config.data_parallel_size)
 
     @property
     def failure(self) -> str | None:
-        """Why the engine has ended; None while it runs."""
+        """Why the engine has ended; None while it is running."""
         return str(self.engine.dead_error) if self.engine.errored else None
 
 
 @asynccontextmanager
 async def open_vllm(settings: EngineSettings) -> AsyncGenerator[VllmApp, None]:
-    """Load the model, yield the application on its engine, and end the engine's processes.
+    """Load the model, yield the application with its engine, and end the engine's processes.
 
     Loading takes seconds to minutes. Raises `UsageError` if vLLM is missing or an argument is wrong, and
     `UpstreamError` if the engine does not start.
@@ -243,7 +243,7 @@ async def open_vllm(settings: EngineSettings) -> AsyncGenerator[VllmApp, None]:
 
 
 async def _make_app(engine: Any, arguments: Any) -> VllmApp:
-    """Make the application of an engine, as vLLM does before it listens."""
+    """Make the application of an engine, as vLLM does before it starts to listen."""
     if arguments.tool_parser_plugin:
         import_module("vllm.tool_parsers").ToolParserManager.import_tool_parser(arguments.tool_parser_plugin)
     if arguments.reasoning_parser_plugin:
@@ -266,7 +266,7 @@ async def _make_app(engine: Any, arguments: Any) -> VllmApp:
 
 
 def _chat_template(engine: Any, configured: str | None) -> str | None:
-    """Return the template that is in use: a file, a text, or the tokenizer's."""
+    """Return the chat template in use: that of a file, a text, or the tokenizer."""
     if configured is not None:
         file = Path(configured)
         return configured if "{" in configured or not file.is_file() else file.read_text(encoding="utf-8")
@@ -275,7 +275,7 @@ def _chat_template(engine: Any, configured: str | None) -> str | None:
 
 
 def parse_arguments(settings: EngineSettings) -> Any:
-    """Return vLLM's own form of the arguments, with its defaults; raise `UsageError` for unknown or wrong ones."""
+    """Return the arguments in vLLM's own form, with its defaults; raise `UsageError` for unknown or wrong ones."""
     require_vllm()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -305,7 +305,7 @@ def require_vllm() -> None:
 
 
 def _known_arguments() -> set[str]:
-    """Return the names of arguments that the engine and the application have; those of the socket are left out."""
+    """Return the names of arguments for the engine and the application, without those for the socket."""
     classes = (
         _function("BaseFrontendArgs", _ARGUMENTS),
         import_module("vllm.engine.arg_utils").AsyncEngineArgs,
@@ -314,7 +314,7 @@ def _known_arguments() -> set[str]:
 
 
 def _command_line(name: str, value: Any) -> list[str]:
-    """Return an argument as words of vLLM's command line, which alone converts values of all arguments."""
+    """Return an argument as words for vLLM's command line, since only that converts the values of all arguments."""
     option = name.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{option}" if value else f"--no-{option}"]
@@ -332,7 +332,7 @@ def _refuse(message: str) -> None:
 
 
 def _function(name: str, modules: tuple[str, ...]) -> Any:
-    """Return a function of vLLM from the first module that has it."""
+    """Return a function of vLLM from the first module that contains it."""
     for module in modules:
         if _has_module(module) and (function := getattr(import_module(module), name, None)) is not None:
             return function
@@ -341,7 +341,7 @@ def _function(name: str, modules: tuple[str, ...]) -> Any:
 
 
 def _has_module(name: str) -> bool:
-    """Whether a module exists; its packages are imported."""
+    """Whether a module exists; this imports its parent packages."""
     try:
         return find_spec(name) is not None
     except ModuleNotFoundError:  # one of its packages
@@ -363,7 +363,7 @@ NO_PARSER = (
 
 @dataclass(frozen=True, slots=True)
 class OfflineEngine:
-    """An engine of this process that answers batch requests."""
+    """An engine in this process that answers batch requests."""
 
     client: AsyncOpenAI
     """The client before the engine; it is of no use once the engine is closed."""
@@ -392,11 +392,11 @@ class OfflineEngine:
 
 @asynccontextmanager
 async def open_engine(settings: EngineSettings) -> AsyncGenerator[OfflineEngine, None]:
-    """Load the model, yield the engine with a client before it, and end the engine.
+    """Load the model, yield the engine with a client connected to it, and end the engine.
 
-    Loading takes seconds to minutes. Without a parser of vLLM's own (`enable_auto_tool_choice` and `tool_call_parser`
-    in the arguments) native mode is left out, since vLLM refuses tools then, or loses the calls. Raises `UsageError` if
-    vLLM is missing or an argument is wrong, and `UpstreamError` if the engine does not start.
+    Loading takes seconds to minutes. Unless the arguments select one of vLLM's own parsers (`enable_auto_tool_choice`
+    and `tool_call_parser`), native mode is not used, since vLLM would refuse tools, or lose the calls. Raises
+    `UsageError` if vLLM is missing or an argument is wrong, and `UpstreamError` if the engine does not start.
     """
     if settings.options.get("mode") == "native" and not _names_parser(settings):
         raise UsageError(NO_PARSER)
@@ -431,7 +431,7 @@ def _make_client(settings: EngineSettings, http: Any) -> AsyncOpenAI:
 
 
 def _settle_modes(client: AsyncOpenAI, app: VllmApp) -> tuple[AsyncOpenAI, Target]:
-    """Record what is known about the engine's model, and leave out native mode if vLLM does not parse calls."""
+    """Record what is known about the engine's model, and drop native mode if vLLM does not parse calls."""
     session = client.promptools
     seen = _describe_model(app)
     session.context.detection_cache.put(server_root(BASE_URL), app.model, seen, VLLM)
@@ -447,7 +447,7 @@ def _settle_modes(client: AsyncOpenAI, app: VllmApp) -> tuple[AsyncOpenAI, Targe
 
 
 def _describe_model(app: VllmApp) -> ServerInfo:
-    """Return what detection would find out about a server, from the model itself."""
+    """Return what detection would find out about a server, taken from the model itself."""
     template = app.chat_template
     described = ModelDescription(
         files=(("model", app.engine.model_config.model),),

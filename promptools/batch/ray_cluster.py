@@ -1,8 +1,8 @@
-"""The work of a batch on the nodes of a Ray cluster, through Ray Data.
+"""Run a batch on the nodes of a Ray cluster, through Ray Data.
 
-`ray_session` connects this process to a cluster. `stream_chunks` is the only user of Ray Data: items that one task
-reads, an operation on them on any node, and the results as they come. `ClusterAnswering` sends requests by it, in
-actors that `ActorSettings` describe, and `reparse_on_cluster` reads logged replies.
+`ray_session` connects this process to a cluster. `stream_chunks` is the only user of Ray Data: it reads items in one
+task, processes them on any node, and yields the results. With it `ClusterAnswering` sends requests, in actors that
+`ActorSettings` describe, and `reparse_on_cluster` reads logged replies.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CONNECT_SECONDS = 10.0
 
 
 def import_ray() -> Any:
-    """Return the package `ray`, with Ray Data; raise `UsageError` if it is not installed."""
+    """Return the package `ray` with Ray Data; raise `UsageError` if it is not installed."""
     try:
         ray = import_module("ray")
         import_module("ray.data")
@@ -56,10 +56,10 @@ def import_ray() -> Any:
 
 @contextmanager
 def ray_session(address: str | None) -> Generator[Any, None, None]:
-    """Connect to the cluster at `address` and yield the package `ray`; a connection that exists already is kept.
+    """Connect to the cluster at `address`, unless already connected, and yield the package `ray`.
 
-    Without an address it is `RAY_ADDRESS`, a cluster that runs on this machine, or a new one. Until the session ends,
-    whatever is printed goes to stderr, since Ray prints the errors of its processes, and stdout is for results.
+    Without an address it uses `RAY_ADDRESS`, a cluster running on this machine, or a new one. Until the session ends,
+    everything printed goes to stderr, since Ray prints errors of its processes, and stdout is for results.
 
     Raises `UsageError` if there is no such cluster, and `PromptoolsError` for errors of Ray in the block.
     """
@@ -104,7 +104,7 @@ def _connect(ray: Any, address: str | None) -> None:
 
 
 def _check_address(address: str) -> None:
-    """Raise `UsageError` if nothing listens at HOST:PORT: Ray's core would end the process."""
+    """Raise `UsageError` if nothing listens at HOST:PORT: Ray itself would end the process."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():  # as `auto`
         return
@@ -119,7 +119,7 @@ def _check_address(address: str) -> None:
 
 @contextmanager
 def _errors_of(ray: Any) -> Generator[None, None, None]:
-    """Raise a short error in place of Ray's, which have the stacks of several processes."""
+    """Raise a short error instead of Ray's errors, which contain the stacks of several processes."""
     try:
         yield
     except ray.exceptions.RayError as error:
@@ -131,7 +131,7 @@ def _errors_of(ray: Any) -> Generator[None, None, None]:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return what happened, without the stacks: of the error of a task, what the task raised."""
+    """Return what happened, without stacks: for the error of a task, the exception that the task raised."""
     cause = getattr(error, "cause", None)
     text = f"{type(cause).__name__}: {cause}" if isinstance(cause, Exception) else str(error) or type(error).__name__
     return clip(without_credentials(text.strip().splitlines()[0]))
@@ -156,7 +156,7 @@ READ_AHEAD = 1
 
 @dataclass(frozen=True, slots=True)
 class ChunkSource:
-    """Items that are read again at each iteration, in chunks of at most `size` items."""
+    """Items that are read again at each iteration, in chunks of at most `size`."""
 
     items: Iterable[Any]
     size: int
@@ -166,7 +166,7 @@ class ChunkSource:
 
 @dataclass(frozen=True, slots=True)
 class ChunkOperation:
-    """What is done with each chunk: a function, or a class of which each actor makes an instance."""
+    """The operation on each chunk: a function, or a class that every actor instantiates."""
 
     call: Any
     """Takes a block with the items of a chunk, and returns one with their results."""
@@ -176,7 +176,7 @@ class ChunkOperation:
 
 
 def stream_chunks(ray: Any, source: ChunkSource, operation: ChunkOperation) -> Iterator[list[Any]]:
-    """Yield the results of each chunk, as they arrive or in the order of the items."""
+    """Yield the results of the chunks, either as they arrive or in the order of the items."""
     dataset = ray.data.from_items([0], override_num_blocks=1)
     context = dataset.context
     context.enable_progress_bars = False
@@ -202,18 +202,18 @@ def stream_chunks(ray: Any, source: ChunkSource, operation: ChunkOperation) -> I
 
 
 def path_for_tasks(path: str) -> str:
-    """Return the absolute path of a local file: Ray's tasks have another current folder."""
+    """Return the absolute path of a local file, since Ray's tasks run in another folder."""
     return str(Path(path).absolute()) if is_local(path) else path
 
 
 def decode_chunk(block: Any) -> list[Any]:
-    """Return what is in the chunk of a block."""
+    """Return the chunk that a block contains."""
     (cell,) = block.column(CELL)
     return _decode(cell)
 
 
 def encode_chunk(values: list[Any]) -> Any:
-    """Return a block with one chunk."""
+    """Return a block that contains one chunk."""
     pyarrow = import_module("pyarrow")
     return pyarrow.table({CELL: pyarrow.array([pickle.dumps(values)], pyarrow.large_binary())})
 
@@ -250,22 +250,22 @@ def _read_chunks(_: Any, items: Iterable[Any], size: int) -> Iterator[Any]:
 
 
 class ActorSettings(Protocol):
-    """What is the same of both kinds. They are pickled, and read by actors and by the process that starts them."""
+    """Settings that both kinds of actors have. They are pickled, for the actors and the process that starts them."""
 
     def resources(self, ray: Any) -> dict[str, float]:
-        """Return what Ray sets aside for an actor, as arguments of `Dataset.map_batches`."""
+        """Return what Ray reserves for an actor, as arguments of `Dataset.map_batches`."""
         ...
 
     def default_actors(self, ray: Any) -> int:
-        """Return how many actors the cluster has room for, if no number is given."""
+        """Return how many actors fit on the cluster, if no number is given."""
         ...
 
     def share(self, actors: int) -> int:
-        """Return how many requests one of `actors` actors has under way at most."""
+        """Return how many requests each of `actors` actors may have in progress."""
         ...
 
     def open_pool(self, actors: int) -> AbstractAsyncContextManager[RequestPool]:
-        """Make what one of `actors` actors sends requests with."""
+        """Open what one of `actors` actors sends its requests with."""
         ...
 
 
@@ -281,7 +281,7 @@ PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_siz
 
 @dataclass(frozen=True, slots=True)
 class ServerActorSettings:
-    """Settings of the client in an actor, and of its requests. The repr has no address and no key."""
+    """Settings of the client in an actor, and of its requests. Its repr shows neither the address nor the key."""
 
     base_url: str = field(repr=False)
     api_key: str = field(repr=False)
@@ -302,7 +302,7 @@ class ServerActorSettings:
 
     @classmethod
     def of_client(cls, client: Any, **others: Any) -> ServerActorSettings:
-        """Return settings with the server, key, config and provider that a client of promptools has found here."""
+        """Return settings with the server, key, config and provider that a promptools client found on this machine."""
         session = client.promptools
         return cls(
             base_url=str(client.base_url),
@@ -315,21 +315,21 @@ class ServerActorSettings:
         )
 
     def resources(self, ray: Any) -> dict[str, float]:
-        """Return the processors of an actor."""
+        """Return the number of CPUs for an actor."""
         del ray
         return {"num_cpus": ACTOR_CPUS}
 
     def default_actors(self, ray: Any) -> int:
-        """Return one for each node that can have an actor, and no more than requests under way."""
+        """Return one actor for each node that has room for it, but not more than concurrent requests."""
         return min(_count_rooms(ray, "CPU", ACTOR_CPUS, most=1), self.concurrency)
 
     def share(self, actors: int) -> int:
-        """Return an equal share of the requests under way."""
+        """Return an equal share of the concurrent requests."""
         return max(1, self.concurrency // actors)
 
     @asynccontextmanager
     async def open_pool(self, actors: int) -> AsyncGenerator[RequestPool, None]:
-        """Yield a pool before the client."""
+        """Yield a pool that uses the client."""
         async with self.make_client() as client:
             servers = RequestServers(client, model=self.model, default_model=self.default_model)
             yield RequestPool(servers.answer, AdaptiveLimit(self.share(actors)), patience=self.patience)
@@ -353,7 +353,7 @@ class ServerActorSettings:
 
 @dataclass(frozen=True, slots=True)
 class EngineActorSettings:
-    """Settings of the engine in an actor; each actor has its own engine."""
+    """Settings of the engine in an actor; each actor has an engine of its own."""
 
     engine: EngineSettings
     patience: float
@@ -362,21 +362,21 @@ class EngineActorSettings:
 
     @property
     def gpus(self) -> int:
-        """The GPUs of an engine, on a cluster that has any."""
+        """The GPUs of an engine; none on a cluster without GPUs."""
         return prod(self._number(name, 1) for name in PARALLEL)
 
     def resources(self, ray: Any) -> dict[str, float]:
-        """Return the GPUs of an engine, or a processor on a cluster without GPUs."""
+        """Return the GPUs of an engine, or one CPU on a cluster without GPUs."""
         return {"num_cpus": ENGINE_CPUS, **({"num_gpus": self.gpus} if _has_gpus(ray) else {})}
 
     def default_actors(self, ray: Any) -> int:
-        """Return as many as the GPUs of all nodes are enough for, or one for each node without GPUs."""
+        """Return as many actors as the GPUs of all nodes suffice for, or one for each node if there are no GPUs."""
         if _has_gpus(ray):
             return _count_rooms(ray, "GPU", self.gpus)
         return _count_rooms(ray, "CPU", ENGINE_CPUS, most=1)
 
     def share(self, actors: int) -> int:
-        """Return an equal share of the requests under way, or what an engine computes, and some that wait in it."""
+        """Return an equal share of the concurrent requests, or as many as an engine computes and a few more."""
         if self.concurrency is not None:
             return max(1, self.concurrency // actors)
         sequences = self._number("max_num_seqs", MAX_SEQUENCES) * self._number("data_parallel_size", 1)
@@ -384,7 +384,7 @@ class EngineActorSettings:
 
     @asynccontextmanager
     async def open_pool(self, actors: int) -> AsyncGenerator[RequestPool, None]:
-        """Load the model, and yield a pool before the engine."""
+        """Load the model, and yield a pool that uses the engine."""
         async with open_engine(self.engine) as engine:
             limit = engine.concurrency if self.concurrency is None else self.share(actors)
             yield RequestPool(engine.answer, FixedLimit(limit), patience=self.patience)
@@ -401,7 +401,7 @@ def _has_gpus(ray: Any) -> bool:
 
 
 def _count_rooms(ray: Any, resource: str, size: float, *, most: float = inf) -> int:
-    """Return how often `size` of a resource fits on the nodes, `most` times on each; 1 if it fits on none."""
+    """Return how often `size` of a resource fits on the nodes, at most `most` times on each; 1 if it fits on none."""
     nodes: list[dict[str, Any]] = ray.nodes()
     rooms = (min(most, node["Resources"].get(resource, 0) // size) for node in nodes if node["Alive"])
     return max(1, int(sum(rooms)))
@@ -417,7 +417,7 @@ MAX_CHUNK = 32
 
 
 class ClusterAnswering:
-    """Answers requests with `actors` actors (None: as many as the settings say) that share their concurrency."""
+    """Answers requests with `actors` actors (None: as many as the settings suggest), which share the concurrency."""
 
     def __init__(self, ray: Any, settings: ActorSettings, actors: int | None) -> None:
         self._ray = ray
@@ -427,7 +427,7 @@ class ClusterAnswering:
     def __call__(self, pending: PendingRequests, record: Callable[[BatchAnswer], None]) -> None:
         """Call `record` with the result of each request, more than once if Ray repeats a chunk.
 
-        Raises `UpstreamError` if a server is away for too long or refuses the key, or an engine does not start.
+        Raises `UpstreamError` if a server is down for too long or refuses the key, or an engine does not start.
         """
         size, at_once = chunk_plan(self._settings.share(self.actors))
         pending = replace(pending, source=path_for_tasks(pending.source))
@@ -448,9 +448,9 @@ class ClusterAnswering:
 
 
 def chunk_plan(concurrency: int) -> tuple[int, int]:
-    """Return how many requests a chunk has, and how many chunks are under way in an actor.
+    """Return how many requests a chunk has, and how many chunks an actor processes at once.
 
-    The chunks have more requests than `concurrency`: most of a chunk waits for its slowest, while others are sent.
+    Chunks have more than `concurrency` requests: a chunk mostly waits for its slowest requests, while others are sent.
     """
     size = max(1, min(MAX_CHUNK, concurrency // 4))
     return size, ceil(SURPLUS * concurrency / size)
@@ -465,7 +465,7 @@ class AnsweringActor:
         self._pool: RequestPool | PromptoolsError | None = None
 
     async def __call__(self, block: Any) -> Any:
-        """Return a block with the answers to the requests of a block; the last may be an error that ends the run."""
+        """Return a block with answers to the requests in a block; the last one may be an error that ends the run."""
         try:
             pool = await self._open()
         except PromptoolsError as error:
@@ -480,9 +480,9 @@ class AnsweringActor:
         return encode_chunk(answers)
 
     async def _open(self) -> RequestPool:
-        """Open the pool for the first chunk; it belongs to the loop that runs now, and ends with the process.
+        """Open the pool for the first chunk; it belongs to the current event loop, and ends with the process.
 
-        If it cannot be opened, all chunks raise the same error.
+        If it cannot be opened, every chunk raises the same error.
         """
         async with self._lock:
             if self._pool is None:
@@ -512,9 +512,9 @@ class LogLines:
 def reparse_on_cluster(
     ray: Any, path: str, *, as_row: bool = False, dialects: Sequence[DialectTable] = ()
 ) -> Iterator[ReparsedLine]:
-    """Yield the result of each line of the file, in order; each task takes one processor of the cluster.
+    """Yield the result for each line of the file, in order; each task uses one CPU of the cluster.
 
-    A local file is read on the node of this process. `dialects` are those of the app's own.
+    A local file is read on the node of this process. `dialects` are the app's own dialects.
     """
     source = ChunkSource(LogLines(path_for_tasks(path)), CHUNK, on_this_node=is_local(path))
     operation = ChunkOperation(_reparse_block, {"num_cpus": 1, "fn_args": (as_row, dialects)}, in_order=True)

@@ -1,4 +1,4 @@
-"""Logged replies to calls, content and reasoning: many at once in worker processes, or columns of a data frame."""
+"""Read calls, content and reasoning from logged replies: in worker processes, or in columns of a data frame."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class ReparsedLine(NamedTuple):
 
 
 def read_replies(path: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines or rows of a log, each as JSON, and their numbers; raise `UsageError` if it cannot be read."""
+    """Yield the lines or rows of a log as JSON, with their numbers; raise `UsageError` if it cannot be read."""
     return read_input(path, REPLY_COLUMNS)
 
 
 def reparse_line(text: bytes, line: int, *, as_row: bool = False) -> ReparsedLine:
-    """Read the reply in the line `line` of a log; the result has the form of a line, or of a row of Parquet."""
+    """Read the reply in line `line` of a log; the result has the form of a line, or of a Parquet row."""
     row: Any = None
     try:
         row = json.loads(text)
@@ -98,10 +98,10 @@ def reparse_reply(row: Mapping[str, Any]) -> Reply:
 def reparse(
     lines: Iterable[tuple[int, bytes]], workers: int, *, as_row: bool = False, dialects: Sequence[DialectTable] = ()
 ) -> Iterator[ReparsedLine]:
-    """Yield the result of each line, in order; `workers` processes read them, or this one if it is 1.
+    """Yield the result for each line, in order, using `workers` processes, or only this one if that is 1.
 
-    `dialects` are those of the app's own. A few chunks for each process are read ahead. Raises `PromptoolsError` if a
-    process ends, as without memory.
+    `dialects` are the app's own dialects. A few chunks for each process are read ahead. Raises `PromptoolsError` if a
+    process ends, for example because memory ran out.
     """
     rest = iter(lines)
     if workers == 1:
@@ -126,10 +126,11 @@ def reparse(
 
 @contextmanager
 def _without_interrupts() -> Generator[None, None, None]:
-    """Hold back Ctrl-C, for good in processes that are started meanwhile: the one that started them ends them.
+    """Block Ctrl-C here, and permanently in processes started meanwhile: their parent ends them.
 
-    A process that ended by itself while it starts would leave the pool waiting for it. The mask is of this thread and
-    of those processes; another thread may still take the signal, such as one of Arrow's, so it has another handler.
+    If a process ended by itself while starting, the pool would wait for it. The mask applies to this thread and to
+    those processes; another thread, such as one of Arrow's, may still receive the signal, so its handler is replaced
+    too.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -150,7 +151,7 @@ def _without_interrupts() -> Generator[None, None, None]:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent ends; one that is killed tells its children nothing, and they would wait."""
+    """End this process when its parent ends: a killed parent does not notify its children, which would wait forever."""
 
     def watch() -> None:
         if parent := multiprocessing.parent_process():
@@ -169,7 +170,7 @@ def _reparse_chunk(
 def reparse_lines(
     lines: Iterable[tuple[int, bytes]], *, as_row: bool, dialects: Sequence[DialectTable]
 ) -> Iterator[ReparsedLine]:
-    """Yield the result of each line, with `dialects` of the app's own."""
+    """Yield the result for each line, knowing the app's own `dialects`."""
     own = read_own(dialects)
     for line, text in lines:
         with using_own(own):
@@ -183,7 +184,7 @@ def _keys(row: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _prepare(text: str) -> Tools | None:
-    """Return the tools of a JSON text, None for `null`."""
+    """Return the tools in a JSON text; None for `null`."""
     try:
         tools = json.loads(text)
     except ValueError as error:
@@ -202,13 +203,13 @@ OPTION_COLUMNS = InputColumns(
 
 
 def reparse_columns(batch: Any, dialects: Iterable[GivenDialect] = ()) -> Any:
-    """Read the replies of a batch of columns; return it as a table of Arrow with the columns of `reparsed_schema`, too.
+    """Read the replies in a batch of columns; return an Arrow table that adds the columns of `reparsed_schema`.
 
     `batch` is a table or record batch of Arrow, or a mapping of names to lists or arrays, so that `map_batches` of Ray
-    Data and `map(batched=True)` of datasets take this function as it is. Its columns are `text`, and if they are there
-    `tools`, `dialect`, `finish_reason` and `in_reasoning`; others are left alone, except those of the same name as a
-    new one, which are replaced. A reply that cannot be read has an `error`, whose `line` counts from 1 in the batch.
-    `dialects` are those of your own: for other machines, what `promptools.dialects.read_table` returns of their files.
+    Data and `map(batched=True)` of datasets take this function as it is. The column `text` is required; `tools`,
+    `dialect`, `finish_reason` and `in_reasoning` are optional. Other columns are kept, unless a new one with the same
+    name replaces them. A reply that cannot be read has an `error`, whose `line` counts from 1 in the batch. `dialects`
+    are your own dialects; on other machines, pass what `promptools.dialects.read_table` returns for their files.
 
     Raises `UsageError` if `text` is missing, a column has a wrong type, or pyarrow is not installed.
     """
@@ -221,10 +222,10 @@ def reparse_columns(batch: Any, dialects: Iterable[GivenDialect] = ()) -> Any:
 
 
 def reparse_series(replies: Any, dialects: Iterable[GivenDialect] = ()) -> Any:
-    """Read the replies of a Polars series of structs, and return a series of structs of type `reparsed_dtype()`.
+    """Read the replies in a Polars series of structs, and return a series of structs of type `reparsed_dtype()`.
 
-    The fields are those that `reparse_columns` takes: `pl.struct("text", "tools").map_batches(reparse_series,
-    return_dtype=reparsed_dtype())`.
+    The structs have the fields that `reparse_columns` takes as columns: `pl.struct("text",
+    "tools").map_batches(reparse_series, return_dtype=reparsed_dtype())`.
     """
     polars = _polars()
     results = _reparse_table(replies.struct.unnest().to_arrow(), dialects)
@@ -283,7 +284,7 @@ def _as_array(name: str, values: Any) -> Any:
 
 
 def _as_python(values: Any) -> Any:
-    """Return arrays of numpy as lists, nested ones too."""
+    """Return NumPy arrays as lists, including nested ones."""
     if hasattr(values, "tolist"):
         values = values.tolist()
     if isinstance(values, list | tuple):

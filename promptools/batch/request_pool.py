@@ -1,7 +1,7 @@
-"""Many requests under way at once: each one is sent until it has a result, and the server is waited for.
+"""Many concurrent requests: each is sent until it has a result, waiting for the server if necessary.
 
-How many there are is decided by an `AdaptiveLimit`, unless it is fixed: more while the server keeps up, half as many
-when it does not.
+Their number is fixed, or follows an `AdaptiveLimit`: it grows while the server keeps up, and is halved when it does
+not.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ BASELINE_WEIGHT = 0.2
 
 
 class AdaptiveLimit:
-    """A bound between 1 and `most`, which grows additively and is halved by back-pressure.
+    """A limit between 1 and `most`, which grows additively and is halved by back-pressure.
 
     It grows by one for each answer until the first back-pressure, and after that by one for each round of answers.
-    Refused requests that were sent before it was last halved do not halve it again. `clock` returns seconds.
+    Refusals of requests that were sent before the last halving do not halve it again. `clock` returns seconds.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = monotonic) -> None:
@@ -54,7 +54,7 @@ class AdaptiveLimit:
 
     @asynccontextmanager
     async def slot(self) -> AsyncGenerator[float, None]:
-        """Wait until another request may be sent; yield the time when it is."""
+        """Wait until another request may be sent; yield the time at that moment."""
         await self._acquire()
         try:
             yield self._clock()
@@ -63,7 +63,7 @@ class AdaptiveLimit:
             self._wake()
 
     def succeeded(self, sent_at: float, tokens: int) -> None:
-        """Count an answer of `tokens` tokens (0: not known) to a request that was sent at `sent_at`."""
+        """Count an answer with `tokens` tokens (0: unknown) to a request that was sent at `sent_at`."""
         used = self.in_flight >= int(self.bound)
         inflated = self._round.add(self._clock() - sent_at, max(1, tokens), max(ROUND, int(self.bound)))
         if inflated:
@@ -74,7 +74,7 @@ class AdaptiveLimit:
             self._wake()
 
     def pushed_back(self, sent_at: float, retry_after: float | None = None) -> None:
-        """Count a request, sent at `sent_at`, that the server did not take; it asks for `retry_after` seconds."""
+        """Count a request, sent at `sent_at`, that the server rejected, asking to wait `retry_after` seconds."""
         if sent_at >= self._halved_at:
             self._halve()
         if retry_after:
@@ -107,20 +107,20 @@ class AdaptiveLimit:
 
 
 class FixedLimit(AdaptiveLimit):
-    """A bound that stays `most`: an engine in this process queues what it cannot compute yet, and is best kept full."""
+    """A constant limit: an engine in this process queues what it cannot compute yet, and should be kept busy."""
 
     def __init__(self, most: int, clock: Callable[[], float] = monotonic) -> None:
         super().__init__(most, clock)
         self.bound = float(most)
 
     def _halve(self) -> None:
-        """Do nothing: the time per token grows with the number of requests, and does not indicate too many."""
+        """Do nothing: with an engine the time per token always grows with the number of requests."""
 
 
 class _Round:
-    """Compares what a token takes in each round of answers with what it took before.
+    """Compares the time per token in each round of answers with that of earlier rounds.
 
-    The sums of seconds and of tokens are compared: a single answer may be short, and most of its time its prompt's.
+    Sums of seconds and of tokens are compared: a single answer may be short, with most of its time spent on the prompt.
     """
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class _Round:
         self._baseline: float | None = None
 
     def add(self, seconds: float, tokens: int, size: int) -> bool:
-        """Count an answer; return whether the round is complete, of `size` answers, and took far too long."""
+        """Count an answer; return whether it completes a round of `size` answers that took far too long."""
         self._seconds += seconds
         self._tokens += tokens
         self._answers += 1
@@ -160,10 +160,10 @@ def require_tenacity() -> None:
 
 
 class RequestPool:
-    """Sends requests, as many at once as `limit` allows.
+    """Sends requests, as many concurrently as `limit` allows.
 
-    A request that the server does not take is sent again for `patience` seconds. If no other request had an answer in
-    that time, `run` raises `UpstreamError`; else this one has failed.
+    A request that the server does not accept is sent again for `patience` seconds. If no other request was answered in
+    that time, `run` raises `UpstreamError`; otherwise only this request has failed.
     """
 
     def __init__(self, send: SendRequest, limit: AdaptiveLimit, *, patience: float) -> None:
@@ -175,7 +175,7 @@ class RequestPool:
     async def run(self, requests: Iterator[BatchRequest | LineProblem], record: RecordAnswer) -> None:
         """Send all requests, and call `record` with each result as soon as it is available.
 
-        As many requests are read ahead as may be under way. What `record` raises ends the run.
+        As many requests are read ahead as may be sent concurrently. An exception of `record` ends the run.
         """
         feed = _Feed(requests, self.limit.most)
         workers = [asyncio.create_task(self._work(feed, record)) for _ in range(self.limit.most)]
@@ -191,9 +191,9 @@ class RequestPool:
             record(await self.answer(request))
 
     async def answer(self, request: BatchRequest | LineProblem) -> BatchAnswer:
-        """Send a request until it has a result; that of an invalid line is that it has failed.
+        """Send a request until it has a result; the result of an invalid line is a failure.
 
-        Raises `UpstreamError` if the server is away for too long or refuses the key.
+        Raises `UpstreamError` if the server is down for too long or refuses the key.
         """
         import tenacity
 
@@ -231,7 +231,7 @@ class RequestPool:
 
 
 class _Stop:
-    """Whether a request is not sent again: it was tried enough, or the patience since its first failure is over."""
+    """Decides when a request is not sent again: after enough tries, or when its patience is used up."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
@@ -247,7 +247,7 @@ class _Stop:
 
 
 def _wait_seconds(backoff: Callable[[tenacity.RetryCallState], float]) -> Callable[[tenacity.RetryCallState], float]:
-    """Return a wait of tenacity's that is as long as the server asks for, else `backoff`."""
+    """Return a tenacity wait that lasts as long as the server asks for, else `backoff`."""
 
     def wait(state: tenacity.RetryCallState) -> float:
         error = state.outcome and state.outcome.exception()
@@ -265,7 +265,7 @@ def _no_response(request: BatchRequest, error: TemporaryFailureError) -> LinePro
 
 
 class _Feed:
-    """Hands out requests one by one; they are read in a thread, a few at a time."""
+    """Hands out requests one by one; a thread reads them, a few at a time."""
 
     def __init__(self, requests: Iterator[BatchRequest | LineProblem], ahead: int) -> None:
         self._requests = requests

@@ -37,9 +37,9 @@ class Breaker:
     exchange probes it, and the result closes it or opens it again. A probe that never reports a result expires after
     another `cool_down`.
 
-    Times are in seconds of one monotonic clock, the same for all who share the breaker. At most `limit` circuits are
-    kept; those that failed longest ago are evicted first. Threads may share it: a circuit is added, a probe taken and a
-    failure recorded by a single operation of a dict or deque each, which is atomic.
+    Times are in seconds of one monotonic clock, the same for all users of the breaker. At most `limit` circuits are
+    kept; those that failed longest ago are evicted first. The breaker is thread-safe: adding a circuit, taking a probe
+    and recording a failure each use a single operation of a dict or deque, which is atomic.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Breaker:
         return "open" if at < circuit.opened + self.cool_down else "half-open"
 
     def allows(self, key: BreakerKey, at: float) -> bool:
-        """Whether a mode may be tried; in the half-open state only the first caller may, and takes the probe."""
+        """Return whether a mode may be tried; a half-open circuit allows only the first caller, as its probe."""
         circuit = self._circuits.get(key)
         if circuit is None or circuit.opened is None:
             return True
@@ -86,11 +86,11 @@ class Breaker:
             self._evict()
 
     def record_success(self, key: BreakerKey) -> None:
-        """Record a good reply, which resets the circuit."""
+        """Record a usable reply, which resets the circuit."""
         self._circuits.pop(key, None)
 
     def forget(self, provider: str) -> None:
-        """Reset all circuits of a provider: its server may be another one now."""
+        """Reset all circuits of a provider, because its server may have changed."""
         for key in [key for key in tuple(self._circuits) if key.provider == provider]:
             self._circuits.pop(key, None)
 
@@ -104,7 +104,7 @@ class Breaker:
         return {key: self.state(key, at) for key in tuple(self._circuits)}
 
     def open_circuits(self, at: float) -> dict[BreakerKey, tuple[float, str]]:
-        """Return the circuits that are open, with the seconds that they still are, and why."""
+        """Return the open circuits, how many seconds each stays open, and why it is."""
         return {
             key: (circuit.opened + self.cool_down - at, circuit.why)
             for key, circuit in self._circuits.copy().items()
@@ -112,7 +112,7 @@ class Breaker:
         }
 
     def open(self, key: BreakerKey, at: float, seconds: float, why: str) -> None:
-        """Open a circuit for some seconds: another process that shares the breaker's state has opened it."""
+        """Open a circuit for some seconds, because another process that shares the breaker's state has opened it."""
         circuit = _Circuit(deque(maxlen=max(1, self.threshold)), last_failure=at, why=why)
         circuit.opened = at + seconds - self.cool_down
         self._circuits[key] = circuit

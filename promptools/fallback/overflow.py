@@ -1,6 +1,6 @@
-"""Context overflow: the token counts in each server's error text, and a context that is large enough.
+"""Context overflow: the token counts in servers' error texts, and a context size that is large enough.
 
-What an earlier request was raised to, or what a server reported, is kept and used again.
+The size that an earlier request needed, or that a server reported, is kept and used again.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class Overflow:
 
 
 def read_overflow(text: str, *, prompt: int | None = None, context: int | None = None) -> Overflow:
-    """Parse the numbers in a server's error text; else use `prompt` and `context`, which it sent as fields.
+    """Parse the numbers in a server's error text, or use the fields `prompt` and `context` that it sent.
 
-    Searched is what the failure rules search: O(1) in characters.
+    Only the parts that the failure rules search are searched: O(1) in characters.
     """
     parts = searched_parts(text)
     match = next((match for part in parts for pattern in _COMPILED if (match := pattern.search(part))), None)
@@ -82,10 +82,9 @@ def read_overflow(text: str, *, prompt: int | None = None, context: int | None =
 
 
 def fitting_context(prompt: int, *, answer: int | None, limit: int) -> int | None:
-    """Return the context that holds a prompt and its answer (None: `DEFAULT_ANSWER_TOKENS`), or None.
+    """Return a context size for a prompt and an answer of so many tokens (None: `DEFAULT_ANSWER_TOKENS`).
 
-    None: `limit` is too small. If it leaves less for the answer than that, it is returned all the same while
-    `MIN_ANSWER_TOKENS` tokens are left.
+    `limit` is returned if it leaves less room than that, but at least `MIN_ANSWER_TOKENS`. None: it leaves even less.
     """
     wanted = DEFAULT_ANSWER_TOKENS if answer is None or answer < 1 else answer
     size = -(-(prompt + wanted) // CONTEXT_STEP) * CONTEXT_STEP
@@ -103,11 +102,11 @@ class _ContextSize(NamedTuple):
 
 
 class ContextSizes:
-    """Caches, by provider and model, the context that a request was raised to, or that the server reported, in tokens.
+    """Caches, by provider and model, the context size that a request needed or that the server reported, in tokens.
 
-    Ollama reloads a model for each change of its context, so a request that went back to the smaller one would cause
-    two reloads per turn. After `idle` seconds without a request Ollama has unloaded the model anyway (its `keep_alive`
-    is five minutes by default), and the entry expires. Threads may share it: each step is one operation of a dict.
+    Ollama reloads a model for each change of its context, so returning to the smaller one would cause two reloads per
+    turn. Entries expire after `idle` seconds without a request, when Ollama has unloaded the model anyway (its
+    `keep_alive` is five minutes by default). Thread-safe: each step is a single operation of a dict.
     """
 
     def __init__(self, *, idle: float = 300.0, limit: int = 1024) -> None:
@@ -116,7 +115,7 @@ class ContextSizes:
         self._sizes: dict[tuple[str, str], _ContextSize] = {}
 
     def get(self, provider_model: tuple[str, str], at: float) -> int | None:
-        """Return the context to request, if known; this counts as use and resets the expiry."""
+        """Return the context size to request, if known; this counts as a use and restarts the expiry."""
         entry = self._sizes.get(provider_model)
         if entry is None:
             return None
@@ -127,7 +126,7 @@ class ContextSizes:
         return entry.size
 
     def put(self, provider_model: tuple[str, str], size: int, at: float) -> None:
-        """Record a context that a request needed, or that the server reported."""
+        """Record a context size that a request needed, or that the server reported."""
         self._sizes[provider_model] = _ContextSize(size, at)
         if len(self._sizes) > self.limit:
             self._evict()

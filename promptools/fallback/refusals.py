@@ -1,4 +1,4 @@
-"""What servers have refused: remembered for an hour, so that the next request is worded in their way at once."""
+"""What servers have refused: remembered for an hour, so that the next request is phrased acceptably at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_REWORDINGS = 64
 
 
 class Rewording(NamedTuple):
-    """One part of a request that a server refused, and how it is reworded."""
+    """A part of a request that a server refused, and what replaces it."""
 
     adaptation: Adaptation
     what: tuple[str, ...] = ()
@@ -23,10 +23,10 @@ class Rewording(NamedTuple):
 
 
 class Refusals:
-    """Keeps, by provider and model, how requests had to be reworded before the server took them.
+    """Keeps, by provider and model, how requests had to be reworded before the server accepted them.
 
-    After `lifetime` seconds a request is sent as it comes again: the server may have been updated. Times are those of
-    the exchange's clock. Threads may share it: each step is one operation of a dict.
+    After `lifetime` seconds requests are sent unchanged again: the server may have been updated. Times are those of the
+    exchange's clock. Thread-safe: each step is a single operation of a dict.
     """
 
     def __init__(self, *, lifetime: float = 3600.0, limit: int = 1024) -> None:
@@ -35,14 +35,14 @@ class Refusals:
         self._known: dict[tuple[str, str], dict[Rewording, float]] = {}
 
     def get(self, provider_model: tuple[str, str], at: float) -> tuple[Rewording, ...]:
-        """Return what was refused within the last `lifetime` seconds, in the order in which it was."""
+        """Return the refusals of the last `lifetime` seconds, in the order in which they occurred."""
         known = self._known.get(provider_model)
         if not known:
             return ()
         return tuple(rewording for rewording, since in known.copy().items() if at < since + self.lifetime)
 
     def add(self, provider_model: tuple[str, str], rewording: Rewording, at: float) -> None:
-        """Record a rewording that the server took; of one model the latest `MAX_REWORDINGS` are kept."""
+        """Record a rewording that the server accepted; for each model the latest `MAX_REWORDINGS` are kept."""
         known = self._known.setdefault(provider_model, {})
         known.pop(rewording, None)
         known[rewording] = at
@@ -52,12 +52,12 @@ class Refusals:
             self._evict()
 
     def forget(self, provider: str) -> None:
-        """Forget what a provider refused: its server may be another one now."""
+        """Forget what a provider refused, because its server may have changed."""
         for key in [key for key in tuple(self._known) if key[0] == provider]:
             self._known.pop(key, None)
 
     def _evict(self) -> None:
-        """Evict the servers and models whose last refusal is the longest ago."""
+        """Evict the providers and models whose last refusal was longest ago."""
         entries = sorted(self._known.copy().items(), key=lambda item: max(item[1].copy().values(), default=0.0))
         for provider_model, _ in entries[: len(entries) - self.limit]:
             self._known.pop(provider_model, None)

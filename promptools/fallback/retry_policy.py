@@ -1,4 +1,4 @@
-"""When to stop retrying and how long to wait: tenacity's `stop` and `wait` objects, called with a small own state."""
+"""When to stop retrying and how long to wait: tenacity's `stop` and `wait` objects, called with our own small state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 @dataclass(slots=True)
 class RetryState:
-    """The argument of a `stop=` or `wait=` object: the fields of tenacity's `RetryCallState` about time and number.
+    """The argument of a `stop=` or `wait=` object: those fields of tenacity's `RetryCallState` about time and count.
 
     `stop_after_attempt`, `stop_after_delay`, `stop_before_delay` and every `wait_*` that uses only these work with it.
     """
@@ -32,7 +32,7 @@ WaitFor: TypeAlias = Callable[[Any], float]
 
 
 class RetryPolicy:
-    """Counts the attempts of one exchange, and decides whether and after how long there may be another."""
+    """Counts the attempts of one exchange, and decides whether another one may follow, and when."""
 
     def __init__(
         self, start: float, *, stop: Stop | None = None, wait: WaitFor | None = None, deadline: float | None = None
@@ -53,7 +53,7 @@ class RetryPolicy:
         return max(0.0, self._deadline - (at - self.state.start_time))
 
     def next_wait(self, at: float) -> float | str:
-        """Return the seconds to wait before another attempt, or why there must be none."""
+        """Return the seconds to wait before another attempt, or why there must not be another."""
         state = self.state
         state.outcome_timestamp = at
         state.seconds_since_start = at - state.start_time

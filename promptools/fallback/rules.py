@@ -62,7 +62,7 @@ _NEAR = r"[\s\S]{0,80}?"
 
 
 def refusal_of(names: Iterable[str]) -> str:
-    """Return the pattern of a text which says that one of these parameters is not taken."""
+    """Return the pattern of a text which says that one of these parameters is not accepted."""
     named = rf"\b(?:{'|'.join(names)})\b"
     return f"{_NOT_TAKEN}{_NEAR}{named}|{named}{_NEAR}{_NOT_TAKEN}"
 
@@ -74,7 +74,7 @@ _COMPILED_REFUSALS = tuple(
 
 
 def refused_parameters(parts: Iterable[str]) -> tuple[str, ...]:
-    """Return the parameters, of those that may be left out or renamed, that an error text refuses."""
+    """Return the parameters that an error text refuses, among those that may be left out or renamed."""
     texts = tuple(parts)
     return tuple(name for name, pattern in _COMPILED_REFUSALS if any(pattern.search(text) for text in texts))
 
@@ -154,7 +154,7 @@ Remedy: TypeAlias = Adaptation | RetryAction
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row: error text that matches `pattern`, anywhere and case-insensitively, is a failure of this kind."""
+    """A row: an error text that matches `pattern` anywhere, ignoring case, is a failure of this kind."""
 
     kind: FailureKind
     pattern: str
@@ -370,7 +370,7 @@ def match_rule(text: str) -> Rule | None:
 
 
 def searched_parts(text: str) -> tuple[str, ...]:
-    """Return what is searched of an error text, however long it is: its start, and of a longer one its end."""
+    """Return the parts of an error text that are searched: its start, and if it is long its end."""
     head, end = text[:SEARCHED_HEAD].strip(), text[max(SEARCHED_HEAD, len(text) - SEARCHED_TAIL) :].strip()
     return (head, f"...{end}") if end else (head,)  # with the dots before it, no `\A` matches
 
@@ -387,21 +387,22 @@ _LLAMACPP_PREFIX = lazy_pattern(r"failed to parse input at pos \d+: ?", re.IGNOR
 
 @dataclass(frozen=True, slots=True)
 class ModelText:
-    """Model text found in an error: a call's `arguments` without its name, or `reply` text."""
+    """The model's text found in an error: a call's `arguments` without its name, or the text of a `reply`."""
 
     kind: Literal["arguments", "reply"]
     text: str
 
 
 def introduces_model_text(text: str) -> bool:
-    """Whether the start of an error text says that the model's text follows."""
+    """Whether the start of an error text announces that the model's text follows."""
     return any(prefix.search(text, 0, SEARCHED_HEAD) for prefix in (_OLLAMA_PREFIX, _LLAMACPP_PREFIX))
 
 
 def find_model_text(text: str) -> ModelText | None:
     """Return the model's text inside an error text; None if there is none.
 
-    What introduces it is looked for where the failure rules look first, so a long text is searched for its end only.
+    The words that introduce it are searched for where the failure rules look first; of a long text only the end is
+    searched for its end.
     """
     if match := _OLLAMA_PREFIX.search(text, 0, SEARCHED_HEAD):
         start = match.end()

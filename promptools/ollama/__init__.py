@@ -1,7 +1,7 @@
-"""The ollama package with our transport inside: `from promptools import ollama` in place of `import ollama`.
+"""The ollama package with our transport inside: use `from promptools import ollama` instead of `import ollama`.
 
-`Client` and `AsyncClient` are ours; everything else is the installed package's own. The functions (`chat`, `list`, ...)
-are methods of one client, which is created when one of them is first accessed.
+`Client` and `AsyncClient` are ours; everything else comes from the installed package. The functions (`chat`, `list`,
+...) are methods of one client, which is created when one of them is first accessed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = list(_ollama.__all__)  # pyright: ignore[reportUnsupportedDunderAll] -
 
 @cache
 def _default() -> Client:
-    """Return the client of the module's functions."""
+    """Return the client behind the module's functions."""
     return Client()
 
 

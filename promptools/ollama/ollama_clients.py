@@ -21,11 +21,11 @@ V1 = "/v1"
 
 
 class Client(ollama.Client):
-    """`ollama.Client` whose chats come back with working tool calls, from Ollama or any other server of open models.
+    """`ollama.Client` whose chats return working tool calls, from Ollama or any other open-model server.
 
-    Takes everything that the package's class takes, and `Settings`: `provider=`, `mode=`, `config=`, `on_reply=` and
-    so on. Without `host=`, the address is that of the `provider=` of the config, else of the default provider of a
-    config that is given, else of OLLAMA_HOST, else of the default provider of a config that is found, else Ollama's.
+    Takes everything that the package's class takes, and `Settings`: `provider=`, `mode=`, `config=`, `on_reply=` and so
+    on. Without `host=`, the address comes from the first of these: `provider=`, the default provider of a given config,
+    OLLAMA_HOST, the default provider of a config that is found, Ollama's own default.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Client(ollama.Client):
 
 
 class AsyncClient(ollama.AsyncClient):
-    """`ollama.AsyncClient` whose chats come back with working tool calls; see `Client`."""
+    """`ollama.AsyncClient` whose chats return working tool calls; see `Client`."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class AsyncClient(ollama.AsyncClient):
 
 
 def _split_options(options: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
-    """Split a constructor's options into our session and the package's own."""
+    """Split a constructor's options into our session and the package's options."""
     ours = {name: value for name, value in options.items() if name in SETTING_NAMES}
     return Session(ours), {name: value for name, value in options.items() if name not in SETTING_NAMES}
 
 
 def _host(session: Session, host: str | None) -> str | None:
-    """Return the server's address as the package takes it, without /v1; None leaves it to the package."""
+    """Return the server's address in the form that the package expects, without /v1; None lets the package decide."""
     known, is_given = session.config.providers, session.config.standing == "given"
     if host:
         return server_root(host)
@@ -83,7 +83,7 @@ def _host(session: Session, host: str | None) -> str | None:
 
 
 def settle_provider(session: Session, http: Any, headers: Mapping[str, str | None] | None) -> Session:
-    """Settle the provider at the client's address, and send its key if `headers` has none."""
+    """Determine the provider at the client's address, and send its key if `headers` contains none."""
     base_url = str(http.base_url).rstrip("/") + V1
     target = session.resolve_target(None, base_url=base_url, provider=session.provider)
     if target.provider is None:

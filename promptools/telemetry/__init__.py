@@ -1,4 +1,4 @@
-"""Observers that report on exchanges without their payloads: metrics, spans, one log line each.
+"""Observers that report on exchanges without their payloads: metrics, spans, log lines.
 
 All are built on `ExchangeFollower`, which reduces an exchange to an `ExchangeSummary`. Nothing in a summary was written
 by a user or a model, except the model's name. Nothing leaves the process unless the app passes an exporter.

@@ -1,4 +1,4 @@
-"""One log line for each exchange, as JSON or as `key=value`, without any text of a user or a model."""
+"""A log line for each exchange, as JSON or as `key=value`, without any text of a user or a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BARE = re.compile(r"[\w./:@,+-]+", re.ASCII)
 
 
 class ExchangeLog(ExchangeFollower):
-    """Logs one line at level INFO for each exchange, to the logger `promptools.exchanges` or another."""
+    """Logs a line at level INFO for each exchange, to the logger `promptools.exchanges` or another one."""
 
     def __init__(self, style: LogFormat = "json", logger: logging.Logger | None = None) -> None:
         super().__init__()
@@ -76,12 +76,12 @@ def now() -> str:
 
 
 def encode_json(fields: dict[str, Any]) -> str:
-    """Encode the fields as a JSON object, in ASCII: a model's name may hold anything."""
+    """Encode the fields as a JSON object in ASCII, since a model's name may contain any character."""
     return json.dumps(fields)
 
 
 def encode_text(fields: dict[str, Any]) -> str:
-    """Encode the fields as `key=value`; those without a value are left out."""
+    """Encode the fields as `key=value`; fields without a value are left out."""
     kept = {key: value for key, value in fields.items() if value is not None and value not in ("", [])}
     return " ".join(f"{key}={_encode_value(value)}" for key, value in kept.items())
 

@@ -1,8 +1,8 @@
 """What may be reported about an exchange: counts, times and kinds, never text of a user or a model.
 
-The traces of replies have most of it. A request that is forwarded unchanged has no reply: the number of its tokens, the
-model and the finish reason are looked for in the first and the last bytes of the response. Inside a JSON string a quote
-is always escaped, so what looks like one of these keys is one.
+Most of it comes from the traces of replies. A request that is forwarded unchanged has no reply: its token counts, model
+and finish reason are searched for in the first and last bytes of the response. Quotes inside JSON strings are always
+escaped, so what looks like one of these keys is one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FINISH_REASON = re.compile(rb'"(?:finish_reason|done_reason)"\s*:\s*"(\w{1,40})
 
 @dataclass(slots=True)
 class SendSummary:
-    """One request to the server, and what may be reported of its response."""
+    """A request to the server, and what may be reported about its response."""
 
     sent: SentRequest
     ended_at: float
@@ -74,12 +74,12 @@ class SendSummary:
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """Tokens of the prompt and of the answer, by the response."""
+        """The tokens of the prompt and of the answer, as the response states them."""
         return _last_number(_INPUT_TOKENS, self._tail), _last_number(_OUTPUT_TOKENS, self._tail)
 
     @property
     def finish_reasons(self) -> tuple[str, ...]:
-        """The finish reasons in the response, each once."""
+        """The distinct finish reasons in the response."""
         return tuple(dict.fromkeys(match.decode() for match in _FINISH_REASON.findall(self._tail)))
 
 
@@ -90,7 +90,7 @@ def _last_number(pattern: re.Pattern[bytes], data: bytes) -> int:
 
 @dataclass
 class ExchangeSummary:
-    """What may be reported of an exchange that has ended."""
+    """What may be reported about an exchange that has ended."""
 
     exchange: ObservedExchange
     end: ExchangeEnd
@@ -98,12 +98,12 @@ class ExchangeSummary:
 
     @property
     def seconds(self) -> float:
-        """Seconds from the request to the end of the response."""
+        """The seconds from the request to the end of the response."""
         return self.end.at - self.exchange.at
 
     @property
     def seconds_to_first_byte(self) -> float | None:
-        """Seconds from the request to the first byte of the response's body; None if there was none."""
+        """The seconds from the request to the first byte of the response's body; None if there was none."""
         first = self.end.first_byte_at
         return None if first is None else first - self.exchange.at
 
@@ -114,12 +114,12 @@ class ExchangeSummary:
 
     @property
     def model(self) -> str:
-        """The model's name as the server has it, shortened; `none` if the request names none."""
+        """The server's name for the model, shortened; `none` if the request names no model."""
         return self.end.model[:MAX_MODEL] or "none"
 
     @property
     def mode(self) -> str:
-        """The mode that answered or was tried last; `forward` for an unchanged request, `none` if none was sent."""
+        """The mode that answered, or was tried last; `forward` for an unchanged request, `none` if nothing was sent."""
         if self.end.replies and self.end.replies[-1].trace.mode:
             return self.end.replies[-1].trace.mode
         if not self.sends:
@@ -136,7 +136,8 @@ class ExchangeSummary:
     def error(self) -> str:
         """What went wrong; empty if nothing did.
 
-        A proxy closes an exchange that begins with an error when it moves on to another server: no client disconnected.
+        When a proxy moves on to another server, it closes an exchange that began with an error: this does not count as
+        a client's disconnect.
         """
         end = self.end
         if end.error_kind:
@@ -151,7 +152,7 @@ class ExchangeSummary:
 
     @cached_property
     def tokens(self) -> tuple[int, int]:
-        """Tokens of prompts and of answers, of all attempts together."""
+        """The tokens of prompts and of answers, for all attempts together."""
         usages = [attempt.usage for attempt in self.attempts if attempt.usage]
         if not usages:
             return self.sends[-1].tokens if self.sends else (0, 0)
@@ -166,7 +167,7 @@ class ExchangeSummary:
 
     @property
     def finish_reasons(self) -> tuple[str, ...]:
-        """The finish reasons of the replies, each once."""
+        """The distinct finish reasons of the replies."""
         reasons = (reply.finish_reason for reply in self.end.replies)
         known = tuple(dict.fromkeys(reason for reason in reasons if reason))
         return known or (self.sends[-1].finish_reasons if self.sends else ())
@@ -183,7 +184,7 @@ class ExchangeSummary:
 
     @property
     def repeat_action(self) -> RepeatAction | None:
-        """What was done last about a call that the request's history repeats; None if it repeats none."""
+        """What was done last about a call that repeats one in the request's history; None if no call does."""
         for send in reversed(self.sends):
             if send.sent.prepared is not None and send.sent.prepared.repeat_action is not None:
                 return send.sent.prepared.repeat_action
@@ -191,19 +192,19 @@ class ExchangeSummary:
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The calls that the client got."""
+        """The calls that the client received."""
         return tuple(call for reply in self.end.replies for call in reply.calls)
 
     @property
     def malformed(self) -> tuple[Malformed, ...]:
-        """Malformed calls of all attempts, each once."""
+        """The distinct malformed calls of all attempts."""
         failed = (observed.failed_reply for observed in self.end.attempts)
         replies = (*(reply for reply in failed if reply), *self.end.replies)
         return tuple({id(entry): entry for reply in replies for entry in reply.malformed}.values())
 
     @property
     def fixes(self) -> list[tuple[str, Fix]]:
-        """The fixes of calls and replies that the client got, with the dialect of the call; empty for a reply's own."""
+        """The fixes of calls and replies that the client received, with the dialect of the call, or without."""
         of_calls = [(call.dialect, fix) for call in self.calls for fix in call.fixes]
         return [*of_calls, *(("", fix) for reply in self.end.replies for fix in reply.fixes)]
 
@@ -212,13 +213,13 @@ class ExchangeSummary:
 
 
 class ExchangeFollower:
-    """An observer that summarizes each exchange, and calls `report` at its end."""
+    """An observer that summarizes each exchange, and calls `report` when it ends."""
 
     def __init__(self) -> None:
         self._open: dict[ObservedExchange, list[SendSummary]] = {}
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Begin the account of an exchange."""
+        """Start the summary of an exchange."""
         self._open[exchange] = []
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
@@ -226,7 +227,7 @@ class ExchangeFollower:
         self._open[exchange].append(SendSummary(sent, sent.at))
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
-        """Add what has arrived to the last request."""
+        """Add received data to the last request."""
         self._open[exchange][-1].add(received)
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:

@@ -1,8 +1,8 @@
 """Metrics of exchanges for Prometheus.
 
-Every label has a bounded number of values. Providers, modes, dialects and kinds are ours or the config's. A model's
-name comes from the client: it becomes a label once a request for it has succeeded, up to `MAX_MODELS` names, and is
-`other` before and after that.
+Every label has a limited number of values. Providers, modes, dialects and kinds come from promptools or the config. A
+model's name comes from the client: it becomes a label once a request for it has succeeded, for up to `MAX_MODELS`
+names; all others are `other`.
 
 A proxy has two more counters: for requests that it refused, and for those that passed unread.
 """
@@ -32,7 +32,7 @@ _PLACE = ("api", "provider", "model")
 
 
 class Metrics(ExchangeFollower):
-    """Counts exchanges, in `registry` or in its own registry, which also has the metrics of the process."""
+    """Counts exchanges, in `registry`, or else in a registry of its own with the metrics of the process."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Metrics(ExchangeFollower):
         return child
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Count an exchange in flight."""
+        """Count an exchange as in flight."""
         super().began(exchange)
         self._child(self._in_flight, exchange.api).inc()
 
@@ -132,7 +132,7 @@ class Metrics(ExchangeFollower):
         self._refused.labels(route, _label_status(status), reason).inc()
 
     def count_passed(self, route: str, status: int | None, outcome: str, seconds: float) -> None:
-        """Count a request that passed unread, at its end."""
+        """Count a request that passed unread, when it ends."""
         self._passed.labels(route, _label_status(status), outcome).inc()
         self._passed_seconds.labels(route).observe(seconds)
 
@@ -154,7 +154,7 @@ class Metrics(ExchangeFollower):
             self._child(self._malformed, provider, malformed.dialect or "none", malformed.reason).inc()
 
     def _label_model(self, summary: ExchangeSummary) -> str:
-        """Return the label for a model; a failed request names none that is not known yet."""
+        """Return the label for a model; a failed request cannot add a new one."""
         model = summary.model
         if model not in self._models and not summary.error and len(self._models) < MAX_MODELS:
             self._models.add(model)
@@ -163,7 +163,7 @@ class Metrics(ExchangeFollower):
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics and their content type, in the format that the `Accept` field asks for.
 
-        If worker processes share their metrics, those of all are returned.
+        If worker processes share their metrics, the metrics of all are returned.
         """
         prometheus = _library()
         registry = self.registry

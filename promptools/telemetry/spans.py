@@ -6,9 +6,9 @@
     │  └─ parse reply          what was read of its reply
     └─ render prompt           a request that has the server render its chat template
 
-The spans are made at the end of the exchange, with the times at which things happened. Their parent is the span that
-is current where the exchange begins; without one, that of the client's `traceparent` field. The request to the server
-keeps the client's own `traceparent`: nothing is written into a request.
+The spans are made when the exchange ends, with the times at which things happened. Their parent is the span that was
+current when the exchange began, or else that of the client's `traceparent` field. Requests to the server keep the
+client's `traceparent`: nothing is written into a request.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CLIENT_FAULTS = range(400, 500)
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What is known about an exchange when it begins, but no longer at its end."""
+    """What is known about an exchange only when it begins."""
 
     parent: Context
     offset: int
@@ -50,7 +50,7 @@ class _Start:
 class Spans(ExchangeFollower):
     """Makes spans of each exchange, with the global tracer provider or another.
 
-    `server` is for a proxy, whose exchanges are requests from another process.
+    `server`: the exchanges are requests from another process, as in a proxy.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None, *, server: bool = False) -> None:
@@ -105,7 +105,7 @@ class Spans(ExchangeFollower):
         replies: Sequence[Reply],
         start: tuple[Context, int],
     ) -> None:
-        """Make the span of a request to the server, and that of the parse."""
+        """Make the spans of a request to the server and of parsing its reply."""
         parent, offset = start
         rendering = send.sent.purpose == "template"
         name = "render prompt" if rendering else f"chat {summary.model}"
@@ -212,7 +212,7 @@ def _port(url: Any) -> int | None:
 
 
 def _attempts_of_sends(summary: ExchangeSummary) -> list[tuple[SendSummary, Attempt | None, Sequence[Reply]]]:
-    """Return each request with its attempt, if it was one, and the replies that were read in it."""
+    """Return each request with its attempt, if it was one, and the replies that were parsed in it."""
     by_number = {observed.sent: observed for observed in reversed(summary.end.attempts)}
     answered = [observed.sent for observed in summary.end.attempts if observed.attempt.outcome == ANSWERED]
     replies = summary.end.replies

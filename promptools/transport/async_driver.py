@@ -45,7 +45,7 @@ _LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("promptools_limiter")
 
 
 async def in_thread(work: Callable[[A], T], argument: A) -> T:
-    """Call a function in a thread; a cancelled task ends only after the function has returned."""
+    """Call a function in a thread; if the task is cancelled, it still waits until the function has returned."""
     limiter = _LIMITER.get(None)
     if limiter is None:
         limiter = anyio.CapacityLimiter(MAX_THREADS)
@@ -73,7 +73,7 @@ class AsyncDriver(ExchangeDriver):
         self.output = self._run()
 
     async def head(self) -> Head | None:
-        """Run up to the head of the response; None if the exchange ends without one."""
+        """Run until the head of the response is known, and return it; None if the exchange ends without one."""
         try:
             head = await anext(self.output, None)
         except BaseException:
@@ -83,7 +83,7 @@ class AsyncDriver(ExchangeDriver):
         return head
 
     async def body(self) -> AsyncGenerator[bytes]:
-        """Yield the bytes of the body until the exchange ends; close everything, also when left early."""
+        """Yield the bytes of the body until the exchange ends; everything is closed, even if iteration stops early."""
         try:
             async for piece in self.output:
                 assert isinstance(piece, bytes), "an exchange emits one head"
@@ -92,7 +92,7 @@ class AsyncDriver(ExchangeDriver):
             await self.close()
 
     async def close(self) -> None:
-        """Close the exchange and its upstream; while another task runs it, only the upstream, which ends both."""
+        """Close the exchange and its upstream reply; if another task runs it, only the reply, which ends both."""
         if self.running:
             await self._close()
         else:
@@ -163,7 +163,7 @@ class AsyncDriver(ExchangeDriver):
         return self.opened_outcome(request, response)
 
     async def trace(self, event: str, info: Any) -> None:
-        """Record a trace event, and await the client's own callback."""
+        """Record a trace event, and await the client's own trace callback."""
         awaitable = super().trace(event, info)
         if awaitable is not None:
             await awaitable
@@ -184,7 +184,7 @@ class AsyncDriver(ExchangeDriver):
         return self.timeout_outcome() or self.read_outcome(piece)
 
     async def _release(self) -> None:
-        """Close the reply; first read to its end if that has been received, or must follow since all content has."""
+        """Close the reply; first read it to its end if that has arrived, or must follow the complete content."""
         if self.response is None or is_released(self.response):
             self.response = None
             return

@@ -1,9 +1,9 @@
-"""Shared by the two drivers of an exchange: they perform its effects over HTTP, and pass on what it emits.
+"""What the two drivers of an exchange share: they perform its effects over HTTP, and pass on what it emits.
 
 An exchange is a generator without I/O. It yields effects (open an upstream request, read a piece of the reply, abandon
 the reply, probe a server, wait, compute, consult, emit), and is resumed with the outcome of each. A driver is the loop
 around it: take the next effect, perform it, send the outcome back, until the generator returns. The sync and the async
-driver differ by `await` and by how they wait; all decisions are in the base class.
+driver differ in `await` and in how they wait; all decisions are in the base class.
 
 Invariants:
 
@@ -94,7 +94,7 @@ def redirect_location(library: HttpLibrary, request: Any, response: Any) -> Any:
 
 
 def is_same_origin_redirect(url: Any, location: Any) -> bool:
-    """Whether a location has the same origin as a URL, or is its https upgrade on the default ports."""
+    """Whether a location has the origin of a URL, or upgrades it to https on the default ports."""
     if _origin(url) == _origin(location):
         return True
     return url.host == location.host and (_origin(url)[::2], _origin(location)[::2]) == (("http", 80), ("https", 443))
@@ -105,7 +105,7 @@ def _origin(url: Any) -> tuple[str, str, int | None]:
 
 
 def build_redirect(library: HttpLibrary, request: Any, status: int, location: Any) -> Any:
-    """Build the request for a redirect; as in httpx, 303 makes it a GET, and so do 301 and 302 after a POST."""
+    """Build the request for a redirect; as in httpx, a 303, and a 301 or 302 after a POST, turn it into a GET."""
     if request.method != "HEAD" and (status == 303 or (status in {301, 302} and request.method == "POST")):
         fields = [pair for pair in request.headers.raw if pair[0].lower() not in _BODY_FIELDS]
         return library.module.Request("GET", location, headers=fields, extensions=request.extensions)
@@ -117,7 +117,7 @@ def build_redirect(library: HttpLibrary, request: Any, status: int, location: An
 
 
 def cross_origin_message(location: Any) -> str:
-    """Return the error message for a redirect to another origin; it shows neither credentials nor the query."""
+    """Return the error message for a redirect to another origin, without credentials and query."""
     target = (
         f"{location.scheme}://{location.netloc.decode('ascii')}{location.path}"
         if location.host
@@ -183,7 +183,7 @@ class ExchangeDriver:
     ) -> Probe | Send | Read | Abandon | Wait | Compute | Consult | ReadBody | None:
         """Resume the exchange with an outcome; return its next effect, or None when it has ended or failed.
 
-        What it emits on the way is appended to `pending_output`.
+        What it emits meanwhile is appended to `pending_output`.
         """
         while True:
             try:
@@ -209,14 +209,14 @@ class ExchangeDriver:
         return self.take_output()
 
     def take_output(self) -> list[Head | bytes]:
-        """Return and clear what is ready to be passed on, with all bytes joined."""
+        """Return and clear the pending output, with all bytes joined."""
         ready, self.pending_output = self.pending_output, []
         body = b"".join(item for item in ready if isinstance(item, bytes))
         heads: list[Head | bytes] = [item for item in ready if isinstance(item, Head)]
         return [*heads, body] if body else heads
 
     def build_send(self, send: Send) -> Any:
-        """Build the request of a `Send`; its timeout starts now."""
+        """Build the request of a `Send`, and start its timeout."""
         self.sent_at = self.clock()
         self.deadline = None if send.timeout is None else self.sent_at + send.timeout
         request = self.build_request(send.request, send.timeout)
@@ -231,10 +231,10 @@ class ExchangeDriver:
         return callback(event, info) if callback is not None else None
 
     def hit_stale_connection(self, error: Exception) -> bool:
-        """Whether the request went out on a kept-alive connection that the server was closing.
+        """Whether the request was sent on a kept-alive connection that the server was closing.
 
-        Servers may close one at any time, and llama.cpp does so after each stream. The request was not read, so it is
-        sent again; every retry uses up one kept-alive connection, and a new connection ends the loop.
+        Servers may do so at any time, and llama.cpp does after each stream. The request was not read, so it is sent
+        again; every retry uses up one kept-alive connection, and a new connection ends the loop.
         """
         connected = not self.trace_events or any("connect_" in event for event in self.trace_events)
         return (
@@ -258,13 +258,13 @@ class ExchangeDriver:
         return self.library.build_request(wanted.method, url, headers, wanted.body, extensions)
 
     def _keeps_field(self, name: str, url: Any) -> bool:
-        """Whether a field is kept: all but framing, which the library sets, and a `Host` field of another host."""
+        """Whether a header field is kept: not framing, which the library sets, and not `Host` for another host."""
         if name == "host":
             return self.host is None or url is self.client_url or self.library.module.URL(url).host == self.host
         return name not in FRAMING_FIELDS
 
     def opened_outcome(self, request: Any, response: Any) -> Opened | Failed:
-        """Return the outcome of a send; the headers describe the body as it is read, decoded.
+        """Return the outcome of a send; its headers describe the decoded body.
 
         A redirect to another origin, which must get neither a key nor the prompt, is a failure.
         """
@@ -294,17 +294,17 @@ class ExchangeDriver:
         return build_redirect(self.library, request, response.status_code, location)
 
     def client_redirect(self, outcome: EffectResult) -> Head | None:
-        """Return the head of a redirect that the client follows itself; its next request starts a new exchange."""
+        """Return the head of a redirect that the client follows itself, with a request that starts a new exchange."""
         if self.has_emitted or not isinstance(outcome, Opened) or not self.response.has_redirect_location:
             return None
         return Head(outcome.status, tuple(pair for pair in outcome.headers if pair[0].lower() not in BODY_FIELDS))
 
     def read_outcome(self, piece: bytes | None) -> Piece | Ended:
-        """Return the outcome of a read; None is the end of the reply."""
+        """Return the outcome of a read; None means the end of the reply."""
         return Ended(self.clock()) if piece is None else Piece(piece, self.clock())
 
     def failed_outcome(self, error: Exception) -> Failed:
-        """Return the outcome for an error of the library; other exceptions (a bug in a hook, say) are raised."""
+        """Return the outcome for an error of the library; raise other exceptions, such as a bug in a hook."""
         return Failed(self._failure_kind(error), error_text(error), self.clock(), error)
 
     def _failure_kind(self, error: BaseException) -> TransportFailureKind:
@@ -327,7 +327,7 @@ class ExchangeDriver:
             return Computed(None, error, self.clock())
 
     def timeout_outcome(self) -> Failed | None:
-        """Return a timeout outcome if the deadline has passed; checked after each piece, so a stall may double it."""
+        """Return a timeout outcome after the deadline. Checked after each piece, so a stall may double the time."""
         if self.deadline is None or self.clock() < self.deadline:
             return None
         error = self.library.module.ReadTimeout("the time for this request is up")
@@ -421,7 +421,7 @@ async def _send_probe_async(driver: AsyncDriver, request: Request, timeout: floa
 
 
 def consult(driver: SyncDriver, effect: Consult) -> Computed:
-    """Do the work here; after the deadline its requests are no longer sent."""
+    """Do the work in this thread; after the deadline it sends no more requests."""
     until = driver.clock() + effect.timeout
 
     def ask(request: Request) -> ProbeResponse | None:
@@ -431,7 +431,7 @@ def consult(driver: SyncDriver, effect: Consult) -> Computed:
 
 
 async def consult_async(driver: AsyncDriver, effect: Consult) -> Computed:
-    """Do the work in a thread, and send its requests here; a cancelled task ends only when the work has returned."""
+    """Do the work in a thread, and send its requests from here; a cancelled task waits until the work returns."""
     until = driver.clock() + effect.timeout
 
     async def send(request: Request) -> ProbeResponse | None:

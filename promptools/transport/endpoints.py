@@ -38,9 +38,9 @@ class Endpoint:
 
     @property
     def may_decline(self) -> bool:
-        """Whether the exchange may end without a response, which leaves the request to the server.
+        """Whether the exchange may end without a response, so that the request is forwarded to the server.
 
-        Such an exchange begins without the request's body, and reads it only if it responds.
+        Such an exchange starts without the request's body, and reads it only if it is going to respond.
         """
         return self.begin is serve_ollama_route
 

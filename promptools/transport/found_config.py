@@ -1,7 +1,7 @@
-"""The search for a config where none is passed, and the user's trust in configs that were found that way.
+"""The search for a config when none is passed, and the user's trust in configs found that way.
 
-Trust is stored in the user's state folder, one file for each config: its real path, and a digest of what it reaches. A
-file for each needs no lock, and two processes that write at once lose nothing.
+Trust is stored in the user's state folder, one file for each config, with its real path and a digest of what it
+reaches. Separate files need no lock: two processes that write at once lose nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def find_all_here() -> list[ConfigFile]:
 
 
 def home_folder() -> Path | None:
-    """Return the user's home folder; a container may have none, and one that is relative is the current folder's."""
+    """Return the user's home folder; None if there is none, as in a container, or if its path is relative."""
     try:
         home = Path.home()
     except RuntimeError:
@@ -51,7 +51,7 @@ def home_folder() -> Path | None:
 
 
 def read_found(found: ConfigFile) -> Config:
-    """Read a config that was found, and judge it by the bytes read; if it may be used, read its dialects too."""
+    """Read a config that was found, and decide by its bytes whether it may be used; then read its dialects too."""
     try:
         with found.path.open("rb") as file:
             owner = os.fstat(file.fileno()).st_uid
@@ -70,9 +70,9 @@ def read_found(found: ConfigFile) -> Config:
 
 
 def _is_planted(folder: Path, owner: int) -> bool:
-    """Whether another user may have planted a file there, as in /tmp: even a local port in it may be theirs.
+    """Whether another user may have planted the file, as in /tmp: even a local port in it may be theirs.
 
-    Elsewhere the owner proves nothing: in a container, files of the host belong to other users.
+    In other folders the owner is not checked: in a container, files of the host belong to other users.
     """
     if not hasattr(os, "geteuid"):
         return False
@@ -83,7 +83,7 @@ def _is_planted(folder: Path, owner: int) -> bool:
 
 
 def is_trusted(path: Path, reach: ConfigReach) -> bool:
-    """Whether the user has said that the config at `path` may reach what it does."""
+    """Whether the user trusts the config at `path` with what it reaches."""
     record = _record_path(path)
     if record is None:
         return False
@@ -95,7 +95,7 @@ def is_trusted(path: Path, reach: ConfigReach) -> bool:
 
 
 def keep_trust(path: Path, reach: ConfigReach) -> None:
-    """Remember that the config at `path` may reach what it does; raise `UsageError` if that cannot be kept."""
+    """Record that the user trusts the config at `path` with what it reaches; raise `UsageError` if that fails."""
     record = _record_path(path)
     if record is None:
         raise _not_kept(path, "there is no home folder")
@@ -107,7 +107,7 @@ def keep_trust(path: Path, reach: ConfigReach) -> None:
 
 
 def drop_trust(path: Path) -> bool:
-    """Forget the trust in the config at `path`; return whether there was any."""
+    """Remove the trust in the config at `path`; return whether there was any."""
     record = _record_path(path)
     try:
         if record is None or not record.is_file():
@@ -127,7 +127,7 @@ def _not_kept(path: Path, why: str) -> UsageError:
 
 
 def _record_path(path: Path) -> Path | None:
-    """Return where the trust in a config is stored; None if there is no place for it."""
+    """Return the path of the file that records trust in a config; None if it cannot be stored."""
     state = os.environ.get("XDG_STATE_HOME", "")
     home = home_folder()
     if not Path(state).is_absolute():  # a relative one would be in the folder of whoever wrote the config

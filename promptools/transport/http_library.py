@@ -27,7 +27,7 @@ _QUOTED_BYTES = lazy_pattern(r":? (?:bytearray\()?b['\"].*", re.DOTALL)
 
 
 def error_text(error: Exception) -> str:
-    """Return an error's text without the bytes that h11 quotes: they are a server's, and may be a reply or worse."""
+    """Return an error's text without the bytes that h11 quotes, which may be part of a reply."""
     return _QUOTED_BYTES.sub("", str(error)) or type(error).__name__
 
 
@@ -37,7 +37,7 @@ def encode_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 
 def decode_headers(headers: Any) -> Headers:
-    """Decode a library's headers; names keep the case in which they were sent."""
+    """Decode a library's headers; names keep the case in which they were received."""
     return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers.raw)
 
 
@@ -84,7 +84,7 @@ def is_http_client(value: object) -> bool:
 
 
 def installed_library() -> HttpLibrary:
-    """Return the library to use where no client decides: the newer one that is installed."""
+    """Return the library to use if no client decides it: the newer one that is installed."""
     for name in LIBRARY_NAMES:
         if find_spec(name) is not None:
             return import_library(name)
@@ -95,7 +95,7 @@ def installed_library() -> HttpLibrary:
 
 
 def split_credentials(base_url: str) -> tuple[str, str | None]:
-    """Return a base URL without its user name and password, and the `Authorization` value made of them, if any."""
+    """Return a base URL without user name and password, and the `Authorization` value made from them, if any."""
     scheme, mark, remainder = base_url.partition("://")
     authority, slash, path = remainder.partition("/")
     userinfo, _, host = authority.rpartition("@")

@@ -1,4 +1,4 @@
-"""Intercepting transports, built on the classes of the HTTP client's own library, and the client copy that uses them.
+"""Intercepting transports, which subclass those of the HTTP client's own library, and the copy of a client with them.
 
 A client is never changed: it is copied shallowly, so that it keeps its proxies, TLS, hooks, limits and timeouts, and
 its other users see nothing of promptools. Only the copy's transports are replaced, proxy mounts included. Each one runs
@@ -36,7 +36,7 @@ def with_error_boundary(
 ) -> Exchange:
     """Run `exchange`; respond with a 500 if it raises before its head. Errors of the HTTP library pass through.
 
-    A `may_decline` exchange may end without a response; any other that does is a bug, too.
+    An exchange that ends without a response is a bug too, unless it `may_decline`.
     """
     outcome: EffectResult | None = None
     started = False
@@ -70,7 +70,7 @@ StartExchange = Callable[[Request, Endpoint], Exchange]
 
 
 class InterceptingTransport:
-    """Base of the sync and async transports: the inner transport, the original client, and what is intercepted."""
+    """Base of the sync and async transports: the inner transport, the original client, and the endpoints."""
 
     def __init__(
         self,
@@ -91,17 +91,17 @@ class InterceptingTransport:
         return find_endpoint(self.endpoints, request.method, request.url.path, request.url.host)
 
     def forwarded(self, request: Any) -> Any:
-        """Return a request that is not intercepted; where the anthropic SDK wrote `/v1` twice, with only one.
+        """Return a request that is not intercepted, with one `/v1` where the anthropic SDK wrote two.
 
-        The SDK's paths begin with `/v1`; where the base URL ends with one too, as is usual for open servers, no server
-        knows the result.
+        The SDK's paths begin with `/v1`; if the base URL ends with it too, as is usual for open servers, no server
+        knows the resulting path.
         """
         if self.endpoints is MESSAGES_ENDPOINTS and b"/v1/v1/" in request.url.raw_path.partition(b"?")[0]:
             request.url = request.url.copy_with(raw_path=request.url.raw_path.replace(b"/v1/v1/", b"/v1/", 1))
         return request
 
     def check_open(self) -> None:
-        """Raise as httpx does if the original client has been closed."""
+        """Raise the exception that httpx raises if the original client has been closed."""
         if self.original_client.is_closed:
             raise RuntimeError("Cannot send a request, as the client has been closed.")
 
@@ -110,7 +110,7 @@ class InterceptingTransport:
         return self.original_client._transport_for_url(request.url)  # noqa: SLF001 - neither library has a public name for it
 
     def driver_arguments(self, request: Any, endpoint: Endpoint) -> dict[str, Any]:
-        """Start the exchange of the client's request; return the keyword arguments of its driver."""
+        """Start the exchange for the client's request; return the keyword arguments of its driver."""
         body = b"" if endpoint.may_decline else request.content
         client_request = Request(request.method, str(request.url), decode_headers(request.headers), body)
         exchange = with_error_boundary(
@@ -139,11 +139,11 @@ class SyncInterceptingTransport(InterceptingTransport):
         )
 
     def send(self, request: Any) -> Any:
-        """Send an upstream request; its response is not read yet."""
+        """Send an upstream request; the response is not read yet."""
         return self.inner_for(request).handle_request(request)
 
     def close(self) -> None:
-        """Close the original client, and with it every inner transport."""
+        """Close the original client, including all inner transports."""
         self.original_client.close()
 
     def __enter__(self) -> Self:
@@ -180,11 +180,11 @@ class AsyncInterceptingTransport(InterceptingTransport):
         )
 
     async def send(self, request: Any) -> Any:
-        """Send an upstream request; its response is not read yet."""
+        """Send an upstream request; the response is not read yet."""
         return await self.inner_for(request).handle_async_request(request)
 
     async def aclose(self) -> None:
-        """Close the original client, and with it every inner transport."""
+        """Close the original client, including all inner transports."""
         await self.original_client.aclose()
 
     async def __aenter__(self) -> Self:
@@ -243,7 +243,7 @@ class TransportClasses:
 
 @cache
 def transport_classes(library: HttpLibrary) -> TransportClasses:
-    """Build the classes on a library's own base classes, which its clients check for."""
+    """Build the classes on a library's own base classes, since its clients check for these."""
     module = library.module
     return TransportClasses(
         type("PromptoolsTransport", (SyncInterceptingTransport, module.BaseTransport), {}),
@@ -256,7 +256,7 @@ def transport_classes(library: HttpLibrary) -> TransportClasses:
 def intercept(client: Any, start: StartExchange, endpoints: tuple[Endpoint, ...] = OPENAI_ENDPOINTS) -> Any:
     """Return a copy of an httpx or httpx2 client whose requests to `endpoints` go through exchanges made by `start`.
 
-    Given such a copy, it copies the original client instead, so that no exchange runs inside another. Raises
+    If `client` is such a copy itself, the original client is copied, so that no exchange runs inside another. Raises
     `UsageError` for anything that is not an httpx or httpx2 client.
     """
     library_of(client)
@@ -288,7 +288,7 @@ def _intercepting_copy(client: Any, start: StartExchange, endpoints: tuple[Endpo
 
 @cache
 def _without_finalizer(client_class: Any) -> Any:
-    """Return a subclass of a client class without its `__del__`: only the original may close the shared connections.
+    """Return a client class without the `__del__` of its base: only the original may close the shared connections.
 
     The SDK's own clients have a `__del__`, and so have those that frameworks share among many models
     (langchain-openai 1.7).

@@ -1,7 +1,7 @@
-"""The tables that were learned from chat templates, as files: a template is studied once on a machine.
+"""Tables learned from chat templates, kept as files, so that a template is studied only once on a machine.
 
-Each is a file of its own, in the folder `learned` of the cache: PROMPTOOLS_CACHE, else `~/.cache/promptools`. It may be
-deleted at any time. Where nothing can be written, the tables are kept in memory.
+Each table is a separate file in the folder `learned` of the cache, which is PROMPTOOLS_CACHE, else
+`~/.cache/promptools`. The files may be deleted at any time. If they cannot be written, the tables are kept in memory.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from promptools.transport.whole_file import write_whole
 
 
 class LearnedTables:
-    """Keeps the text of tables in the files of a folder, and in memory."""
+    """Keeps the text of tables in a folder of files, and in memory."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._texts: dict[str, str] = {}
 
     def get(self, name: str) -> str | None:
-        """Return the text that is kept under a name; None if there is none."""
+        """Return the text kept under a name; None if there is none."""
         text = self._texts.get(name)
         if text is None and self._folder is not None:
             with suppress(UsageError):
@@ -33,7 +33,7 @@ class LearnedTables:
         return text
 
     def put(self, name: str, text: str) -> None:
-        """Keep a text; where it cannot be written, in memory alone."""
+        """Keep a text under a name; if the file cannot be written, only in memory."""
         self._texts[name] = text
         if self._folder is not None:
             with suppress(OSError):
@@ -42,7 +42,7 @@ class LearnedTables:
 
 
 def learned_folder() -> Path | None:
-    """Return the folder of the learned tables, existing or not; None if there is no place for it."""
+    """Return the folder of the learned tables, which may not exist yet; None if there is no place for it."""
     home = home_folder()
     if home is None and not os.environ.get(CACHE_VARIABLE):
         return None

@@ -1,6 +1,6 @@
-"""The content of an upstream response: compressed or not, it is read in pieces of bounded size.
+"""The content of an upstream response, read in pieces of limited size whether it is compressed or not.
 
-The HTTP libraries decompress a network read at once, and 64 KB of compressed zeros become 64 MB that way. So only the
+The HTTP libraries decompress each network read at once, which turns 64 KB of compressed zeros into 64 MB. So only
 codings that are decompressed here are requested, and content in any other coding stays compressed.
 """
 
@@ -28,7 +28,7 @@ _IDENTITY = frozenset({"", "identity"})
 
 
 def supported_encodings(value: str) -> str:
-    """Return the value of an `Accept-Encoding` field without the codings that are not decompressed here."""
+    """Return the value of an `Accept-Encoding` field without codings that are not decompressed here."""
     supported = [coding.strip() for coding in value.split(",") if _coding_name(coding) in _WBITS]
     return ", ".join(supported) or "identity"
 
@@ -70,7 +70,7 @@ class Decompressor:
         return self._head
 
     def _next_member(self, rest: bytes) -> bytes:
-        """Begin the next member of a gzip stream, if there is one; return its data."""
+        """Start the next member of a gzip stream, if there is one; return its data."""
         rest = rest.lstrip(b"\0") if self._coding != "deflate" else b""
         if rest:
             self._zlib = zlib.decompressobj(_WBITS[self._coding])
@@ -78,13 +78,13 @@ class Decompressor:
 
 
 def decompressor_for(response: Any) -> Decompressor | None:
-    """Return the decompressor for a response; None if it is not compressed, or in a coding that is not supported."""
+    """Return the decompressor for a response; None if it is not compressed, or its coding is not supported."""
     coding = response.headers.get("content-encoding", "").strip().lower()
     return Decompressor(coding) if coding in _WBITS else None
 
 
 def is_readable(response: Any) -> bool:
-    """Whether `iter_content` yields the plain content: it was not compressed, or is decompressed."""
+    """Whether `iter_content` yields plain content, because it was not compressed or is decompressed."""
     coding = response.headers.get("content-encoding", "").strip().lower()
     return coding in _IDENTITY or coding in _WBITS or response.is_stream_consumed
 
@@ -128,7 +128,7 @@ async def aiter_content(response: Any, library: HttpLibrary) -> AsyncGenerator[b
 
 
 def content_iterator(response: Any, library: HttpLibrary) -> AsyncIterator[bytes]:
-    """Return an async iterator over the content; a response that is its own stream needs no generator around it."""
+    """Return an async iterator over the content; if a response is its own stream, this adds no generator around it."""
     if response.stream is response and decompressor_for(response) is None:
         own: AsyncIterator[bytes] = response
         return own
@@ -136,7 +136,7 @@ def content_iterator(response: Any, library: HttpLibrary) -> AsyncIterator[bytes
 
 
 def is_released(response: Any) -> bool:
-    """Whether a response has nothing to close any more; those of httpx always have."""
+    """Whether a response needs no closing any more; always true for responses of httpx."""
     released: bool = getattr(response, "is_released", False)
     return released
 
@@ -144,8 +144,8 @@ def is_released(response: Any) -> bool:
 def end_received(response: Any) -> bool:
     """Whether the end of a chunked HTTP/1.1 response has been received, so that reading up to it does not block.
 
-    A connection whose response was not read to its end is closed and cannot be reused. Neither library has a public
-    name for the data that it has received but not read; where that data is not found, the result is False.
+    A connection whose response was not read to its end is closed instead of reused. Neither library has a public name
+    for data that was received but not read; if it cannot be found, the result is False.
     """
     layer = response.stream
     for name in _CONNECTION_PATH:

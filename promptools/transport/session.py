@@ -60,25 +60,25 @@ if TYPE_CHECKING:
 
 
 class GuardedObservers:
-    """Observers, called in order; exceptions in them are logged."""
+    """Calls several observers in order, and logs their exceptions."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Pass the beginning on."""
+        """Report the beginning to all observers."""
         self._call("began", exchange)
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
-        """Pass a request to the server on."""
+        """Report a request to the server to all observers."""
         self._call("sent", exchange, sent)
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
-        """Pass what arrived on."""
+        """Report received data to all observers."""
         self._call("received", exchange, received)
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
-        """Pass the end on."""
+        """Report the end to all observers."""
         self._call("ended", exchange, end)
 
     def _call(self, method: str, *values: Any) -> None:
@@ -90,7 +90,7 @@ class GuardedObservers:
 
 
 def guard_observers(observers: Sequence[Observer]) -> Observer | None:
-    """Return one observer that calls all; None without any. Raises `UsageError` if one of them is not an observer."""
+    """Return one observer that calls all of them, None without any; raise `UsageError` for an invalid observer."""
     for observer in observers:
         for name in ("began", "sent", "received", "ended"):
             method = getattr(observer, name, None)
@@ -102,7 +102,7 @@ def guard_observers(observers: Sequence[Observer]) -> Observer | None:
 
 
 def as_observers(observer: Observer | Sequence[Observer] | None) -> Sequence[Observer]:
-    """Return the observers of a setting, which may be one, several or none."""
+    """Return the observers in a setting, which may be one, several or none."""
     if observer is None:
         return ()
     return (
@@ -122,7 +122,7 @@ OPTION_NAMES = frozenset(OPTIONS) - {"provider"}
 
 
 def new_call_id() -> str:
-    """Return a new call id that every server accepts: nine letters and digits, as Mistral's templates require."""
+    """Return a new call id that every server accepts: nine letters and digits, because of Mistral's templates."""
     # from one read of the system's randomness: ids of stored responses must not be guessable
     number, letters = int.from_bytes(os.urandom(16)), ""
     for _ in range(ID_LENGTH):
@@ -134,8 +134,8 @@ def new_call_id() -> str:
 class Session:
     """Starts exchanges: calling it with a client's request returns one.
 
-    The copies of a client share its breaker, what was detected about servers, what those refused, the context sizes
-    that were raised, the dialects that were learned, and the stored responses.
+    Copies of a client share its breaker, detections of servers, their refusals, raised context sizes, learned dialects,
+    and stored responses.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Session:
         refusals: Refusals | None = None,
         learned: LearnedDialects | None = None,
     ) -> None:
-        """Check the settings, find and read the config; raise `UsageError` for anything invalid."""
+        """Check the settings, find and read the config; raise `UsageError` if anything is invalid."""
         _check_names(settings)
         self.config = resolve_config(settings.get("config"))
         given = read_own(settings.get("dialects") or ())
@@ -189,9 +189,9 @@ class Session:
         self._targets: dict[tuple[str | None, str | None, str | None, ServerInfo | None], Target] = {}
 
     def with_settings(self, settings: Mapping[str, Any]) -> Session:
-        """Return a copy with some settings replaced; the breaker stays shared unless another is passed.
+        """Return a copy with some settings replaced; it shares the breaker unless another is passed.
 
-        With another breaker, the copy does not remember what servers refused either.
+        With another breaker, the copy does not share the servers' refusals either.
         """
         shared = self.context
         return Session(
@@ -211,11 +211,11 @@ class Session:
         at: float | None = None,
         caller: Caller | None = None,
     ) -> Exchange:
-        """Start the exchange of one client request to the endpoint `endpoint`, which came `at` this time (None: now).
+        """Start the exchange for a client's request to `endpoint`, which arrived `at` this time (None: now).
 
-        `router` decides where it goes. Without one it goes to its own URL, unless it names another provider of the
-        config. If it names a kind of server, that only selects the facts that are assumed of the server at this URL.
-        `caller` is the sender, where the fields no longer tell.
+        `router` decides where the request goes. Without a router it goes to its own URL, unless it names another
+        provider of the config. If it names a kind of server, this only selects the facts assumed about the server at
+        its URL. `caller` identifies the sender if the header fields no longer do.
         """
         router = router or self._own_router(request, endpoint)
         began_at = time.monotonic() if at is None else at
@@ -224,7 +224,7 @@ class Session:
         return knowing(self.own_dialects, exchange) if self.own_dialects.given else exchange
 
     def _own_router(self, request: Request, endpoint: Endpoint) -> Router:
-        """Return the router of a request that goes to its own URL, unless it names another provider."""
+        """Return the router for a request that goes to its own URL unless it names another provider."""
         chat = endpoint.api.wire == "chat"
         base_url = api_base(request.url) if chat else self.base_url(request.url)
 
@@ -238,9 +238,9 @@ class Session:
         return route
 
     def check_provider(self, name: str | None) -> None:
-        """Raise `UsageError` if a request names another provider than this session's without being allowed to.
+        """Raise `UsageError` if a request names a provider other than this session's and is not allowed to.
 
-        A kind of server only selects facts.
+        The name of a kind of server is allowed: it only selects facts.
         """
         known = name in {None, self.provider} or (name not in self.config.providers and kind_of(name or ""))
         if self.allow_provider or known:
@@ -251,7 +251,7 @@ class Session:
         )
 
     def base_url(self, url: str) -> str:
-        """Return the base URL of a request in another API than Chat Completions; a provider's need not end with /v1."""
+        """Return the base URL of a request in another API than Chat Completions; it need not end with /v1."""
         base_url, provider = api_base(url), self.config.providers.get(self.provider or "")
         configured = provider and provider.base_url and provider.base_url.rstrip("/")
         return configured if configured and f"{configured}/v1" == base_url else base_url
@@ -261,16 +261,16 @@ class Session:
     ) -> Steps[tuple[Route, ServerInfo]]:
         """Detect which server is at a base URL, and return the route and what was detected.
 
-        `learn`: also in which dialect the model's chat template writes calls, if its family is not known.
+        `learn`: if the model's family is unknown, also learn the dialect of its chat template.
         """
         return (probe_format if learn else probe_server)(*self._own_request(base_url, headers), model)
 
     def learn_dialect(self, base_url: str, model: str, headers: Headers, name: str) -> Steps[Learned]:
-        """Learn in which dialect the chat template of a model writes calls, from the server that renders it."""
+        """Learn the dialect of a model's chat template, from the server that renders the template."""
         return learn_at_server(*self._own_request(base_url, headers), model, name)
 
     def _own_request(self, base_url: str, headers: Headers) -> tuple[ClientRequest, Context]:
-        """Return a request that no client has made, and its context."""
+        """Return a request that did not come from a client, and its context."""
 
         def route(model: str | None, provider: str | None) -> Route:
             return self.route(model, base_url, provider)
@@ -279,12 +279,12 @@ class Session:
         return ClientRequest(request, time.monotonic()), replace(self.context, route=route)
 
     def known_dialects(self) -> OwnDialects:
-        """Return the dialects that this session's exchanges know, those that were learned included."""
+        """Return the dialects known to this session's exchanges, including learned ones."""
         learned = self.context.learned
         return self.own_dialects if learned is None else together(learned.dialects(), self.own_dialects)
 
     def route(self, model: str | None, base_url: str | None, provider: str | None) -> Route:
-        """Resolve a model at a base URL; the route says how to resolve it again after detection, if that is due."""
+        """Resolve a model at a base URL; if detection is due, the route tells how to resolve it again afterwards."""
         find = partial(self.resolve_target, model, base_url=base_url, provider=provider)
         target = find()
         return Route(target, resolve=(lambda seen: find(detection=seen)) if self.detect and target.probe else None)
@@ -316,9 +316,9 @@ class Session:
         return target
 
     def route_to_provider(self, route: Route, headers: Headers) -> Route:
-        """Route to another server than the request's own: its address and key, and none of the client's credentials.
+        """Return the route to another server than the request's, with its key and without the client's credentials.
 
-        Raises `UsageError` if its provider has no base URL, or its key is not set.
+        Raises `UsageError` if the provider has no base URL, or its key is not set.
         """
         target = route.target
         if target.base_url is None:
@@ -329,7 +329,7 @@ class Session:
         return replace(route, url=base_url.rstrip("/") + CHAT_ENDPOINT.path, headers=tuple(blank.items()))
 
     def environment_address(self) -> str | None:
-        """Return the base URL in OPENAI_BASE_URL, if it decides where this session's requests go."""
+        """Return the base URL in OPENAI_BASE_URL if it decides where this session's requests go."""
         return environment_address(self.config, self.provider)
 
     def find_key(self, target: Target) -> str | None:
@@ -345,7 +345,7 @@ def _local_time() -> datetime:
 def local_vocabulary() -> TokenCodec | None:
     """Load the vocabulary of gpt-oss if its file is on this machine and openai-harmony is installed.
 
-    Takes about a second the first time. A wrong file is named in the log, and not used.
+    Takes about a second the first time. A file with wrong content is reported in the log, and not used.
     """
     file = (
         bpe_vocabulary.configure_library(os.environ, Path.home()) if find_spec("openai_harmony") is not None else None
@@ -358,9 +358,9 @@ def local_vocabulary() -> TokenCodec | None:
 
 
 def environment_address(config: Config, provider: str | None) -> str | None:
-    """Return the base URL in OPENAI_BASE_URL, if neither an argument nor a named config decides.
+    """Return the base URL in OPENAI_BASE_URL if neither an argument nor a named config decides the address.
 
-    It takes precedence over a config that was merely found.
+    It takes precedence over a config that was only found.
     """
     if provider is not None or (config.standing == "given" and config.providers):
         return None
@@ -368,9 +368,9 @@ def environment_address(config: Config, provider: str | None) -> str | None:
 
 
 def resolve_config(config: Config | str | os.PathLike[str] | None) -> Config:
-    """Return a config as it is, read it from a path, or search for one; its warnings are logged.
+    """Return a config that is passed, or read it from a path, or search for one; its warnings are logged.
 
-    An untrusted one that was found is returned too: `resolve` uses nothing of it.
+    A config that was found but is not trusted is returned too; `resolve` ignores it.
     """
     if isinstance(config, Config):
         return config
@@ -389,7 +389,7 @@ def resolve_config(config: Config | str | os.PathLike[str] | None) -> Config:
 
 
 def _logging_errors(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply], None] | None:
-    """Wrap `on_reply` so that an exception in it is logged and does not break the response."""
+    """Wrap `on_reply` so that its exceptions are logged and do not break the response."""
     if on_reply is None:
         return None
     if inspect.iscoroutinefunction(on_reply):
@@ -405,7 +405,7 @@ def _logging_errors(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply
 
 
 def _default_options(settings: Mapping[str, Any], own: OwnDialects) -> Options:
-    """Return the options of every request; raise `UsageError` for an invalid one, or an unknown dialect."""
+    """Return the options of every request; raise `UsageError` for an invalid option or an unknown dialect."""
     options = {key: value for key, value in settings.items() if key in OPTION_NAMES}
     with dialects.using_own(own):
         if options.get("dialect") is not None:

@@ -1,4 +1,4 @@
-"""The settings of a client, a wrapped client or a proxy. The docstrings here are what editors and `help` show."""
+"""The settings of a client, a wrapped client or a proxy. Editors and `help` show the docstrings of this module."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ClientSettings(RequestOptions, total=False):
-    """All settings but the provider, which a client of openai 3 may take from the SDK instead."""
+    """All settings but the provider, which openai 3 allows to be an object of the SDK."""
 
     config: Config | str | os.PathLike[str] | None
     """A config, or the path of one (None: the first that is found; `Config()`: no config)."""
@@ -67,14 +67,14 @@ SETTING_NAMES = frozenset(Settings.__annotations__)
 class SettingsHelp:
     """The docstring of a class that takes settings: `text`, and what each setting means.
 
-    Put it in place of `__doc__`. The list is made when it is asked for, from the docstrings of this file.
+    Assign it to `__doc__`. The list is made on demand, from the docstrings in this file.
     """
 
     def __init__(self, text: str | None) -> None:
         self.text = text
 
     def __get__(self, instance: object, owner: type | None = None) -> str | None:
-        """Return the docstring; without the list where Python was told to drop docstrings, or has no source files."""
+        """Return the docstring; without the list if Python drops docstrings or source files are missing."""
         try:
             return self.text and "\n".join((inspect.cleandoc(self.text), "", "Settings:", *_describe_settings()))
         except OSError:

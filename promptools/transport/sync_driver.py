@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class SyncDriver(ExchangeDriver):
-    """Drives an exchange with blocking calls; `send` sends a request, and follows no redirects."""
+    """Drives an exchange with blocking calls; `send` sends a request without following redirects."""
 
     def __init__(self, exchange: Exchange, library: HttpLibrary, send: Callable[[Any], Any], **options: Any) -> None:
         super().__init__(exchange, library, **options)
@@ -40,7 +40,7 @@ class SyncDriver(ExchangeDriver):
         self.output = self._run()
 
     def head(self) -> Head | None:
-        """Run up to the head of the response; None if the exchange ends without one."""
+        """Run until the head of the response is known, and return it; None if the exchange ends without one."""
         try:
             head = next(self.output, None)
         except BaseException:
@@ -50,14 +50,14 @@ class SyncDriver(ExchangeDriver):
         return head
 
     def body(self) -> Iterator[bytes]:
-        """Yield the bytes of the body until the exchange ends; close everything, also when left early."""
+        """Yield the bytes of the body until the exchange ends; everything is closed, even if iteration stops early."""
         with closing(self):
             for piece in self.output:
                 assert isinstance(piece, bytes), "an exchange emits one head"
                 yield piece
 
     def close(self) -> None:
-        """Close the exchange and its upstream; while another thread runs it, only the upstream, which ends both."""
+        """Close the exchange and its upstream reply; if another thread runs it, only the reply, which ends both."""
         if self.running:
             self._close()
         else:
@@ -131,7 +131,7 @@ class SyncDriver(ExchangeDriver):
         return self.timeout_outcome() or self.read_outcome(piece)
 
     def _release(self) -> None:
-        """Close the reply; first read to its end if that has been received, or the connection could not be reused."""
+        """Close the reply. It is read to its end first if that has arrived, so that the connection can be reused."""
         with suppress(self.library_error):
             while self.response is not None and end_received(self.response) and next(self.pieces, None) is not None:
                 pass

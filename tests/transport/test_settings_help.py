@@ -43,7 +43,7 @@ def test_without_its_source_the_help_is_what_the_class_says(monkeypatch):
         raise OSError("could not get source code")
 
     monkeypatch.setattr(inspect, "getsource", no_source)
-    assert OpenAI.__doc__.rstrip().endswith("is the SDK's (openai 3) and is passed to it.")
+    assert OpenAI.__doc__.rstrip().endswith("is passed to it.")
 
 
 def test_the_typed_options_are_those_that_are_checked():
