@@ -1,9 +1,9 @@
-"""One client request, perhaps several upstream requests: `run` drives it as a generator that does no I/O itself.
+"""One client request, which may take several upstream requests: `run` is a generator that does no I/O itself.
 
-runner            the exchange from start to end, and what it yields: `effects`, with its inputs: `context`
+runner            the exchange from start to end; `effects` are what it yields, `context` its inputs
 client_api        what every client API has; then one module for each: `ollama_api`, `messages_api`, `responses_api`
 response_writer   the response to the client; `commit_point` decides which part may go out, and when
-upstream          the request to the server, and its reply as deltas; `detection` finds out what server it is
+upstream          the request to the server, and its reply as deltas; `detection` finds out the kind of server
 passthrough       requests that need no attempt: forwarded, and watched
 retry             attempts until one succeeds: which comes next (`plan`), one of them (`attempt`), what failed
                   (`failures`), how requests are reworded (`rewording`), what can be recovered (`salvage`)

@@ -1,7 +1,7 @@
 """One attempt: send the request in one mode, stream what is certain to the client, and judge the reply at its end.
 
-`preparation` returns what encodes the request, in raw mode once the prompt is rendered. `AttemptRunner.run` goes
-through these phases, and stops at the first that fails:
+`preparation` returns the function that encodes the request, in raw mode after rendering the prompt. `AttemptRunner.run`
+has these phases, and stops at the first that fails:
 
     send      no connection, or an HTTP error status                      -> Failure
     read      chunks -> deltas -> the mode's readers -> events -> client; ends at the end of the body, at the server's
@@ -10,8 +10,8 @@ through these phases, and stops at the first that fails:
     verify    each choice against the request                             -> its verdict
 
 A failure before `verify` concerns all choices. Text that was held is then sent only for a choice past its commit point,
-for which no retry is possible. Choices have two indexes: the server counts those of one request from 0, the client
-those of its own request; `_client_index` maps the first to the second.
+for which no retry is possible. Choices have two indexes: the server numbers the choices of each upstream request from
+0, the client those of its own request; `_client_index` maps the former to the latter.
 """
 
 from __future__ import annotations
@@ -92,8 +92,9 @@ Preparation: TypeAlias = "Callable[[], PreparedRequest]"
 def preparation(state: ExchangeState, plan: AttemptPlan) -> Steps[Failure | Preparation]:
     """Return the function that encodes the plan's request in its mode, or why the server rendered no prompt for it.
 
-    It is left to the caller, who has more to compute beside it. Raises UsageError where raw mode cannot express the
-    request, the template of the config fails, or the template shows the model no tools and no other mode may be tried.
+    Calling it is left to the caller, who has more to compute at the same time. Raises `UsageError` if raw mode cannot
+    express the request, the config's template fails, or the template shows the model no tools and no other mode may be
+    tried.
     """
     request, mode = plan.request, plan.mode
     if mode != "raw":
@@ -161,7 +162,7 @@ def _begin_call(
 def _beginning_by_template(
     state: ExchangeState, request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt
 ) -> Steps[str]:
-    """Return how the template begins calls; empty if it renders none, which leaves the checks of every mode."""
+    """Return how the template begins calls; empty if it renders none, and then the checks of all modes apply."""
     examples: list[RenderedPrompt] = []
     for body in example_calls(request, conversation):
         try:
@@ -175,7 +176,7 @@ def _beginning_by_template(
 
 
 def _fetch(state: ExchangeState, asked: TemplateRequest, request: ToolRequest) -> Steps[Any]:
-    """Return the JSON of the server's answer, or a failure that another mode may still remedy."""
+    """Return the server's answer as JSON, or a failure that another mode may avoid."""
     body = yield from state.compute(partial(encode_json, asked.body))
     answer = yield from state.fetch(body, asked.path, "raw")
     if isinstance(answer, Failed):
@@ -199,7 +200,7 @@ CALL_FINISH_REASONS = frozenset({"tool_calls", "function_call"})
 
 
 class AttemptRunner:
-    """One attempt for some choices of a request, which `prepare` encodes."""
+    """One attempt at some choices of a request, which `prepare` encodes."""
 
     def __init__(
         self,
@@ -235,7 +236,7 @@ class AttemptRunner:
         )
 
     def run(self, taken: TakenReply | None = None) -> Steps[AttemptOutcome]:
-        """Send the request, read the reply and judge it; for a reply `taken` over, only read the rest and judge it."""
+        """Send the request, read the reply and judge it; of a reply `taken` over, read the rest and judge it."""
         if taken is not None:
             assert self._state.opened is not None, "what is taken over was opened"
             return (yield from self._run_opened(self._state.opened, taken))
@@ -321,7 +322,7 @@ class AttemptRunner:
         return b"".join(data)
 
     def _count_open_text(self, delta: Delta, events: list[Event]) -> None:
-        """Count the characters since the last text or whole call: what follows may have all of them read again."""
+        """Count the characters since the last text or complete call: the parser may have to read all of them again."""
         arguments = sum(len(call.arguments) for call in delta.tool_calls)
         self._open_text += len(delta.content) + arguments
         self._text_size += len(delta.content) + len(delta.reasoning) + arguments
@@ -391,7 +392,7 @@ class AttemptRunner:
         return next(iter(self.readers.values())).reply
 
     def _received_choices(self) -> dict[int, int]:
-        """Return the choices to judge: all, unless the server sent some of them complete and nothing of the others."""
+        """Return the choices to judge: all, unless the server sent some completely and others not at all."""
         decoder = self.decoder
         received = {sent: index for sent, index in self._client_index.items() if sent in decoder.seen_choices}
         complete = (
@@ -423,7 +424,7 @@ class AttemptRunner:
         )
 
     def written(self) -> tuple[WrittenChoice, ...]:
-        """Return the part of each choice that the server sent."""
+        """Return for each choice what the server sent."""
         decoder = self.decoder
         return tuple(
             WrittenChoice(self.readers[index].text, decoder.finish_reasons.get(sent), decoder.stop_reasons.get(sent))
@@ -432,7 +433,7 @@ class AttemptRunner:
         )
 
     def envelope(self, index: int) -> Envelope:
-        """Return the envelope, with the fields that the server sends beside a choice's message."""
+        """Return the envelope, with the fields that the server sends next to a choice's message."""
         decoder = self.decoder
         if not decoder.envelope.id:  # nothing was decoded: the reply is what the text of an error held
             decoder.envelope = decoder.default_envelope()
@@ -446,7 +447,7 @@ class AttemptRunner:
         return replace(envelope, stop_reason=stop_reason, choice_extra=choice, message_extra=message)
 
     def call_signalled(self, index: int) -> bool:
-        """Whether the server signalled a call in this choice; False in harmony mode, where we parse the calls."""
+        """Return whether the server announced a call in this choice; False in harmony mode: we parse its calls."""
         if self._plan.mode == "harmony":
             return False
         sent = next(server_index for server_index, own_index in self._client_index.items() if own_index == index)
@@ -462,7 +463,7 @@ def _default_envelope(context: Context, model: str) -> Envelope:
 
 
 def final_finish_reason(sent: str | None, reader: ReplyReader, request: ToolRequest, *, ended: bool) -> str | None:
-    """Return the finish reason that a choice is closed with, of the one that was sent; `ended`: the reply is whole."""
+    """Return the finish reason that ends a choice, given the one that was sent; `ended`: the reply is complete."""
     if reader.may_stop and sent in {None, "length"}:
         sent = "stop"  # only white space was cut off
     if sent is None and ended:

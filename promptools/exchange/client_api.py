@@ -1,9 +1,9 @@
-"""The APIs that clients speak to us: requests are converted to Chat Completions, responses written in the same API.
+"""The APIs that clients use: requests are converted to Chat Completions, responses written in the client's API.
 
-Nothing in between depends on which API it is. Here is what every API has, `ClientApi`, and the first of them, Chat
-Completions itself; the others have a module each (`ollama_api`, `messages_api`, `responses_api`). Then come the
-responses that need no reply from a server and are written the same way in every API: errors (our own as HTTP, the
-upstream's unchanged, and those inside a stream), and estimates of tokens.
+Nothing in between depends on the API. This module contains the interface of all APIs, `ClientApi`, and Chat Completions
+itself; each of the others has a module (`ollama_api`, `messages_api`, `responses_api`). Then come the responses that
+need no reply from a server and are written the same way in every API: errors (our own as HTTP, the upstream's
+unchanged, and those inside a stream), and token estimates.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class ClientApi(Protocol):
-    """One API that clients speak to us."""
+    """An API that clients use."""
 
     wire: Wire | None
     """The same API on the server's side; a request that concerns no tools is forwarded to such a server unchanged.
@@ -51,11 +51,11 @@ class ClientApi(Protocol):
     """Its route, relative to a server's API base URL, or to the server's root if it begins with `/`."""
 
     def decode_request(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Convert a request to a Chat Completions body for a server with this profile; return it and notes on loss."""
+        """Convert a request to Chat Completions for a server with this profile; return it and notes on losses."""
         ...
 
     def response_writer(self, request: ToolRequest, *, begun: bool = False) -> ResponseWriter:
-        """Return the writer for the response that `request` wants; `begun` if part of a stream was already sent."""
+        """Return the writer for the response that `request` asks for; `begun`: part of a stream was already sent."""
         ...
 
     def encode_error(
@@ -65,7 +65,7 @@ class ClientApi(Protocol):
         ...
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:
-        """Encode an error inside a stream that has begun, with the comment `note` if the API has comments."""
+        """Encode an error inside a stream that has begun, with the comment `note` if the API allows comments."""
         ...
 
     def encode_server_error(self, failure: Failure) -> bytes:
@@ -125,7 +125,7 @@ MAX_QUOTED = 2_000
 
 
 def run_route(state: ExchangeState, steps: Steps[None]) -> Exchange:
-    """Run the steps of a route without a reply to read; an invalid request is answered with HTTP 400."""
+    """Run the steps of a route that does not read a reply; an invalid request is answered with HTTP 400."""
     problem: BaseException | None = None
     try:
         yield from steps
@@ -148,9 +148,10 @@ def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
 
 
 def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, servers_own: bool = False) -> Steps[None]:
-    """Respond to a request that failed for good; with `servers_own`, by the server's own error if there is one.
+    """Respond to a request that failed for good; with `servers_own`, with the server's own error if there is one.
 
-    Raises the driver's own exception if the server did not respond, so that the SDK retries as it would without us.
+    If the server did not respond, raises the driver's exception, so that the SDK retries as it would without
+    promptools.
     """
     state.error_kind = failure.kind
     sends, notes = len(state.attempts), len(state.notes)
@@ -180,7 +181,7 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, server
 
 
 def _returns_server_error(failure: Failure, sends: int) -> bool:
-    """Whether to return the server's own error: no remedy was tried, or none exists."""
+    """Whether to return the server's own error, because no remedy was tried, or none exists."""
     return failure.kind in {"refused", "crashed"} or (sends == 1 and failure.kind != "overflow")
 
 
@@ -230,7 +231,7 @@ _TOKENS_PER_PART = 1_500
 
 
 def respond_token_count(request: ClientRequest, context: Context, response: Mapping[str, Any]) -> Exchange:
-    """Respond with an estimate of the tokens of a request in any client API: `input_tokens`, beside `response`."""
+    """Respond with an estimate of a request's tokens in any client API: `input_tokens`, added to `response`."""
     state = ExchangeState(request, context)
     return run_route(state, _respond_count(state, response))
 

@@ -1,20 +1,20 @@
 """The commit point: which of one choice's events go to a streaming client now, and which are held back.
 
-A stream cannot be taken back, so each choice has one point of no return, and two states:
+What was streamed cannot be taken back, so each choice has a point of no return, and two states:
 
     open        only the role and reasoning have been sent; a failed attempt can be dropped (`discard_attempt`) and
                 replaced by another, whose reasoning follows in the same stream
     committed   the first content character, the first complete and valid call, or the start of a call that is
                 streamed live has been sent; a failure is now an error inside the stream
 
-Invariant: before the commit, nothing was sent that a later attempt could contradict. So whatever may still turn out to
-be wrong is held: white space before anything else; all text while a call or an answer in a certain form is required
-and no call has been sent; text after a malformed call, until a valid one comes; malformed calls and discarded text
+Invariant: before the commit, nothing was sent that a later attempt could contradict. So everything that may still turn
+out to be wrong is held: white space before anything else; all text while a call or a formatted answer is required and
+no call has been sent; text after a malformed call, until a valid one comes; malformed calls and discarded text
 themselves; everything under `hold="all"`. After a commit `finish` sends what is held: the text alone if the reply is
 good, else all of the model's own text in its order. Without one it sends the whole reply.
 
-A live call that turns out malformed cannot be held any more: its JSON is left open (`failed_live_call`), and an error
-follows.
+A live call that turns out to be malformed can no longer be held: its JSON is left open (`failed_live_call`), and an
+error follows.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class ChoiceWriter(Protocol):
     """Encodes the events of one choice as chunks of the client's API."""
 
     def role(self, content: str | None = "") -> dict[str, Any] | None:
-        """Return the chunk that opens a stream; None if the API has none."""
+        """Return the chunk that opens a stream; None if the API has no such chunk."""
         ...
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
-        """Return the chunks for `event`, those of text with its log probabilities."""
+        """Return the chunks for `event`; chunks of text include its log probabilities."""
         ...
 
     def discard_attempt(self) -> None:
-        """Separate the reasoning of a failed attempt, all that was written of it, from that of the next attempt."""
+        """Separate the reasoning of a failed attempt, all of which was written, from that of the next attempt."""
         ...
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class ChoiceStream:
 
     @property
     def has_open_call(self) -> bool:
-        """Whether a call has been sent in part."""
+        """Whether a call has been sent only partly."""
         return bool(self._live_calls)
 
     def add_events(self, events: Iterable[Event], envelope: Envelope, logprobs: Any = None) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ class ChoiceStream:
     def finish(self, reply: Reply, envelope: Envelope, *, valid: bool = True) -> list[dict[str, Any]]:
         """Return the last chunks: what was held, calls that were not sent yet, the finish reason.
 
-        `valid` is false if the reply has no valid call and the model's own text is the content.
+        `valid` is false if the reply has no valid call, and the model's own text is the content.
         """
         chunks: list[dict[str, Any]] = []
         if self.committed:
@@ -178,7 +178,7 @@ class ChoiceStream:
         return []
 
     def _send_reasoning(self, event: Reasoning, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send reasoning; drop its held tags, which do not belong to the text that a failed call falls back to."""
+        """Send reasoning, without its held tags, which are not part of the text that a failed call falls back to."""
         start = event.span.start
         while self._held and isinstance(last := self._held[-1], Discarded) and last.span.end == start:
             start = -1 if last.why == "markup" else last.span.start
@@ -200,7 +200,7 @@ class ChoiceStream:
         return self._commit(event, envelope)
 
     def _end_answer(self) -> list[Event]:
-        """Return the text that was held as an answer in a requested format: beside a call it is not one."""
+        """Return text that was held as a formatted answer: it is not one if there is a call."""
         answer, self._answer = self._answer, None
         held = answer.held if answer is not None else ""
         return [Text(held, Span(self._text_end, self._text_end))] if held else []
@@ -219,7 +219,7 @@ class ChoiceStream:
         return self._request.choice.name in {None, call.name}
 
     def _send_held_as_reasoning(self, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send held text that turned out to be reasoning; what was already sent stays text."""
+        """Send held text that turned out to be reasoning; text that was already sent remains text."""
         held, self._held = self._held, []
         reasoning = "".join(event.text for event in (*held, *self._end_answer()) if isinstance(event, Text))
         self._answer = _new_answer(self._request)
@@ -229,7 +229,7 @@ class ChoiceStream:
     # -- writing
 
     def _commit(self, event: Event, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send held text, then `event`: the point of no return."""
+        """Send held text, then `event`: this is the point of no return."""
         self.committed = True
         held, self._held = self._held, []
         if isinstance(event, (CallStart, CallEnd)):
@@ -238,7 +238,7 @@ class ChoiceStream:
         return [chunk for part in (*texts, event) for chunk in self._write(part, envelope)]
 
     def _send_held(self, valid: bool, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send what was held after the commit: the text alone, or if not `valid` all of the model's text in order."""
+        """Send what was held after the commit: only the text, or if not `valid` all of the model's text in order."""
         held, self._held = self._held, []
         parts = [
             event.text if isinstance(event, Text) else _raw_text(event)
@@ -249,7 +249,7 @@ class ChoiceStream:
         return self._write(Text(text, _NO_SPAN), envelope) if text else []
 
     def _send_reply(self, reply: Reply, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send a whole reply, of which at most the reasoning was sent before."""
+        """Send a whole reply, of which nothing but reasoning was sent before."""
         events: list[Event] = []
         if self._request.options.hold == "all" and reply.reasoning:
             events.append(Reasoning(reply.reasoning, _NO_SPAN))
@@ -272,7 +272,7 @@ class ChoiceStream:
         return chunks
 
     def _without_forwarded(self, event: Text | Reasoning) -> Text | Reasoning:
-        """Return the part of an event that the client does not yet have."""
+        """Return the part of an event that the client does not have yet."""
         if isinstance(event, Text):
             known = min(self._text_left, len(event.text))
             self._text_left -= known

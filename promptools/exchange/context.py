@@ -1,4 +1,4 @@
-"""The inputs of an exchange: the client's request, its route, and what is shared from request to request."""
+"""The inputs of an exchange: the client's request, its route, and what requests share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request, as far as its fields no longer tell where the exchange runs."""
+    """The sender of a request, if its header fields no longer show it where the exchange runs."""
 
     owner: str = ""
     """The owner of the responses that it stores (empty: any sender with the same keys)."""
@@ -40,7 +40,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """One request from the client with its complete body, the driver's clock when it came, and the API it speaks."""
+    """A request from the client: its complete body, the time when it arrived, and its API."""
 
     request: Request
     at: float
@@ -49,13 +49,13 @@ class ClientRequest:
 
     @property
     def owner(self) -> str:
-        """The owner of the responses that it stores."""
+        """The owner of the responses that the request stores."""
         return self.caller.owner or owner_of(self.request.headers)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a chat request goes, and the profile of that server."""
+    """Where a chat request is sent, and the profile of that server."""
 
     target: Target
     url: str | None = None
@@ -74,7 +74,7 @@ Router: TypeAlias = Callable[[str | None, str | None], Route]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is shared from request to request. Times are in seconds."""
+    """What all requests share. Times are in seconds."""
 
     route: Router
     new_id: NewId

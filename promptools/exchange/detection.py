@@ -1,10 +1,10 @@
-"""Probe a server before the first request to it, to detect what software and which model it runs.
+"""Probe a server before the first request to it, to detect its software and model.
 
-`resolve_route` probes if no valid result is cached, within `PROBE_TIMEOUT` in all; a server that does not respond is
-treated as unknown. A probe has up to three rounds of small requests: which server it is, then its version if the
-software is known, then (Ollama only) what the model can do. Results are cached in `DetectionCache` by server, model and
-the kind that the config names; the result for the server alone only if it is certain, so that a server that is still
-starting is probed again.
+`resolve_route` probes if no valid result is cached, for at most `PROBE_TIMEOUT` in total; a server that does not
+respond is treated as unknown. A probe has up to three rounds of small requests: for the kind of server, then for its
+version if the software is known, then (Ollama only) for what the model can do. Results are cached in `DetectionCache`
+by server, model and the kind named in the config; results about the server alone only if they are certain, so that a
+server that is still starting is probed again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ _REPLACED_HEADERS = frozenset({"accept", "accept-encoding", "content-type", "use
 class DetectionCache:
     """A cache of probe results by the server's root, the model (empty: the server alone), and the config's `kind`.
 
-    At most `limit` are kept; the oldest are evicted first. Threads may share it: each step is one operation of a dict.
+    At most `limit` results are kept; the oldest are evicted first. Thread-safe: each step is a single operation of a
+    dict.
     """
 
     def __init__(self, *, limit: int = 1024) -> None:
@@ -63,12 +64,12 @@ class DetectionCache:
         self._entries: dict[tuple[str, str, str], tuple[ServerInfo, tuple[ModelDescription, ...], float]] = {}
 
     def get(self, root: str, model: str = "", kind: str = "", *, at: float = 0.0) -> ServerInfo | None:
-        """Return the cached result if it is still valid at the time `at`; `kind` is the one that the config names."""
+        """Return the cached result if it is still valid at the time `at`; `kind` is the kind named in the config."""
         seen, _, until = self._entries.get((root, model, kind), (None, (), 0.0))
         return seen if at < until else None
 
     def models(self, root: str, kind: str = "") -> tuple[ModelDescription, ...]:
-        """Return the models that the server listed, as it described them."""
+        """Return the models that the server listed, with its descriptions."""
         entry = self._entries.get((root, "", kind))
         return entry[1] if entry else ()
 
@@ -92,13 +93,13 @@ class DetectionCache:
                 self._entries.pop(old, None)
 
     def evict(self, root: str) -> None:
-        """Evict a server that cannot be reached any more: another may run there next."""
+        """Evict a server that cannot be reached any more: a different one may run there next."""
         for key in [key for key in tuple(self._entries) if key[0] == root]:
             self._entries.pop(key, None)
 
 
 def resolve_route(state: ExchangeState, route: Route, model: str) -> Steps[Route]:
-    """Probe the server of a route, unless it is known or in the cache; return the route resolved with the result."""
+    """Probe the server of a route, unless it is known or cached; return the route resolved with the result."""
     if route.resolve is None:
         return route
     base, began = api_base(route.url or state.request.url), state.now
@@ -142,7 +143,7 @@ class _Detector:
         return detected
 
     def _cached(self) -> ServerInfo | None:
-        """Return the cached result for the server itself."""
+        """Return the cached result about the server alone."""
         return self._cache.get(self._root, "", self._kind, at=self._started_at)
 
     def _detect_server(self) -> Steps[tuple[ServerInfo, tuple[ModelDescription, ...]]]:
@@ -163,7 +164,7 @@ class _Detector:
         return seen, listed
 
     def _detect_model(self, seen: ServerInfo, model: str) -> Steps[ServerInfo]:
-        """Detect what one of Ollama's models can do; one that is not installed yet is probed again the next time."""
+        """Detect what one of Ollama's models can do; one that is not installed yet is probed again next time."""
         questions = model_requests(self._base, model)
         answers = yield from self._prober(questions)
         seen = read_model(seen, questions, answers, model)
@@ -173,7 +174,7 @@ class _Detector:
 
 
 class _Prober:
-    """Sends probes with the client's own headers, credentials included, within the time that is left for probing."""
+    """Sends probes with the client's own headers, including credentials, within the time left for probing."""
 
     def __init__(self, state: ExchangeState, route: Headers) -> None:
         self._state = state

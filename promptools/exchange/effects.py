@@ -3,22 +3,22 @@
 The exchange is a generator that does no I/O. A driver (sync, async, or a test) performs each effect it yields and sends
 back one result:
 
-    Probe(requests) -> Probed              send small requests concurrently; none is open afterwards
+    Probe(requests) -> Probed              send small requests concurrently, and finish them all
     Send(request)   -> Opened | Failed     open one upstream request; one is open at a time
     Read()          -> Piece | Ended | Failed
     Abandon()       -> Done                close the open upstream request, read or not
     Wait(seconds)   -> Done                sleep
-    Compute(work)   -> Computed            call a function that only computes, and may take long
+    Compute(work)   -> Computed            call a function that only computes, but may take long
     Consult(work)   -> Computed            call a function that may ask the server small questions while it runs
     ReadBody()      -> Body                read the body of a client request that was begun without it
     Emit(head)      -> Done                the status and headers for the client; once, before any bytes
     Emit(bytes)     -> Done                bytes of the body for the client
 
-While a Probe, Send, Read or Wait is pending, a driver may send `Tick`: the exchange yields anything it has to emit
-meanwhile, and then the same effect again, which the driver continues to wait for.
+While a Probe, Send, Read or Wait is pending, a driver may send `Tick`: the exchange yields what it has to emit in the
+meantime, and then the same effect again, for which the driver continues to wait.
 
-Every result carries the driver's clock, `at`, in seconds of any monotonic origin. A driver that is closed early (the
-client disconnected) throws `GeneratorExit` into the exchange and closes the upstream itself.
+Every result carries the driver's time, `at`, in seconds of a monotonic clock. A driver that is closed early (the client
+disconnected) throws `GeneratorExit` into the exchange and closes the upstream itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Headers: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request: the client's to us, or ours to the server. `body` is complete."""
+    """An HTTP request: the client's to us, or ours to the server. `body` is complete."""
 
     method: str
     url: str
@@ -61,7 +61,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Open `request` upstream; `timeout` bounds the request and its reply in seconds (None: the client's own)."""
+    """Open `request` upstream; `timeout`, in seconds, limits request and reply (None: the client's timeout)."""
 
     request: Request
     timeout: float | None = None
@@ -74,7 +74,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Close the open reply."""
+    """Close the open reply, even if it was not read to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Call `work`, which does no I/O; under an event loop in another thread, so as not to block the loop."""
+    """Call `work`, which does no I/O. Under an event loop it runs in another thread, so as not to block the loop."""
 
     work: Callable[[], Any]
 
@@ -104,10 +104,7 @@ Ask: TypeAlias = Callable[[Request], ProbeResponse | None]
 
 @dataclass(frozen=True, slots=True)
 class Consult:
-    """Call `work` with a function that sends small requests, one at a time; under an event loop in another thread.
-
-    The requests take at most `timeout` seconds in all: after that they get no response.
-    """
+    """Call `work` with a function that sends small requests, one at a time; under an event loop, in a thread."""
 
     work: Callable[[Ask], Any]
     timeout: float
@@ -115,7 +112,7 @@ class Consult:
 
 @dataclass(frozen=True, slots=True)
 class ReadBody:
-    """Read the body of the client's request, of an endpoint whose exchange begins without it."""
+    """Read the body of the client's request, if the endpoint's exchange begins without it."""
 
 
 Effect: TypeAlias = Probe | Send | Read | Abandon | Wait | Emit | Compute | Consult | ReadBody
@@ -123,7 +120,7 @@ Effect: TypeAlias = Probe | Send | Read | Abandon | Wait | Emit | Compute | Cons
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The responses in the order of the requests; None for a request that got none for any reason."""
+    """The responses in the order of the requests; None for a request without a response, whatever the reason."""
 
     answers: tuple[ProbeResponse | None, ...]
     at: float
@@ -148,7 +145,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The reply is complete as far as HTTP shows."""
+    """The reply is complete as far as HTTP can tell."""
 
     at: float
 
@@ -158,7 +155,7 @@ TransportFailureKind = Literal["connect", "timeout", "closed", "protocol"]
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """No response, or it broke off. `error` is the driver's own exception, raised again if no retry helps."""
+    """There was no response, or it broke off. `error` is the driver's own exception, raised again if no retry helps."""
 
     kind: TransportFailureKind
     text: str

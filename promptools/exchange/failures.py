@@ -1,4 +1,4 @@
-"""A failed attempt: its kind, and all of it that may still be used; and how much of a long error is read."""
+"""A failed attempt: the kind of failure, what can still be used, and how much of a long error is read."""
 
 from __future__ import annotations
 
@@ -60,28 +60,28 @@ _NUMBER = "-+.0123456789eE"
 
 
 def clip_error(body: bytes) -> bytes:
-    """Return the start of an error's body, marked; what is JSON stays JSON of the same shape. O(1) in bytes."""
+    """Return the start of an error's body, marked as clipped; JSON stays JSON of the same shape. O(1) in bytes."""
     start = _whole_characters(body[:SHOWN_ERROR])
     value = _parse_start(start.decode("utf-8", "replace"))
     return start + CLIPPED.encode() if value is None else to_json(_mark(value), inf_nan_mode="null")
 
 
 def clip_reported_error(text: str) -> Any:
-    """Return the start of the error that a long JSON text reports, marked; None if its start shows no error."""
+    """Return the start of the error in a long JSON text, marked as clipped; None if its start shows no error."""
     value = _parse_start(text[:SHOWN_ERROR])
     reports = value is not None and "choices" not in as_object(value) and error_of(value) is not None
     return _mark(value) if reports else None
 
 
 def introduces_reply(body: bytes) -> bool:
-    """Whether an error says at its start that the rest was written by the model."""
+    """Whether the start of an error says that the model wrote the rest."""
     return bool(_start_of_message(body[:SHOWN_ERROR].decode("utf-8", "replace")))
 
 
 def quoting_message(text: str) -> str:
-    """Return the whole message of a long error that quotes the model; empty if it does not, or is not complete.
+    """Return the whole message of a long error that quotes the model; empty if it does not, or is incomplete.
 
-    O(n) in characters; the interpreter is not held for longer than a slice takes.
+    O(n) in characters; the interpreter is not blocked for longer than a slice takes.
     """
     beginning = _start_of_message(text[:SHOWN_ERROR])
     if not beginning:
@@ -94,13 +94,13 @@ def quoting_message(text: str) -> str:
 
 
 def _start_of_message(text: str) -> str:
-    """Return the message of the error that a text begins, if it introduces what the model wrote."""
+    """Return the message of the error at the beginning of a text, if it introduces what the model wrote."""
     error = error_of(_parse_start(text))
     return error.message if error is not None and introduces_model_text(error.message) else ""
 
 
 def _decode_string(text: str, at: int, beginning: str) -> str:
-    """Decode the JSON string that continues at `at`; empty if it does not begin like the start, or does not end."""
+    """Decode the rest of a JSON string from `at`; empty if it does not match the start, or does not end."""
     parts: list[str] = []
     while (end := _match_end(text, at)) > at:
         try:
@@ -120,7 +120,7 @@ def _match_end(text: str, at: int) -> int:
 
 
 def _parse_start(text: str) -> Any:
-    """Parse the start of a JSON object or list, as far as it goes; None for any other text."""
+    """Parse the start of a JSON object or list, as far as possible; None for any other text."""
     try:
         value = from_json(text.rstrip(_NUMBER), allow_partial="trailing-strings")
     except ValueError:
@@ -129,7 +129,7 @@ def _parse_start(text: str) -> Any:
 
 
 def _mark(value: Any) -> Any:
-    """Return an error with the mark at the end of its message, wherever servers put that."""
+    """Return an error with the mark appended to its message, wherever servers put the message."""
     if is_array(value):
         return [_mark(value[0])] if value else [CLIPPED]
     data = as_object(value)
@@ -141,7 +141,7 @@ def _mark(value: Any) -> Any:
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """Return the start of a text in UTF-8 without the part of a character at its end."""
+    """Return the start of UTF-8 bytes, without an incomplete character at the end."""
     while data and data[-1] & 0b1100_0000 == 0b1000_0000:
         data = data[:-1]
     return data[:-1] if data and data[-1] & 0b1100_0000 == 0b1100_0000 else data
@@ -160,7 +160,7 @@ _UNSUPPORTED_STATUSES = frozenset({400, 404, 405, 415, 422, 501})
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed attempt, or one failed choice of it."""
+    """A failed attempt, or a failed choice of an attempt."""
 
     kind: FailureKind
     why: str
@@ -196,14 +196,14 @@ class Failure:
 
     @property
     def size(self) -> int:
-        """The number of characters of its text that are to be read."""
+        """The number of characters in its text that will be read."""
         return len(self.text) + (len(self.server_error.whole_message) if self.server_error else 0)
 
     @property
     def error_status(self) -> int | None:
-        """The status to report the server's error to the client with; None if the server reported none.
+        """The status with which to report the server's error to the client; None if the server reported no error.
 
-        It is the response's; under HTTP 200 the one that the error names itself, or 502.
+        It is that of the response; for an error under HTTP 200, the status in the error itself, or 502.
         """
         if self.server_error is None or self.opened is None:
             return None
@@ -211,12 +211,12 @@ class Failure:
 
     @property
     def names_status(self) -> bool:
-        """Whether the status of the error is the server's own."""
+        """Whether the server itself chose the status of the error."""
         return self.server_error is not None and self.error_status in {self.status, self.server_error.status}
 
 
 def failure_of_status(opened: Opened, body: bytes, wire: Api = "chat") -> Failure:
-    """Return the failure for a response whose HTTP status is an error; a body over `MAX_ERROR` bytes is clipped."""
+    """Return the failure for a response with an error status; a body over `MAX_ERROR` bytes is clipped."""
     whole, is_clipped = "", len(body) > MAX_ERROR
     if is_clipped:
         whole, body = quoting_message(body.decode("utf-8", "replace")), clip_error(body)
@@ -232,7 +232,7 @@ def failure_of_status(opened: Opened, body: bytes, wire: Api = "chat") -> Failur
 def failure_of_error(
     problem: ErrorBody, opened: Opened, body: bytes, partial_reply: Reply | None = None, wire: Api = "chat"
 ) -> Failure:
-    """Return the failure for an error that the server reports, under any HTTP status."""
+    """Return the failure for an error that the server reports, whatever the HTTP status."""
     why = clip(" ".join(problem.message.split())) or "an error without a text"
     overflow = read_overflow(problem.message, prompt=problem.prompt_tokens, context=problem.context_tokens)
     kind = classify(problem.message)
@@ -258,14 +258,14 @@ def failure_of_error(
 
 
 def head_of_error(opened: Opened, failure: Failure) -> Head:
-    """Return the head of the server's error, for its body as it was read."""
+    """Return the head for the server's error, which describes the body as it was read."""
     error = failure.server_error
     dropped = _BODY_FIELDS if error is not None and error.is_clipped else ()
     return Head(opened.status, tuple(pair for pair in opened.headers if pair[0].lower() not in dropped))
 
 
 def failure_of_connection(failed: Failed, opened: Opened | None = None, partial_reply: Reply | None = None) -> Failure:
-    """Return the failure for a connection that was not made, or broke."""
+    """Return the failure for a connection that could not be made, or broke."""
     if failed.kind == "timeout":
         kind: FailureKind = "timeout"
     else:
@@ -294,13 +294,13 @@ _KIND_BY_VERDICT: dict[VerdictKind, FailureKind] = {
 
 
 def failure_of_verdict(verdict: Verdict, opened: Opened, *, call_signalled: bool = False) -> Failure:
-    """Return the failure for a reply that is not what the request asked for."""
+    """Return the failure for a reply that does not satisfy the request."""
     return Failure(
         _KIND_BY_VERDICT[verdict.kind], verdict.reason, opened=opened, verdict=verdict, call_signalled=call_signalled
     )
 
 
 def failure_of_live_call(call: Malformed, reply: Reply, opened: Opened) -> Failure:
-    """Return the failure for a call that broke after part of it was streamed; nothing of its reply can be returned."""
+    """Return the failure for a call that broke after a part was streamed; nothing of its reply can be returned."""
     why = f"{call.name or 'a call'}: {call.reason}, after its arguments had been streamed"
     return Failure("malformed", why, opened=opened, partial_reply=reply)

@@ -1,15 +1,15 @@
-"""Find out in which dialect a model's chat template writes calls, before the first request, if its family is not known.
+"""Learn the dialect of a model's chat template before the first request, if the model's family is unknown.
 
-`learn_format` renders a few conversations where the server, or a template of the config, renders them, within
-`LEARN_TIMEOUT` in all. A template that writes a dialect we have is left to that, which knows repairs that no template
-shows. Of any other a table is learned (`promptools.dialects.learn`), and calls are read in it too, as long as its
-markers cannot be mistaken for prose.
+`learn_format` renders a few conversations, by the server or by a template in the config, within `LEARN_TIMEOUT` in
+total. If the template writes one of our dialects, that one is used, since it knows repairs that no template shows. For
+any other template a table is learned (`promptools.dialects.learn`), and calls are also read in this dialect, provided
+that its markers cannot be mistaken for prose.
 
-A table is kept by the fingerprint of its template: a digest of what the template makes of two conversations, so that it
-is the same on every server, and whether or not the server shows the template itself. `LearnedDialects` remembers the
-tables, and which model has which; a `TableStore` may keep them longer than the process lives.
+A table is kept under the fingerprint of its template: a digest of its renderings of two conversations, which is the
+same on every server, even on one that does not show the template. `LearnedDialects` remembers the tables, and which
+model uses which; a `TableStore` may keep them beyond the life of the process.
 
-Nothing that goes wrong here fails a request: the reason is a part of its trace.
+A failure to learn never makes the request fail: its reason becomes part of the trace.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ NOTHING_LEARNED = "# nothing was learned: "
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is known about a template's format of calls."""
+    """What is known about the format of calls in a template."""
 
     dialect: str | None
     """The dialect in which the template writes calls, a built-in one or `own`; None: not known."""
@@ -83,7 +83,7 @@ class Finding:
 
 
 class Place(NamedTuple):
-    """A model on a server, and what its template always gets."""
+    """A model on a server, and the variables that its template always gets."""
 
     root: str
     model: str
@@ -91,17 +91,17 @@ class Place(NamedTuple):
 
 
 class TableStore(Protocol):
-    """Keeps the text of tables longer than the process lives; neither method raises."""
+    """Keeps the text of tables beyond the life of the process; neither method raises."""
 
     def get(self, name: str) -> str | None:
-        """Return the text that is kept under a name; None if there is none."""
+        """Return the text kept under a name; None if there is none."""
 
     def put(self, name: str, text: str) -> None:
         """Keep a text, if possible."""
 
 
 class _Memory:
-    """Keeps the text of tables in memory."""
+    """A store that keeps the text of tables in memory."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -114,9 +114,9 @@ class _Memory:
 
 
 class LearnedDialects:
-    """What was learned, by server and model; and the tables by the fingerprints of their templates.
+    """What was learned, by server and model, and the tables, by the fingerprints of their templates.
 
-    At most `limit` models are remembered, the newest. Threads may share it: each step is one operation of a dict.
+    At most `limit` models are remembered, the latest ones. Thread-safe: each step is a single operation of a dict.
     """
 
     def __init__(self, store: TableStore | None = None, *, limit: int = 256) -> None:
@@ -127,23 +127,23 @@ class LearnedDialects:
         self._learns = True
 
     def without_learning(self) -> LearnedDialects:
-        """Return a copy that knows the same, and learns nothing: a replayed run has no server to render a template."""
+        """Return a copy that knows the same and learns nothing: a replayed run has no server to render."""
         known = copy(self)
         known._learns = False  # noqa: SLF001 - a copy of itself
         return known
 
     def get(self, place: Place, at: float) -> Finding | None:
-        """Return what is known about the template of a model, if that still holds at the time `at`."""
+        """Return what is known about a model's template, if it is still valid at the time `at`."""
         finding, until = self._findings.get(place, (None, 0.0))
         return finding if at < until else None
 
     def begin(self, place: Place) -> bool:
-        """Whether to find it out now: no other exchange does. `end` follows."""
+        """Return whether to start learning now, because no other exchange is doing so. A call of `end` must follow."""
         mine = object()
         return self._learns and self._learning.setdefault(place, mine) is mine
 
     def end(self, place: Place, finding: Finding | None, until: float = inf) -> None:
-        """Remember what was found out; None if the exchange ended before that."""
+        """Remember what was learned; None if the exchange ended before that."""
         if finding is not None:
             self._findings.pop(place, None)
             self._findings[place] = finding, until
@@ -152,15 +152,15 @@ class LearnedDialects:
         self._learning.pop(place, None)
 
     def read(self, name: str) -> str | None:
-        """Return the table of a template, or why there is none; None if neither is kept."""
+        """Return the table of a template, or why there is none; None if neither is stored."""
         return self._store.get(name)
 
     def keep(self, name: str, text: str) -> None:
-        """Keep the table of a template, or why there is none."""
+        """Store the table of a template, or why there is none."""
         self._store.put(name, text)
 
     def dialects(self) -> OwnDialects:
-        """Return all dialects that are in use, for what reads replies again."""
+        """Return all learned dialects in use, so that replies can be parsed again."""
         owns = [finding.own for finding, _ in tuple(self._findings.values()) if finding.own is not None]
         return read_own(tuple({table: None for own in owns for table in own.given}))
 
@@ -169,9 +169,9 @@ class LearnedDialects:
 
 
 def learn_format(state: ExchangeState, route: Route, body: Mapping[str, Any]) -> Steps[tuple[Route, Finding | None]]:
-    """Find out in which dialect the template of a request's model writes calls, if that is not known.
+    """Learn the dialect of a request's model, if it is not known.
 
-    Returns the route with that, and what was found out.
+    Returns the route with the dialect, and what was learned.
     """
     learned = state.context.learned
     model = route.target.model or as_text(body.get("model"))
@@ -193,7 +193,7 @@ def learn_format(state: ExchangeState, route: Route, body: Mapping[str, Any]) ->
 
 
 def _is_wanted(profile: Profile, model: str) -> bool:
-    """Whether there is something to learn, which would be used; only llama.cpp renders without a model's name."""
+    """Whether there is something useful to learn; without a model's name, only llama.cpp can render."""
     if not profile.learn or profile.family or profile.template_dialect or profile.accept is not None:
         return False
     if not {"native", "raw"} & {*profile.modes}:  # the template shows no tools, or is not used
@@ -209,7 +209,7 @@ def _loading(body: Mapping[str, Any]) -> dict[str, Any]:
 def _find_out(
     state: ExchangeState, learned: LearnedDialects, place: Place, renderer: Callable[[Ask], TemplateRenderer]
 ) -> Steps[Finding | None]:
-    """Render and learn, unless another exchange does that: then this one goes on without."""
+    """Render and learn, unless another exchange is doing so: then this one continues without."""
     if not learned.begin(place):
         return None
     left = state.policy.seconds_left(state.now)
@@ -230,7 +230,7 @@ def _find_out(
 def _renderer(
     state: ExchangeState, route: Route, given: Mapping[str, Any], model: str
 ) -> Callable[[Ask], TemplateRenderer]:
-    """Return what makes the renderer of a model's template, once there is something to ask the server with."""
+    """Return a function that makes the renderer of a model's template from a function that queries the server."""
     profile = route.target.profile
     if profile.chat_template is not None:
         return lambda _: FileRenderer(str(profile.chat_template), given)
@@ -254,16 +254,16 @@ class TemplateRenderer(Protocol):
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """What the model's config says about the parsing of replies; empty where that is not known."""
+        """What the model's config says about parsing replies; empty if that is not known."""
         ...
 
     def __call__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, **options: Any) -> str:
-        """Return the prompt; raise UsageError where the template, or what renders it, refuses."""
+        """Return the prompt; raise `UsageError` if the template or the server rejects the conversation."""
         ...
 
 
 class FileRenderer:
-    """Renders with the template of the config."""
+    """Renders with the template in the config."""
 
     is_late = False
     lasts = inf
@@ -273,7 +273,7 @@ class FileRenderer:
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """What the `tokenizer_config.json` says that is the file, or is beside it."""
+        """The content of `tokenizer_config.json`, which is the template file or is next to it."""
         return read_template(Path(self._path).expanduser()).declared
 
     def __call__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, **options: Any) -> str:
@@ -283,10 +283,10 @@ class FileRenderer:
 
 
 class ServerRenderer:
-    """Renders with the template of the model's server: a request for each conversation.
+    """Renders with the template of the model's server, with one request for each conversation.
 
-    llama.cpp and Ollama take an assistant's message at the end for the beginning of the reply, and leave out its calls:
-    such a conversation is refused here. Ollama always renders up to the reply.
+    llama.cpp and Ollama take a final assistant message for the beginning of the reply, and omit its calls: such a
+    conversation is rejected here. Ollama always renders up to the reply.
     """
 
     def __init__(
@@ -337,7 +337,7 @@ def _body(
     tools: Sequence[Any] | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the body of a conversation; options that the API does not know are variables of the template."""
+    """Return the body for a conversation; options that the API does not know become variables of the template."""
     own = {key: value for key, value in options.items() if key in TEMPLATE_KEYS}
     kwargs = {**as_object(given.get("chat_template_kwargs")), **{key: options[key] for key in options.keys() - own}}
     return {
@@ -350,7 +350,7 @@ def _body(
 
 
 def _with_texts(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy a message with the arguments of its calls as JSON, as in OpenAI's API: servers make objects of them."""
+    """Copy a message with its calls' arguments as JSON text, as in OpenAI's API: servers make objects of them."""
     calls = as_list(message.get("tool_calls"))
     return {**message, "tool_calls": [_with_text(as_object(call)) for call in calls]} if calls else {**message}
 
@@ -366,7 +366,7 @@ def _with_text(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _study(learned: LearnedDialects, renderer: Callable[[Ask], TemplateRenderer], ask: Ask) -> tuple[Finding, float]:
-    """Return what is known or learned of a template, and for how many seconds that holds."""
+    """Return what is known or learned about a template, and for how many seconds this is valid."""
     render = renderer(ask)
     name = fingerprint(render, render.declared)
     text = learned.read(name)
@@ -383,7 +383,7 @@ def _study(learned: LearnedDialects, renderer: Callable[[Ask], TemplateRenderer]
 
 
 def _learn_table(render: TemplateRenderer, name: str) -> str:
-    """Return the table of a template as TOML, or the reason why it has none as a comment."""
+    """Return the table of a template as TOML, or, as a comment, the reason why there is none."""
     from promptools.learning import learn  # few models need it
 
     try:
@@ -393,7 +393,7 @@ def _learn_table(render: TemplateRenderer, name: str) -> str:
 
 
 def _read_table(name: str, text: str) -> Finding | None:
-    """Return what the table of a template, or the reason for none, comes to; None if it cannot be read."""
+    """Return what was stored about a template, parsed: a table, or the reason for none; None if it cannot be read."""
     if text.startswith(NOTHING_LEARNED):
         return Finding(
             None, f"nothing was learned from the model's chat template: {text[len(NOTHING_LEARNED) :].strip()}"
@@ -407,7 +407,7 @@ def _read_table(name: str, text: str) -> Finding | None:
 
 
 def judge(dialect: Dialect, own: OwnDialects) -> Finding:
-    """Return how the dialect that was learned from a template is used."""
+    """Return how a dialect that was learned from a template is to be used."""
     if not {*tiers(dialect)} <= CERTAIN_TIERS:
         why = "such calls could be ordinary text, so a table of it is used only where it is asked for"
         return Finding(None, f"the format of calls in the model's chat template is not used: {why}")
@@ -441,9 +441,9 @@ _CALLS = (
 
 
 def known_format(dialect: Dialect) -> str | None:
-    """Return the dialect that already reads all that a learned one writes, without a fix; None if none does.
+    """Return the dialect that already reads everything a learned one writes, without fixes; None if there is none.
 
-    One that merely finds JSON in it, whatever is around that, does not count.
+    A dialect that only finds JSON in it, whatever the text around it, does not count.
     """
     texts = [dialect.render_calls([call]) for call in _CALLS]
     replies = [parse(text, _TOOLS) for text in texts]
@@ -457,10 +457,10 @@ def known_format(dialect: Dialect) -> str | None:
 
 
 def fingerprint(render: Callable[..., str], declared: Mapping[str, Any] | None = None) -> str:
-    """Return the name of a template's table: a digest of what the template makes of two conversations.
+    """Return the name for a template's table: a digest of its renderings of two conversations.
 
-    What its config has `declared` about the parsing of replies is a part of it. Raises UsageError if the template
-    renders neither.
+    It includes what the config has `declared` about parsing replies. Raises `UsageError` if the template renders
+    neither.
     """
     made: list[str] = []
     problem: UsageError | None = None
@@ -490,9 +490,9 @@ def _conversation(calls: Sequence[Call], content: str = "") -> list[dict[str, An
 
 
 def learn_at_server(request: ClientRequest, context: Context, model: str, name: str) -> Steps[Learned]:
-    """Learn a table from the template of a model, whatever is known of it, within `ASKED_TIMEOUT`.
+    """Learn a table from a model's template, whatever is known about it, within `ASKED_TIMEOUT`.
 
-    Raises UsageError where nothing is learned, or nothing is known that renders the template.
+    Raises `UsageError` if nothing can be learned, or nothing is known that renders the template.
     """
     state = ExchangeState(request, context)
     route = yield from resolve_route(state, context.route(model or None, None), model)
@@ -511,7 +511,7 @@ def learn_at_server(request: ClientRequest, context: Context, model: str, name: 
 
 
 def probe_format(request: ClientRequest, context: Context, model: str) -> Steps[tuple[Route, ServerInfo]]:
-    """Probe the server of a request without sending the request, and its template; return the route and the result."""
+    """Probe the server of a request and its template, without sending the request; return the route and the result."""
     state = ExchangeState(request, context)
     route = yield from resolve_route(state, context.route(model or None, None), model)
     route, _ = yield from learn_format(state, route, {"model": model})

@@ -1,7 +1,7 @@
-"""Anthropic's Messages API, for clients that speak it: its responses, the API itself, and its two routes.
+"""Anthropic's Messages API, for its clients: the responses, the API itself, and its two routes.
 
-Responses are events, or one JSON body, and have a single choice. The routes are a message, and the number of its
-tokens. The format is in `wire.messages`.
+Responses are events or one JSON body, and have a single choice. The routes create a message and count its tokens. The
+format is in `wire.messages`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class MessagesSseWriter(SseWriter):
 
 
 class MessagesJsonWriter(JsonWriter):
-    """Collects a whole message and writes it as one JSON body."""
+    """Collects a message and writes it as one JSON body."""
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:  # noqa: ARG002 one signature for all writers
         """Store the message."""
@@ -119,7 +119,7 @@ class MessagesApi:
         attempts: Iterable[Attempt] = (),  # noqa: ARG002 one signature for all APIs
         request_id: str = "",
     ) -> bytes:
-        """Encode the message, with the API's type for the error; Claude Code compacts a prompt that is "too long"."""
+        """Encode the message, with the API's type of error; Claude Code compacts its prompt if it is "too long"."""
         if code == "context_length_exceeded":
             message = f"prompt is too long: {message}"
         return encode_json(
@@ -144,13 +144,13 @@ _KEY_FIELD = "x-api-key"
 
 
 def serve_message(request: ClientRequest, context: Context) -> Exchange:
-    """Serve a message; its headers are sent on in the form of Chat Completions."""
+    """Serve a message; its headers are forwarded in the form of Chat Completions."""
     sent = replace(request.request, headers=_convert_headers(request.request.headers))
     return run(replace(request, request=sent), context)
 
 
 def _convert_headers(headers: Headers) -> Headers:
-    """Return the fields without those of the Messages API; its key becomes a bearer token unless there is one."""
+    """Return the fields without those of the Messages API; its key becomes a bearer token if there is none."""
     kept = tuple(pair for pair in headers if not pair[0].lower().startswith(_OWN_PREFIX))
     key = next((value for name, value in kept if name.lower() == _KEY_FIELD), "")
     kept = tuple(pair for pair in kept if pair[0].lower() != _KEY_FIELD)
@@ -160,5 +160,5 @@ def _convert_headers(headers: Headers) -> Headers:
 
 
 def count_message_tokens(request: ClientRequest, context: Context) -> Exchange:
-    """Respond with an estimate of a message's tokens; the server is not asked."""
+    """Respond with an estimate of a message's tokens, without asking the server."""
     return respond_token_count(request, context, {})

@@ -1,9 +1,9 @@
-"""What observers of exchanges learn: the interface for records, metrics, spans and the inspector.
+"""What observers of exchanges are told: the interface for records, metrics, spans and the inspector.
 
-An observer sees everything that the trace of a reply leaves out: prompts, bodies and raw replies. It is called where
-the exchange runs, between two effects, so it must return quickly. Without an observer nothing is collected.
+An observer sees everything that the trace of a reply leaves out: prompts, bodies and raw replies. It is called between
+two effects, in the thread of the exchange, so it must return quickly. Without an observer nothing is collected.
 
-Bodies and headers hold what users wrote, and credentials: an observer that stores or shows them removes those.
+Bodies and headers contain what users wrote, and credentials: an observer that stores or shows them must remove those.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Received: TypeAlias = "Opened | Piece | Ended | Failed"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObservedExchange:
-    """One exchange; the same object in every call, so that it can be a key."""
+    """One exchange; every call passes the same object, so it can be used as a key."""
 
     id: str
     """Nine random letters and digits."""
@@ -67,7 +67,7 @@ class SentRequest:
 
 @dataclass(frozen=True, slots=True)
 class WrittenChoice:
-    """One choice as the server sent it."""
+    """A choice as the server sent it."""
 
     text: str = field(repr=False)
     """The content as it was read, with all markup: in harmony mode the whole reply, for `promptools.harmony.examine`.
@@ -80,7 +80,7 @@ class WrittenChoice:
 
 @dataclass(frozen=True, slots=True)
 class ObservedAttempt:
-    """One attempt and its results."""
+    """An attempt and its results."""
 
     attempt: Attempt
     sent: int
@@ -119,9 +119,9 @@ class ExchangeEnd:
 
 
 class Observer(Protocol):
-    """Follows exchanges. The calls for one exchange come in order, mixed with those for others, from any thread.
+    """Follows exchanges. Calls about one exchange come in order, interleaved with those about others, from any thread.
 
-    An observer with an attribute `response_bytes` gets as many bytes of each response to a client, at its end.
+    If an observer has an attribute `response_bytes`, it gets that many bytes of each response to a client, at the end.
     """
 
     def began(self, exchange: ObservedExchange) -> None:

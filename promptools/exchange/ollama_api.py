@@ -1,12 +1,11 @@
-"""Ollama's API, for clients that speak it: its responses, the API itself, and its routes for servers that lack them.
+"""Ollama's API, for its clients: the responses, the API itself, and its routes on servers that lack them.
 
-Responses are NDJSON lines, or one JSON body, and have a single choice. The routes are left to Ollama itself, and to a
-server that has them too; they are answered here for any other: models from its `/v1/models`, embeddings from
-its `/v1/embeddings`, `/api/generate` as a chat of one turn or, with `raw`, from its `/v1/completions`.
+Responses are NDJSON lines or one JSON body, and have a single choice. Ollama, and other servers that have its routes,
+answer them themselves; for any other server they are answered here: models from its `/v1/models`, embeddings from its
+`/v1/embeddings`, `/api/generate` as a chat of one turn or, with `raw`, from its `/v1/completions`.
 
-A route other than chat begins without the request's body, since a model that is uploaded may have many gigabytes.
-First the server is detected: one that may have the route itself gets the request unchanged. The formats are in
-`wire.ollama`.
+A route other than chat begins without the request's body, since an uploaded model may have many gigabytes. First the
+server is detected: if it may have the route itself, it gets the request unchanged. The formats are in `wire.ollama`.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class NdjsonWriter(SseWriter):
         return b"".join(b"%b\n" % encode_json(self._shape(body)) for body in bodies)
 
     def _shape(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the form of a line in the client's route."""
+        """Return a line in the form of the client's route."""
         return body
 
     def _make_writer(self, index: int, envelope: Envelope) -> ChoiceWriter:  # noqa: ARG002 one signature for all writers
@@ -105,7 +104,7 @@ class OllamaJsonWriter(JsonWriter):
         return encode_json(summary.with_report(self._shape(body)))
 
     def _shape(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the form of the response in the client's route."""
+        """Return the response in the form of the client's route."""
         return body
 
 
@@ -147,15 +146,15 @@ class OllamaApi:
         attempts: Iterable[Attempt] = (),  # noqa: ARG002 one signature for all APIs
         request_id: str = "",
     ) -> bytes:
-        """Encode the message, and the id beside it: errors of this API have no other fields."""
+        """Encode the message and the request id; errors of this API have no other fields."""
         return encode_json({"error": message, **({"request_id": request_id} if request_id else {})})
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:  # noqa: ARG002 one signature for all APIs
-        """Encode a line; NDJSON has no comments."""
+        """Encode a line without the comment, which NDJSON does not allow."""
         return error + b"\n"
 
     def encode_server_error(self, failure: Failure) -> bytes:
-        """Return an error of Ollama's unchanged; of any other server's, the text alone."""
+        """Return an error of Ollama unchanged; for any other server, only its text."""
         if as_text(as_object(try_json(failure.body)).get("error")):
             return failure.body
         return encode_json({"error": failure.text or failure.why})
@@ -172,7 +171,7 @@ JSON: Headers = (("content-type", "application/json"),)
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """A request to a route of Ollama's that is answered here."""
+    """A request to one of Ollama's routes that is answered here."""
 
     state: ExchangeState
     data: dict[str, Any]
@@ -196,7 +195,7 @@ class ServedRequest:
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Steps[dict[str, Any] | None]:
         """Return the server's JSON from a route of OpenAI's API; None if it failed and the client got the error.
 
-        It is a GET without a `body`.
+        Without a `body` it is a GET.
         """
         state = self.state
         opened = yield from state.send(encode_json(body) if body else b"", path, method="POST" if body else "GET")
@@ -223,7 +222,7 @@ Respond: TypeAlias = "Callable[[ServedRequest], Steps[None]]"
 
 
 def serve_route(request: ClientRequest, context: Context, respond: Respond) -> Exchange:
-    """Route a request and have `respond` answer it."""
+    """Route a request and let `respond` answer it."""
     state = ExchangeState(request, context)
     return run_route(state, _respond(state, respond))
 
@@ -241,7 +240,7 @@ def _respond(state: ExchangeState, respond: Respond) -> Steps[None]:
 
 
 def requested_model(data: Mapping[str, Any]) -> str:
-    """Return the model that a request names; `name` is what older clients call it."""
+    """Return the model that a request names, as `model` or, from older clients, as `name`."""
     return as_text(data.get("model")) or as_text(data.get("name"))
 
 
@@ -253,7 +252,7 @@ _OLLAMA_VERSION = "0.32.15"
 
 
 def respond_version(served: ServedRequest) -> Steps[None]:
-    """Respond with a version. The other key tells detection, ours and that of others, that this is not Ollama."""
+    """Respond with a version. An additional key tells detection, ours and others', that this is not Ollama."""
     yield from served.emit({"version": _OLLAMA_VERSION, "served_by": "promptools"})
 
 
@@ -265,14 +264,14 @@ def list_models(served: ServedRequest) -> Steps[None]:
 
 
 def list_running_models(served: ServedRequest) -> Steps[None]:
-    """List the models as loaded: a server other than Ollama serves what it has loaded."""
+    """List the models as loaded: servers other than Ollama have loaded all models that they serve."""
     models = yield from _models(served)
     if models is not None:
         yield from served.emit({"models": [model.encode_running() for model in models]})
 
 
 def show_model(served: ServedRequest) -> Steps[None]:
-    """Show what is known about a model; 404 if the server does not list it, and does not serve any name."""
+    """Show what is known about a model; 404 if the server does not list it, unless the server accepts any name."""
     if not served.requested_model:
         raise UsageError("model is required")
     models = yield from _models(served)
@@ -290,7 +289,7 @@ def show_model(served: ServedRequest) -> Steps[None]:
 
 
 def _models(served: ServedRequest) -> Steps[list[ListedModel] | None]:
-    """Return the server's models; None if it failed, and the client got the error."""
+    """Return the server's models; None if it failed and the client got the error."""
     listed = yield from served.ask("models")
     if listed is None:
         return None
@@ -302,7 +301,7 @@ def _models(served: ServedRequest) -> Steps[list[ListedModel] | None]:
 
 
 def respond_embed(served: ServedRequest) -> Steps[None]:
-    """Respond with the embeddings of one text or several."""
+    """Respond with the embeddings of one or several texts."""
     vectors = yield from _embed(served)
     if vectors is not None:
         embeddings, tokens = vectors
@@ -320,9 +319,9 @@ def respond_embeddings(served: ServedRequest) -> Steps[None]:
 
 
 def _embed(served: ServedRequest) -> Steps[tuple[list[Any], int] | None]:
-    """Return the vectors and the tokens read; None if the server failed, and the client got the error.
+    """Return the vectors and the number of tokens; None if the server failed and the client got the error.
 
-    Without a text there are none: on Ollama such a request only loads the model.
+    Without a text there are no vectors: on Ollama such a request only loads the model.
     """
     texts = embedding_inputs(served.data)
     if not texts:
@@ -347,7 +346,7 @@ _MODE = "native"
 
 
 def respond_raw(served: ServedRequest) -> Steps[None]:
-    """Have the server continue the prompt, and respond with what it adds."""
+    """Let the server continue the prompt, and respond with the continuation."""
     check_generate_request(served.data)
     state, profile = served.state, served.target.profile
     size = text_tokens(as_text(served.data.get("prompt")))
@@ -363,7 +362,7 @@ def respond_raw(served: ServedRequest) -> Steps[None]:
 
 
 def _relay(served: ServedRequest, opened: Opened | Failed, *, streamed: bool) -> Steps[Failure | None]:
-    """Pass the text on, line by line or at the end; return the failure, if any."""
+    """Relay the text, line by line or at the end; return the failure, if any."""
     state = served.state
     if isinstance(opened, Failed):
         return failure_of_connection(opened)
@@ -388,7 +387,7 @@ def _relay(served: ServedRequest, opened: Opened | Failed, *, streamed: bool) ->
 
 
 class _RawReply:
-    """The server's reply as it is read."""
+    """The server's reply while it is being read."""
 
     def __init__(self, served: ServedRequest, decoder: ReplyDecoder) -> None:
         self.decoder = decoder
@@ -402,7 +401,7 @@ class _RawReply:
         return b"".join(b"%b\n" % encode_json(self._line(text)) for text in texts)
 
     def failure(self, opened: Opened) -> Failure | None:
-        """Return what is wrong with the reply at its end."""
+        """Return what is wrong with the reply once it has ended."""
         decoder = self.decoder
         if decoder.server_error:
             return failure_of_error(decoder.server_error, opened, decoder.body)
@@ -415,7 +414,7 @@ class _RawReply:
         return None
 
     def last_line(self, *, whole: bool) -> bytes:
-        """Return the last line, with the usage; the text is in it if the response is `whole`."""
+        """Return the last line, with the usage; if the response is `whole`, it includes the text."""
         decoder, state = self.decoder, self._served.state
         reason = next(iter(decoder.finish_reasons.values()))
         line = self._line("".join(self._text) if whole else "")
@@ -435,7 +434,7 @@ class _RawReply:
 
 
 class GenerateApi(OllamaApi):
-    """Ollama's `/api/generate`, converted for every server."""
+    """Ollama's `/api/generate`, converted for any server."""
 
     wire: Wire | None = None
     path = "/api/generate"
@@ -454,7 +453,7 @@ GENERATE_API: ClientApi = GenerateApi()
 
 
 def serve_generate(request: ClientRequest, context: Context) -> Exchange:
-    """Begin the exchange of a request whose body has been read."""
+    """Begin the exchange for a request whose body has been read."""
     data = parse_object(request.request.body)
     generated = replace(request, client_api=GENERATE_API)
     if data and not data.get("prompt"):
@@ -470,7 +469,7 @@ def respond_chat_load(served: ServedRequest) -> Steps[None]:
 
 
 def respond_generate_load(served: ServedRequest) -> Steps[None]:
-    """Respond to a request without a prompt, in the same way."""
+    """Respond to a request without a prompt, which loads or unloads the model too."""
     yield from served.emit(encode_generated(_encode_load(served)))
 
 
@@ -499,7 +498,7 @@ _INSTEAD = {
 
 
 def serve_ollama_route(request: ClientRequest, context: Context) -> Exchange:
-    """Respond to a request for a route other than chat; emit nothing if it is to be forwarded unchanged."""
+    """Respond to a request for a route other than chat; emit nothing if it should be forwarded unchanged."""
     state = ExchangeState(request, replace(context, observer=None))
     try:
         own = yield from _may_have_own_routes(state)
@@ -519,14 +518,14 @@ def serve_ollama_route(request: ClientRequest, context: Context) -> Exchange:
 
 
 def serve_ollama_chat(request: ClientRequest, context: Context) -> Exchange:
-    """Serve a chat. One without messages only loads the model on Ollama; any other server has it loaded."""
+    """Serve a chat. Without messages it only loads the model on Ollama; on any other server it is always loaded."""
     body = request.request.body
     data = parse_object(body) if len(body) <= _MAX_LOAD_REQUEST else {}
     return run(request, context) if not data or data.get("messages") else _serve_load(request, context)
 
 
 def serve_root(request: ClientRequest, context: Context) -> Exchange:
-    """Respond to a request for `/`, which clients of Ollama probe: as the server does, or if it has none, as Ollama."""
+    """Respond to a request for `/`, with which clients look for Ollama, as the server does, else as Ollama."""
     state = ExchangeState(request, replace(context, observer=None))
     try:
         route = context.route(None, None)
@@ -564,7 +563,7 @@ def _serve_load(request: ClientRequest, context: Context) -> Exchange:
 def _may_have_own_routes(state: ExchangeState) -> Steps[bool]:
     """Whether the server may have Ollama's routes itself: it is Ollama, emulates it, or could not be detected.
 
-    It is the server of the request's model, if that is known before the body is read.
+    The server is that of the request's model, if it is known before the body is read.
     """
     data = parse_object(state.request.body)
     route = yield from resolve_route(state, state.context.route(requested_model(data) or None, None), "")
@@ -579,7 +578,7 @@ def _emulates_ollama(target: Target, seen: ServerInfo | None) -> bool:
 
 
 def _respond_unavailable(name: str, served: ServedRequest) -> Steps[None]:
-    """Respond that a route manages Ollama's models, and this server is not Ollama."""
+    """Respond that a route manages Ollama's models, but this server is not Ollama."""
     root = served.state.request.url.partition("?")[0].rpartition("/api/")[0]
     kind = served.target.profile.kind
     title = "an OpenAI-compatible server" if kind == GENERIC else load_builtin(kind).title

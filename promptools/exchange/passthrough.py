@@ -1,9 +1,8 @@
-"""Forward requests that do not concern tools byte for byte, and watch the reply for failures that a retry can fix.
+"""Forward requests without tools byte for byte, and watch the reply for failures that a retry can fix.
 
-Such failures are an error in `RETRIED_KINDS`, under any status, or in `REFUSAL_KINDS` if the request can be
-reworded, a stream that is cut, and a reply that the server swallowed (tokens were spent, but nothing was sent). They
-can be retried only while the client has seen no content, so a
-reply has two phases:
+Such failures are an error in `RETRIED_KINDS`, under any status, or in `REFUSAL_KINDS` if the request can be reworded, a
+stream that is cut off, and a reply that the server swallowed (tokens were spent, but nothing was sent). A retry is
+possible only while the client has seen no content, so a reply has two phases:
 
     before content   a stream's events are parsed, and forwarded as they come, except those from the first that would
                      end it (error, finish reason, end marker); a whole reply is held. If the reply turns out to be
@@ -12,7 +11,7 @@ reply has two phases:
                      not complete waits for its rest: an error that follows a broken one is a separate event. A
                      stream that just ends, as if it were complete, ends with an error too
 
-The first content, call or refusal ends the first phase, and so do more than `MAX_HELD` bytes held: a lost reply is
+The first content, call or refusal ends the first phase, and so do more than `MAX_HELD` held bytes: a lost reply is
 smaller.
 """
 
@@ -72,7 +71,7 @@ _MAX_LINE = 1 << 16
 
 
 class StreamEndDetector:
-    """Detects the end of a stream from its bytes, split anywhere. O(n); buffers at most `_MAX_LINE` bytes."""
+    """Detects the end of a stream from its bytes, however they are split. O(n); buffers at most `_MAX_LINE` bytes."""
 
     def __init__(self, wire: Wire) -> None:
         self.seen = False
@@ -92,7 +91,7 @@ class StreamEndDetector:
             self._scan_lines(data)
 
     def is_complete(self) -> bool:
-        """Whether a stream that ended here is complete; its last line may lack its line break."""
+        """Whether a stream that ended here would be complete; its last line may lack the line break."""
         if self._wire == "chat":
             return self.seen or self._finished or b"[DONE]" in self._tail
         return self.seen or self._finished or self._tail.startswith(_ERROR) or _is_last(bytes(self._tail))
@@ -117,7 +116,7 @@ class StreamEndDetector:
 
 
 def _is_last(line: bytes) -> bool:
-    """Whether a line is the last: `done` is true in its top-level object, not only in something nested."""
+    """Whether a line is the last one: `done` is true in the top-level object, not only in a nested one."""
     return bool(_DONE_FIELD.search(line)) and as_object(try_json(line)).get("done") is True
 
 
@@ -143,7 +142,7 @@ class Forwarded(NamedTuple):
 
 
 class TakenReply(NamedTuple):
-    """A reply that was forwarded, as far as it was read."""
+    """A forwarded reply, as far as it was read."""
 
     data: bytes
     ended: bool
@@ -154,7 +153,7 @@ class TakenReply(NamedTuple):
 
 
 class PassthroughMonitor:
-    """Parses a reply as it is forwarded, until content has been seen; from then on bytes are forwarded unparsed."""
+    """Parses a reply while it is forwarded, until the client has seen content; then bytes are forwarded unparsed."""
 
     def __init__(
         self,
@@ -180,23 +179,23 @@ class PassthroughMonitor:
 
     @cached_property
     def _decoder(self) -> ReplyDecoder:
-        """Reads the reply as far as that is needed."""
+        """Reads the reply as far as necessary."""
         return ReplyDecoder(streamed=self._streamed, wire=self.wire)
 
     @property
     def is_over(self) -> bool:
-        """Whether the server has signalled the end of the stream; it may keep the connection open."""
+        """Whether the server has announced the end of the stream, though it may keep the connection open."""
         return self._end_detector.seen
 
     @property
     def ended_early(self) -> bool:
-        """Whether a stream ended without any sign that it is complete."""
+        """Whether a stream ended without announcing it."""
         decoder = self._decoder
         complete = decoder.server_error or decoder.finish_reasons or decoder.done
         return decoder.streamed and not (complete or self._end_detector.is_complete())
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes that may be forwarded now that `data` has arrived."""
+        """Return the bytes that may be forwarded after `data` has arrived."""
         if self._streamed:
             self._end_detector.feed(data)
         if not self._streamed:
@@ -238,7 +237,7 @@ class PassthroughMonitor:
         return whole
 
     def _release(self) -> bytes:
-        """Return what is held, and stop holding anything from now on."""
+        """Return what is held, and hold nothing from now on."""
         held = self.held
         self.has_content = True
         self._held.clear()
@@ -257,7 +256,7 @@ class PassthroughMonitor:
         return block
 
     def end(self) -> bytes:
-        """Parse what is held at the end of the reply; unless there is a `failure`, the `held` may be forwarded."""
+        """Parse what is held at the end of the reply; unless there is a `failure`, `held` may then be forwarded."""
         if not self._streamed and _is_plain_answer(self._held):
             self.has_content = True
         if not self.has_content:
@@ -267,15 +266,15 @@ class PassthroughMonitor:
         return b""
 
     def is_retried(self, failure: Failure) -> bool:
-        """Whether another request may do better: the reply was lost, or the refused request can be reworded."""
+        """Whether another request may do better, because the reply was lost or the refused request can be reworded."""
         return failure.kind in RETRIED_KINDS or (failure.kind in REFUSAL_KINDS and self._can_reword(failure))
 
     def take(self, *, ended: bool) -> TakenReply | None:  # noqa: ARG002 see `FormMonitor`
-        """Return the reply so far if an attempt should take it over; None: it is forwarded."""
+        """Return the reply so far if an attempt should take it over; None if it is forwarded."""
         return None
 
     def flush(self) -> bytes:
-        """Return the whole events that are held when a stream breaks after content: none are."""
+        """Return the complete events that are held when a stream breaks after content: here none are."""
         return b""
 
     @property
@@ -319,7 +318,7 @@ class PassthroughMonitor:
 
 
 def _is_plain_answer(body: bytearray) -> bool:
-    """Whether a whole reply is certainly one choice with content, as most are; False means undecided."""
+    """Whether a whole reply is certainly one choice with content, as most are; False means that this is unclear."""
     if b'"error"' in body:
         return False
     try:
@@ -336,9 +335,9 @@ def forward(
 ) -> Steps[Failure | TakenReply | None]:
     """Send `body` and forward the response; return the failure if no content was forwarded and a retry may help.
 
-    Or the reply as far as it was read, if the monitor hands it over.
+    If the monitor hands the reply over, return the reply as far as it was read.
 
-    In a stream of events that is silent for `heartbeat` seconds (0: never), comments are sent between two events.
+    If a stream of events is silent for `heartbeat` seconds (0: never), comments are sent between two events.
     """
     opened = yield from state.send(body, state.client_api.path)
     if isinstance(opened, Failed):
@@ -373,7 +372,7 @@ def _forward_error(
 def _forward_body(
     state: ExchangeState, opened: Opened, head: Head, monitor: PassthroughMonitor
 ) -> Steps[Failure | TakenReply | None]:
-    """Forward the body of a response, or return its failure, or the reply that an attempt takes over."""
+    """Forward the body of a response; or return its failure, or the reply for an attempt to take over."""
     while True:
         chunk = yield from state.read()
         if isinstance(chunk, Failed):
@@ -404,10 +403,7 @@ def _forward_body(
 
 
 def _takes_comments(opened: Opened) -> bool:
-    """Whether comments may be added to a response: a stream of events whose bytes are not counted, coded or hashed.
-
-    The driver decodes what it can, and then drops these fields.
-    """
+    """Whether comments may be added to a response: a stream of events without declared length, coding or digest."""
     if "event-stream" not in get_header(opened.headers, "content-type").lower():
         return False
     return not any(get_header(opened.headers, name) for name in ("content-length", "content-encoding", *DIGEST_FIELDS))
@@ -428,7 +424,7 @@ _CUT_OFF = frozenset({"length", "content_filter"})
 
 
 class FormMonitor(PassthroughMonitor):
-    """Parses a reply to the end; `limit` is the most bytes of a stream that are kept for a takeover."""
+    """Parses a reply to its end; `limit` is the maximum number of a stream's bytes kept for a takeover."""
 
     def __init__(
         self,
@@ -451,11 +447,11 @@ class FormMonitor(PassthroughMonitor):
 
     @cached_property
     def _decoder(self) -> ReplyDecoder:
-        """Reads the reply, all its choices."""
+        """Reads the reply with all its choices."""
         return ReplyDecoder(streamed=self._streamed, wire=self.wire, choices=self._request.n)
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes that may be forwarded now that `data` has arrived."""
+        """Return the bytes that may be forwarded after `data` has arrived."""
         if self._is_released or not self._streamed:
             return super().feed(data)
         self._end_detector.feed(data)
@@ -469,7 +465,7 @@ class FormMonitor(PassthroughMonitor):
         return safe
 
     def end(self) -> bytes:
-        """Read what is held at the end of the reply; unless it is taken over or there is a `failure`, it may pass."""
+        """Read what is held at the end of the reply; unless there is a `failure` or a takeover, it may be forwarded."""
         if not self._streamed:
             super().end()
             self._is_unfit = bool(self._held) and self._is_whole_unfit()
@@ -482,7 +478,7 @@ class FormMonitor(PassthroughMonitor):
         return b""
 
     def take(self, *, ended: bool) -> TakenReply | None:
-        """Return the reply so far if it is not in the format; None if it is, or may still be."""
+        """Return the reply so far if it is not in the requested format; None if it is, or may still be."""
         if not self._is_unfit:
             return None
         data = bytes(self._raw if self._streamed else self._held)
@@ -503,7 +499,7 @@ class FormMonitor(PassthroughMonitor):
         return super()._release()
 
     def _pass_block(self, block: bytes, deltas: Sequence[Delta]) -> bytes:
-        """Return what may be forwarded now that an event, or line, has arrived; empty for one that is held."""
+        """Return what may be forwarded after an event or line has arrived; empty if it is held."""
         decoder = self._decoder
         self._held += block
         if any(delta.refusal or delta.tool_calls for delta in deltas):
@@ -531,7 +527,7 @@ class FormMonitor(PassthroughMonitor):
         return self._pass_held()
 
     def _pass_held(self) -> bytes:
-        """Return all events that are held, and count what is in them."""
+        """Return all held events, and count their content."""
         for delta in self._waiting:
             before = self._forwarded.get(delta.index or 0, Forwarded())
             counted = Forwarded(before.reasoning + len(delta.reasoning), before.text + len(delta.content))
@@ -542,7 +538,7 @@ class FormMonitor(PassthroughMonitor):
         return data
 
     def _is_whole_unfit(self) -> bool:
-        """Whether any choice of a whole reply has content that is not in the format."""
+        """Whether any choice of a whole reply has content that is not in the requested format."""
         decoder = self._decoder
         if not decoder.body:  # it was plain enough not to be decoded so far
             decoder.feed(bytes(self._held))

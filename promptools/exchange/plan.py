@@ -1,20 +1,21 @@
 """Choose the next attempt: the modes in their order, the remedies for a failure, and the circuit breaker.
 
-A plan is the current attempt (`mode`, and `request`, the request with all adaptations so far) and what is left to try.
+A plan consists of the current attempt (`mode`, and `request` with all adaptations so far) and what is left to try.
 After a failure, `plan_next` takes the first remedy in `REMEDIES` that changes anything: move to the next mode, adapt
 the request, feed the error back to the model (`correct`), or send the same again.
 
 Each remedy uses something up, so a plan ends even without a stop policy: a mode, one of the corrections, an adaptation
-(once per mode; `tool_choice` and `without_params` a few times, each with something else), or the single repetition.
+(once per mode; `tool_choice` and `without_params` a few times, each time changing something else), or the single
+repetition.
 
 A request that a server refused once, and accepted when reworded, is reworded from the start for an hour
 (`Refusals`).
 
 The breaker is consulted when a mode is chosen. It records every success, and of the failures those in `COUNTED_KINDS`
-that the plan answers with another mode, a repetition or nothing. A crash is recorded once another mode has done better:
-an error that every mode meets is due to the request (an image for a model that takes none), or to the whole server. The
-breaker is ignored if a mode is forced, or if it would leave no mode at all: all others are open, or prove to be
-possible.
+that the plan answers with another mode, a repetition or nothing. A crash is recorded only when another mode has done
+better: an error in every mode is due to the request (such as an image for a model that accepts none), or to the whole
+server. The breaker is ignored if a mode is forced, or if it would leave no mode at all: because all others are open, or
+turn out to be impossible.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _REPEATABLE: frozenset[Adaptation] = frozenset({"tool_choice", "without_params"}
 
 
 def describe_adaptation(adaptation: Adaptation, what: Sequence[str] = ()) -> str:
-    """Return how a request is sent, for the trace: the end of "sent again"."""
+    """Return how a request is sent after an adaptation, as the end of "sent again" in the trace."""
     if adaptation == "without_params" and what:
         return f"without what the server does not take ({', '.join(what)})"
     return ADAPTATION_NOTES[adaptation]
@@ -111,7 +112,7 @@ class AttemptPlan:
         self.mode: ModeName = self._pop_mode(at) or self._ignore_breaker(modes)
 
     def _apply_known_context(self, size: int | None) -> None:
-        """Apply the context size known from an earlier request: the raised one, or the one that the server reported."""
+        """Apply the context size known from an earlier request, which was raised or reported by the server."""
         if size is None:
             return
         if self.request.profile.raw == "completions":
@@ -121,7 +122,7 @@ class AttemptPlan:
             self._known_context = size
 
     def _apply_known_refusals(self, known: Sequence[Rewording]) -> None:
-        """Word the request as earlier refusals require, with a note for each that concerns it."""
+        """Phrase the request as earlier refusals require, with a note for each that applies."""
         if not known:
             return
         self.request, applied = reword_known(known, self.request)
@@ -130,7 +131,7 @@ class AttemptPlan:
             self.notes.append(f"sent {how}: less than an hour ago the server refused it in another form")
 
     def note_known_context(self) -> None:
-        """Add a note, once, that the context of an earlier request is requested again."""
+        """Add a note, once, that the context size of an earlier request is requested again."""
         if self._known_context is not None:
             reason = "an earlier request needed it, and another makes the model load anew"
             self.notes.append(f"num_ctx {self._known_context} was asked for: {reason}")
@@ -143,14 +144,14 @@ class AttemptPlan:
 
     @property
     def has_other_modes(self) -> bool:
-        """Whether other modes than the current one may be tried, if only because nothing else is left."""
+        """Whether modes other than the current one may be tried, even if only as a last resort."""
         return bool(self._modes_left or self._skipped)
 
     def _key(self, mode: ModeName) -> BreakerKey:
         return BreakerKey(*self._provider_model, mode)
 
     def for_single_choice(self, request: ToolRequest) -> AttemptPlan:
-        """Return a copy of this plan, in its current state, for one choice alone."""
+        """Return a copy of this plan, in its current state, for a single choice."""
         shared = {id(instance): instance for instance in (self._context, self._breaker)}
         plan = deepcopy(self, {**shared, id(self.request): request})
         plan.notes = []
@@ -163,7 +164,7 @@ class AttemptPlan:
         self._unproven.clear()
 
     def record_success(self, at: float) -> None:
-        """Record a good reply in the current mode."""
+        """Record a usable reply in the current mode."""
         for key in self._crashed:
             if key != self.key:
                 self._breaker.record_failure(key, at, why="crashed")
@@ -172,7 +173,7 @@ class AttemptPlan:
             self._context.context_sizes.put(self._provider_model, self.request.num_ctx, at)
 
     def record_failure(self, failure: Failure, at: float) -> None:
-        """Record a failure with the breaker if it is the server's, not one that the model may correct."""
+        """Record a failure with the breaker if the server caused it, rather than the model, which may correct it."""
         if failure.kind not in COUNTED_KINDS or (failure.verdict is not None and failure.verdict.retry_with_feedback):
             return
         if failure.kind == "crashed":
@@ -198,10 +199,7 @@ class AttemptPlan:
         return self._return_to_mode_before(failure)
 
     def _is_left_to_agent(self, failure: Failure) -> bool:
-        """Whether an agent asks again itself: it counts each reply, and shows the model what is wrong with the last.
-
-        What is missing from a reply of a raw endpoint was not lost by the server: the model has not written it.
-        """
+        """Whether an agent repeats the request itself: it counts replies, and shows the model what is wrong."""
         own = self.request.options.agent and not self.request.options.harmony_react
         return own and failure.kind == "swallowed" and failure.verdict is not None and self.mode in {"harmony", "raw"}
 
@@ -263,7 +261,7 @@ class AttemptPlan:
         return f"{told} (num_ctx {adapted.num_ctx})" if step == "fit" else told
 
     def _note_rewording(self, rewording: Rewording, failure: Failure) -> None:
-        """Note a rewording, and keep it until the server has accepted it."""
+        """Note a rewording, and hold it until the server has accepted it."""
         self._said_otherwise.append(rewording)
         if failure.kind != "crashed":  # whose text names nothing: the grammar is one guess of several
             self._unproven.append((failure.kind, rewording))
@@ -299,7 +297,7 @@ class AttemptPlan:
     def _return_to_mode_before(self, failure: Failure) -> str | None:
         """Return once from an impossible mode to the previous one, where another sample may succeed.
 
-        If there was no previous one, the breaker left only this mode: then a mode that it skipped is tried.
+        Without a previous mode, the breaker left only this one: then a mode that the breaker skipped is tried.
         """
         if failure.kind not in {"no_raw", "tool_media"} or self._repeated:
             return None
@@ -319,7 +317,7 @@ class AttemptPlan:
         return f"the same is sent once more{self._vary()}"
 
     def _vary(self) -> str:
-        """Vary the sampling where a repetition would give the same reply; return a description."""
+        """Vary the sampling if a repetition would give the same reply; return a description."""
         varied = another_sample(self.request)
         if varied is None:
             return ""
@@ -327,7 +325,7 @@ class AttemptPlan:
         return ", with another seed and a little temperature"
 
     def _pop_mode(self, at: float) -> ModeName | None:
-        """Remove and return the next mode that the breaker admits; simply the next one if the breaker is ignored."""
+        """Remove and return the next mode that the breaker admits; if the breaker is ignored, the next mode."""
         while self._modes_left:
             mode = self._modes_left.pop(0)
             key = self._key(mode)
@@ -342,7 +340,7 @@ class AttemptPlan:
         return self._skipped.pop(0) if self._skipped else None
 
     def _ignore_breaker(self, modes: Sequence[ModeName]) -> ModeName:
-        """Return the first mode although all are open: there is a request to serve, so the breaker is ignored."""
+        """Return the first mode although all circuits are open: the request must be served somehow."""
         self._uses_breaker = False
         first, *self._modes_left = modes
         self.notes[:] = [

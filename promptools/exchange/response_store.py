@@ -1,7 +1,7 @@
-"""The responses that clients may continue or fetch, bounded for each owner; the least recently used are dropped first.
+"""The responses that clients may continue or fetch, limited for each owner; the least recently used are dropped first.
 
-A response is found only by requests of its owner: in a proxy with keys, the key that was checked; elsewhere,
-any sender of the same keys, in any field.
+A response is found only by requests of its owner: in a proxy with keys, the key that was checked; elsewhere, any sender
+of the same keys, whatever the fields.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Items = tuple[dict[str, Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """One response and what it answers."""
+    """A response, and the input that it answers."""
 
     body: dict[str, Any]
     input: Items
@@ -49,12 +49,12 @@ class StoredResponse:
 
     @property
     def item_ids(self) -> tuple[str, ...]:
-        """The ids that a client may know items of this response by."""
+        """The ids by which a client may know items of this response."""
         return (*(as_text(item.get("id")) for item in self.body["output"]), *self.discarded)
 
     @property
     def conversation(self) -> Items:
-        """The conversation that a next request continues."""
+        """The conversation that a following request continues."""
         return (*self.input, *self.body["output"])
 
 
@@ -75,7 +75,7 @@ class _Shelf:
         self.size += stored.size
 
     def remove(self, response_id: str) -> int:
-        """Remove a response; return its size, 0 if there is none."""
+        """Remove a response; return its size, or 0 if it did not exist."""
         stored = self.responses.pop(response_id, None)
         return 0 if stored is None else self._forget(stored)
 
@@ -125,7 +125,7 @@ class ResponseStore:
         return stored
 
     def find_item(self, owner: str, item_id: str) -> dict[str, Any] | None:
-        """Return an item of the output of one of this owner's responses; discarded reasoning is empty."""
+        """Return an item from the output of one of this owner's responses; empty for discarded reasoning."""
         shelf = self._shelves.get(owner)
         entry = None if shelf is None else shelf.items.get(item_id)
         return None if entry is None else entry[1]
@@ -140,7 +140,7 @@ class ResponseStore:
     ) -> None:
         """Store a response with the input of its request; the request continues `previous`.
 
-        `discarded` holds ids of streamed reasoning outside of the response; a client may still refer to them.
+        `discarded` holds ids of streamed reasoning that is not in the response, to which a client may still refer.
         """
         size = _OVERHEAD + len(json.dumps(body)) + len(json.dumps(input_items)) + (previous.size if previous else 0)
         if size > self._max_bytes:
@@ -169,9 +169,9 @@ class ResponseStore:
         return True
 
     def _make_room(self) -> None:
-        """Drop the oldest responses of the largest owners until part of the total is free again.
+        """Drop the oldest responses of the largest owners until a part of the total is free again.
 
-        More is freed than is needed now: there may be very many owners, and each pass looks at all of them.
+        More is freed than is needed now: there may be very many owners, and each pass visits all of them.
         """
         wanted = self._max_total - self._max_total // 16
         largest = [(-shelf.size, owner) for owner, shelf in self._shelves.items()]
@@ -196,7 +196,7 @@ class ResponseStore:
 
 
 def owner_of(headers: Headers) -> str:
-    """Return the owner of a request: a digest of its keys, regardless of the fields that they came in."""
+    """Return the owner of a request: a digest of its keys, whatever the fields they came in."""
     return owner_of_keys(keys_in(headers))
 
 

@@ -50,12 +50,12 @@ class Summary(NamedTuple):
     """The seconds of the last request until the first byte of its reply, and from then on."""
 
     def with_report(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the body of a response with the report, if there is one."""
+        """Return the body of a response with the report added, if there is one."""
         return body if self.report is None else body | {"promptools": self.report}
 
 
 class ResponseWriter(Protocol):
-    """Writes the response to one request: methods return the bytes to send now. Choices are addressed by index."""
+    """Writes the response to one request; methods return the bytes to send now. Choices are identified by index."""
 
     content_type: str
     heartbeat: bytes
@@ -70,11 +70,11 @@ class ResponseWriter(Protocol):
         ...
 
     def failed_live_call(self, index: int) -> Malformed | None:
-        """Return the call of a choice that failed after it was streamed in part, if any."""
+        """Return the call of a choice that failed after a part was streamed, if any."""
         ...
 
     def has_open_call(self, index: int) -> bool:
-        """Whether a call of a choice has been sent in part."""
+        """Return whether a call of a choice has been sent only partly."""
         ...
 
     def discard_attempt(self, index: int) -> None:
@@ -106,7 +106,7 @@ class SseWriter:
         self._forwarded: Mapping[int, Forwarded] = {}
 
     def resume(self, forwarded: Mapping[int, Forwarded]) -> None:
-        """Leave out what the client already has of each choice, when the same reply is added from its beginning."""
+        """Skip what the client already has of each choice when the same reply is added from its beginning."""
         self._forwarded = forwarded
 
     def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:
@@ -121,11 +121,11 @@ class SseWriter:
         return self._stream(index).committed
 
     def failed_live_call(self, index: int) -> Malformed | None:
-        """Return the call of a choice that failed after it was streamed in part, if any."""
+        """Return the call of a choice that failed after a part was streamed, if any."""
         return self._stream(index).failed_live_call
 
     def has_open_call(self, index: int) -> bool:
-        """Whether a call of a choice has been sent in part."""
+        """Return whether a call of a choice has been sent only partly."""
         return self._stream(index).has_open_call
 
     def discard_attempt(self, index: int) -> None:
@@ -133,7 +133,7 @@ class SseWriter:
         self._stream(index).discard_attempt()
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:
-        """End a choice; its last chunk is held until `end` or the end of another choice."""
+        """End a choice; its last chunk is held until `end`, or until another choice ends."""
         self._envelope = self._envelope or envelope
         previous_last = [self._last_chunk()] if self._held_chunk else []
         *sent, last = self._stream(index).finish(reply, self._envelope, valid=valid)
@@ -170,7 +170,7 @@ class SseWriter:
         return self._streams[index]
 
     def _writer_maker(self, index: int) -> Callable[[Envelope], ChoiceWriter]:
-        """Return `_make_writer` for a choice; it does not keep this object alive, which keeps it."""
+        """Return `_make_writer` bound to a choice, without a reference cycle to this object."""
         method = WeakMethod(self._make_writer)
 
         def make_writer(envelope: Envelope) -> ChoiceWriter:
@@ -194,7 +194,7 @@ class JsonWriter:
         self._logprobs: dict[int, Any] = {}
 
     def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:  # noqa: ARG002 one signature for all writers
-        """Store the log probabilities; the reply itself comes with `finish`."""
+        """Store the log probabilities; `finish` gets the reply itself."""
         if logprobs:
             self._logprobs[index] = logprobs
         return b""
@@ -208,7 +208,7 @@ class JsonWriter:
         return None
 
     def has_open_call(self, index: int) -> bool:  # noqa: ARG002 one signature for all writers
-        """Return False: no call is sent in part."""
+        """Return False: calls are never sent partly."""
         return False
 
     def discard_attempt(self, index: int) -> None:
@@ -225,7 +225,7 @@ class JsonWriter:
         return b""
 
     def end(self, summary: Summary) -> bytes:
-        """Return the whole reply; what a stream puts in a comment is in the headers here."""
+        """Return the whole reply; what a stream puts into a comment is in the headers here."""
         choices = [self._choices[index] for index in sorted(self._choices)]
         body = chat_encoder.encode_completion(self._envelope or Envelope(), choices, summary.usage)
         return encode_json(summary.with_report(body))
@@ -240,10 +240,10 @@ def response_headers(
     unfit: int = 0,
     healing: HealingCost | None = None,
 ) -> Headers:
-    """Return the headers of our response: the upstream's that still apply, the content type, and those of the trace.
+    """Return the headers of our response: upstream headers that still apply, the content type, and those of the trace.
 
-    These are the mode, the number of attempts, and if there are any the numbers of notes and of calls that failed the
-    checks and were passed on all the same, and what failed attempts cost.
+    The latter are the mode, the number of attempts and, unless they are 0, the number of notes, the number of calls
+    that were passed on although they failed the checks, and what failed attempts cost.
     """
     kept = tuple((key, value) for key, value in upstream if key.lower() not in _REPLACED_HEADERS)
     return (
@@ -267,7 +267,8 @@ def encode_json(body: Mapping[str, Any]) -> bytes:
     """Encode JSON in UTF-8 without ASCII escapes.
 
     Lone surrogates, which UTF-8 cannot encode, are escaped; NaN and infinity, which JSON lacks, become null. What
-    pydantic cannot encode, such as those surrogates, is left to Python's own encoder, which takes three times as long.
+    pydantic cannot encode, such as those surrogates, is encoded by Python's own encoder, which takes three times as
+    long.
     """
     try:
         return to_json(body, inf_nan_mode="null")
@@ -282,7 +283,7 @@ def encode_json(body: Mapping[str, Any]) -> bytes:
 
 
 def _without_nan(value: Any) -> Any:
-    """Return a copy of a JSON value with null for NaN and infinity. Recurses as deep as the value."""
+    """Return a copy of a JSON value with NaN and infinity replaced by null. Recurses as deeply as the value."""
     if is_object(value):
         return {key: _without_nan(item) for key, item in value.items()}
     if is_array(value):

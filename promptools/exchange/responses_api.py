@@ -1,9 +1,9 @@
-"""OpenAI's Responses API, for clients that speak it: its responses, the API itself, and its routes.
+"""OpenAI's Responses API, for its clients: the responses, the API itself, and its routes.
 
 Each request has its own `ResponsesApi`, since a response repeats its request. The endpoint's `RESPONSES_API` only
-encodes errors; `serve_response` makes the one that serves. Responses are a stream of numbered events, or one JSON
-body, and have a single choice. Those that clients may continue or get again are kept in `response_store`. The format
-is in `wire.responses`.
+encodes errors; `serve_response` makes the one that serves a request. Responses are a stream of numbered events or one
+JSON body, and have a single choice. Responses that clients may continue or fetch later are kept in `response_store`.
+The format is in `wire.responses`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ResponsesStreamWriter(SseWriter):
         return self._encode([*ended, {"type": "error", **error, "param": None, **named}, last])
 
     def _encode(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
-        """Encode events with their sequence numbers; the beginning of the response is before the first."""
+        """Encode events with their sequence numbers; the beginning of the response comes before the first event."""
         events = list(bodies)
         if events and not self._sequence_number:
             begun = self._frame.encode("in_progress", [])
@@ -135,7 +135,7 @@ _FAILURE_CODES = frozenset({"context_length_exceeded", "shutting_down"})
 
 
 class ResponsesApi:
-    """Serves one request, whose ids are made of `token`; `owner` is whom its response belongs to."""
+    """Serves one request, whose ids are derived from `token`; `owner` is the owner of its response."""
 
     wire: Wire | None = None
     streams_arguments = True
@@ -213,7 +213,7 @@ class ResponsesApi:
 
 
 def serve_response(request: ClientRequest, context: Context) -> Exchange:
-    """Begin the exchange of a request for a new response."""
+    """Begin the exchange for a request that creates a response."""
     api = ResponsesApi(
         context.response_store,
         owner=request.owner,
@@ -226,7 +226,7 @@ def serve_response(request: ClientRequest, context: Context) -> Exchange:
 
 
 def count_input_tokens(request: ClientRequest, context: Context) -> Exchange:
-    """Respond with an estimate of a request's tokens, with those of the conversation that it continues."""
+    """Respond with an estimate of a request's tokens, including the conversation that it continues."""
     api = ResponsesApi(context.response_store, owner=request.owner)
     return respond_token_count(replace(request, client_api=api), context, {"object": "response.input_tokens"})
 
@@ -284,7 +284,7 @@ def _respond(request: ClientRequest, context: Context) -> tuple[int, dict[str, A
 
 
 def _list_input_items(stored: StoredResponse, parameters: dict[str, list[str]]) -> tuple[int, dict[str, Any]]:
-    """Return a page of the items that the response answers, the latest first unless `order` is `asc`."""
+    """Return a page of the response's input items, the latest first unless `order` is `asc`."""
     limit = parameters.get("limit", [str(_DEFAULT_LIMIT)])[0]
     if not (limit.isdecimal() and len(limit) < 4 and 1 <= int(limit) <= _MAX_LIMIT):
         return 400, _error(f"'limit' must be from 1 to {_MAX_LIMIT}, not {clip(limit)}")
@@ -302,7 +302,7 @@ def _list_input_items(stored: StoredResponse, parameters: dict[str, list[str]]) 
 
 
 def _as_listed(item: dict[str, Any]) -> dict[str, Any]:
-    """Return an item with its type, which a message may lack, and its content as parts."""
+    """Return an item with its type, which a message may omit, and its content as parts."""
     listed = {"type": "message", **item}
     if listed["type"] == "message" and isinstance(listed.get("content"), str):
         kind = "output_text" if listed.get("role") == "assistant" else "input_text"
@@ -326,7 +326,7 @@ _ABSENT_STATUSES = frozenset({404, 405, 501})
 
 
 def serve_compaction(request: ClientRequest, context: Context) -> Exchange:
-    """Pass a request on, with the server's name of the model."""
+    """Forward a request with the server's name for the model."""
     state = ExchangeState(request, context)
     return run_route(state, _pass_on(state))
 

@@ -1,4 +1,4 @@
-"""The attempts of one request: which mode comes next, what is adapted after a failure, what is recovered from it."""
+"""The attempts at one request: which mode comes next, what is adapted after a failure, and what is recovered."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _LOST_KINDS: frozenset[FailureKind] = frozenset({"server_parser", "harmony", "cr
 
 
 class RetryLoop:
-    """Serves the choices of one request; with `strict`, calls that remain invalid are an error, not content.
+    """Serves the choices of a request; with `strict`, calls that remain invalid are an error, not content.
 
-    `keeps_first`: the caller has the bytes of the first reply, and forwards them where no attempt gives a good one.
+    `keeps_first`: the caller has the bytes of the first reply, and forwards them if no attempt produces a good one.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class RetryLoop:
 
     @property
     def context(self) -> Context:
-        """What is shared from request to request."""
+        """What all requests share."""
         return self._state.context
 
     @property
@@ -68,7 +68,7 @@ class RetryLoop:
         return self._state.now
 
     def head(self) -> Head:
-        """Return the head of the response, of the current attempt if there is one."""
+        """Return the head of the response; it is that of the current attempt, if there is one."""
         if self._attempt is not None:
             return self._attempt.head()
         sends = len(self._state.attempts)
@@ -100,7 +100,7 @@ class RetryLoop:
     ) -> Steps[Failure | None]:
         """Serve these choices; return the final failure, if any.
 
-        It begins after `failure` if there was one, or continues a reply that was `taken` over.
+        Serving starts after `failure` if there was one, or continues a reply that was `taken` over.
         """
         while True:
             if failure is None:
@@ -117,9 +117,9 @@ class RetryLoop:
     def _run_attempt(
         self, plan: AttemptPlan, indices: Sequence[int], taken: TakenReply | None = None
     ) -> Steps[Failure | dict[int, Failure | None]]:
-        """Make one attempt; return its failure, or with several choices the failure of each that failed.
+        """Make an attempt; return its failure or, for several choices, the failure of each that failed.
 
-        A choice that the server never sent is in the mapping with None.
+        For a choice that the server never sent, the mapping contains None.
         """
         attempt = yield from self._prepare_attempt(plan, indices)
         self.mode = plan.mode
@@ -147,9 +147,10 @@ class RetryLoop:
         return {index: failed.get(index) for index in indices if index in failed or index not in outcome}
 
     def _prepare_attempt(self, plan: AttemptPlan, indices: Sequence[int]) -> Steps[AttemptRunner | Failure]:
-        """Prepare the attempt in the first mode that can express the request.
+        """Prepare an attempt in the first mode that can express the request.
 
-        Raises `UsageError` if none can and nothing was tried before; else the last failure may have left an answer.
+        Raises `UsageError` if none can and nothing was tried before; otherwise the last failure may have left an
+        answer.
         """
         while True:
             try:
@@ -184,13 +185,13 @@ class RetryLoop:
         return failed
 
     def _cut_live_call(self, index: int, reply: Reply) -> Malformed | None:
-        """Return the call that was sent in part and cut off, unless the finish reason tells the client so."""
+        """Return the call that was sent only partly and cut off, unless the finish reason tells the client so."""
         if not self._writer.has_open_call(index) or finish_reason(reply) in CUT_OFF_REASONS:
             return None
         return next((call for call in reply.malformed if call.reason == "truncated"), None)
 
     def _serve_singly(self, plan: AttemptPlan, failed: Mapping[int, Failure | None]) -> Steps[Failure | None]:
-        """Serve each choice that failed, or was never sent, on its own; return the first final failure."""
+        """Serve separately each choice that failed or was never sent; return the first final failure."""
         for index, failure in failed.items():
             fatal = yield from self.serve(plan.for_single_choice(single_choice(plan.request)), [index], failure)
             if fatal:
@@ -235,7 +236,7 @@ class RetryLoop:
         return False
 
     def _finish_with_failed(self, request: ToolRequest, indices: Sequence[int], failure: Failure) -> Steps[None]:
-        """Finish a choice with the content of a failed reply, if that may be shown; else leave it unfinished."""
+        """Finish a choice with the content of a failed reply if that may be shown; otherwise leave it unfinished."""
         verdict = failure.verdict
         if verdict is None or len(indices) > 1 or not self._may_show(failure, request):
             return
@@ -248,13 +249,13 @@ class RetryLoop:
         yield from self._finish_choice(indices[0], reply, valid=bool(reply.calls))
 
     def _is_worse(self, index: int, failure: Failure) -> bool:
-        """Whether an earlier reply has calls to pass on, and this one has none: a call stays a call."""
+        """Whether this reply has no calls although an earlier one has: a call must stay a call."""
         earlier = self._last_presentable.get(index)
         calls = [one.verdict.reply.calls for one in (earlier, failure) if one is not None and one.verdict is not None]
         return len(calls) == 2 and bool(calls[0]) and not calls[1]
 
     def _note_lost_calls(self, request: ToolRequest, reply: Reply) -> Reply:
-        """Note in the trace and the log that server calls are returned as text; only the tools' names are given."""
+        """Note in the trace and the log that the server's calls are returned as text, naming only their tools."""
         lost = [failed for failed in reply.malformed if failed.dialect == NATIVE]
         for failed in lost:
             name = repr(failed.name) if request.tools.get(failed.name or "") is not None else "a tool"
@@ -264,7 +265,7 @@ class RetryLoop:
         return reply
 
     def _note_left_out(self, request: ToolRequest, reply: Reply) -> Reply:
-        """Count the calls that are passed on beside valid ones although they do not fit, and note those left out."""
+        """Count the invalid calls that are passed on together with valid ones, and note those left out."""
         given = {call.id for call in reply.calls}
         for failed in reply.malformed:
             if failed.call is not None and failed.call.id in given:
@@ -305,12 +306,12 @@ class RetryLoop:
 
 
 def _size(reply: Reply) -> int:
-    """Return how many characters of a reply are written."""
+    """Return the number of characters that the model wrote in a reply."""
     return len(reply.content) + len(reply.reasoning) + sum(len(call.arguments_json) for call in reply.calls)
 
 
 def is_retried_by_sdk(failure: Failure) -> bool:
-    """Whether the SDK should see the failure, so that it retries the whole request."""
+    """Whether the SDK should see the failure, because it retries the whole request then."""
     return failure.kind in {"connect", "timeout"} or failure.error_status in {408, 409, 429}
 
 
@@ -324,7 +325,7 @@ def _presentable(failure: Failure, verdict: Verdict, *, strict: bool) -> bool:
 
 
 def single_choice(request: ToolRequest) -> ToolRequest:
-    """Return a copy of a request for one choice alone."""
+    """Return a copy of a request for a single choice."""
     return replace(request, n=1, body={key: value for key, value in request.body.items() if key != "n"})
 
 
@@ -353,7 +354,7 @@ def _trace_report(replies: Sequence[Reply], request: ToolRequest) -> dict[str, A
 
 
 def _healed_answer(reply: Reply) -> dict[str, Any]:
-    """Return the fixes of an answer in a requested format, and what was cut off; empty without any."""
+    """Return the fixes of a formatted answer, and what was cut off; empty if there are none."""
     if not reply.fixes or reply.calls:
         return {}
     cut = [text.raw for text in reply.discarded if text.why == "around"]
@@ -361,6 +362,6 @@ def _healed_answer(reply: Reply) -> dict[str, Any]:
 
 
 def _undeclared(reply: Reply) -> dict[str, Any]:
-    """Return the ids of calls to tools that the request does not declare; empty without any."""
+    """Return the ids of calls to tools that the request does not declare; empty if there are none."""
     ids = [call.id for call in reply.calls if call.unknown_tool]
     return {"undeclared": ids} if ids else {}

@@ -1,7 +1,7 @@
-"""Reword a request as a server's refusal requires: change a fact of its profile, or leave something out.
+"""Reword a request as a server's refusal requires: change a fact in its profile, or leave something out.
 
-`find_rewording` finds out from a failure what was refused, and `reword` acts on it: at once, and for an hour for each
-request to the same server and model (`Refusals`), so that it is not refused first.
+`find_rewording` finds out from a failure what was refused, and `reword` changes the request accordingly: immediately,
+and for an hour every request to the same server and model (`Refusals`), so that these are not refused at first.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ def adapt_request(adaptation: Adaptation, request: ToolRequest, failure: Failure
 
 
 def find_rewordings(failure: Failure, request: ToolRequest) -> tuple[Rewording, ...]:
-    """Return what a failure says about all requests to this server and model."""
+    """Return what a failure implies for all requests to this server and model."""
     steps = REMEDIES[failure.kind]
     return tuple(find_rewording(step, request, failure) for step in steps if step in _REWORDED)
 
 
 def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failure) -> Rewording:
-    """Return what a failure says about all requests to this server and model, if the adaptation helps."""
+    """Return what a failure implies for all requests to this server and model, if the adaptation helps."""
     text = failure.text.lower()
     match adaptation:
         case "tool_choice":
@@ -116,7 +116,7 @@ def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failur
 
 
 def reword(rewording: Rewording, request: ToolRequest, mode: ModeName | None = None) -> ToolRequest | None:
-    """Return the reworded request; None if it contains nothing that was refused. None as mode means any."""
+    """Return the reworded request; None if it contains nothing that was refused. As mode, None means any."""
     adaptation, what, beside = rewording
     if beside and beside != _reasoning_digest(request):
         return None
@@ -148,7 +148,7 @@ def reword(rewording: Rewording, request: ToolRequest, mode: ModeName | None = N
 
 
 def reword_known(known: Iterable[Rewording], request: ToolRequest) -> tuple[ToolRequest, tuple[Rewording, ...]]:
-    """Return a request worded as the server is known to require, and the rewordings that concern it."""
+    """Return a request reworded as the server is known to require, and the rewordings that apply to it."""
     applied: list[Rewording] = []
     for rewording in known:
         reworded = reword(rewording, request) if _concerns(rewording, request) else None
@@ -159,14 +159,14 @@ def reword_known(known: Iterable[Rewording], request: ToolRequest) -> tuple[Tool
 
 
 def rewords_forwarded(rewordings: Iterable[Rewording], request: ToolRequest, sent: Mapping[str, Any]) -> bool:
-    """Whether rewordings change a request without tools that would be forwarded as it is, with the body `sent`."""
+    """Whether rewordings change a request without tools that would be forwarded unchanged, with the body `sent`."""
     known = tuple(rewordings)
     idle = any(not _IDLE_KEYS.get(rewording.adaptation, frozenset()).isdisjoint(sent) for rewording in known)
     return idle or bool(reword_known(known, request)[1])
 
 
 def _concerns(rewording: Rewording, request: ToolRequest) -> bool:
-    """Whether the request contains what was refused, which `reword` may not tell: it may set facts without effect."""
+    """Whether the request contains what was refused; `reword` may not show it: facts may have no effect."""
     messages, body = request.messages, request.body
     match rewording.adaptation:
         case "ids" | "object_history":
@@ -191,7 +191,7 @@ def _concerns(rewording: Rewording, request: ToolRequest) -> bool:
 
 
 def another_sample(request: ToolRequest) -> ToolRequest | None:
-    """Return a request whose reply may differ from a repetition of this one; None if a repetition differs anyway.
+    """Return a variant of the request whose reply may be different; None if repeating the request is enough.
 
     At temperature 0, or with a seed, the model would write the same reply again.
     """
@@ -214,14 +214,14 @@ def _with_facts(request: ToolRequest, **facts: Any) -> ToolRequest | None:
 
 
 def _next_weaker(request: ToolRequest) -> tuple[str, ...]:
-    """Return the refused value of `tool_choice`: the strongest that was sent. Others are enforced here."""
+    """Return the refused value of `tool_choice`: the strongest one sent. promptools enforces the others."""
     ladder = {"named": ("named", "required", "auto"), "required": ("required", "auto")}
     kinds = ladder.get(request.choice.kind, (request.choice.kind,))
     return next(((kind,) for kind in kinds if kind in request.profile.tool_choice), ())
 
 
 def _raise_context(request: ToolRequest, prompt: int | None, limit: int | None) -> ToolRequest | None:
-    """Request a context that holds the prompt; None if a number is unknown or the context would not grow."""
+    """Request a context size that fits the prompt; None if a number is unknown or the context would not grow."""
     if prompt is None or limit is None:
         return None
     size = fitting_context(prompt, answer=request.max_tokens, limit=limit)
@@ -244,7 +244,7 @@ def _without(request: ToolRequest, *keys: str) -> ToolRequest | None:
 
 
 def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolRequest | None:
-    """Leave out the parameters that the server does not take; the limit of the answer gets its other name."""
+    """Leave out parameters that the server does not accept; the limit of the answer is sent under its other name."""
     reworded = request
     for name in names:
         if name in LIMIT_PARAMETERS:
@@ -264,7 +264,7 @@ def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolReque
 
 
 def _rename(request: ToolRequest, name: str, other: str) -> ToolRequest | None:
-    """Send a parameter under its other name, unless the request has that too."""
+    """Send a parameter under its other name, unless the request already contains that."""
     if request.body.get(name) is None:
         return None
     body = {other if key == name else key: value for key, value in request.body.items() if key != other}
@@ -272,7 +272,7 @@ def _rename(request: ToolRequest, name: str, other: str) -> ToolRequest | None:
 
 
 def _without_in_messages(request: ToolRequest, name: str) -> ToolRequest | None:
-    """Leave a key out of all messages; the thoughts of earlier turns under any of their names."""
+    """Leave a key out of all messages; reasoning of earlier turns is left out under any of its names."""
     names = {name, *(REASONING_FIELDS if name in REASONING_FIELDS else ())}
     messages: list[Any] = as_list(request.body.get("messages"))
     kept = [{key: value for key, value in as_object(item).items() if key not in names} for item in messages]
@@ -280,7 +280,7 @@ def _without_in_messages(request: ToolRequest, name: str) -> ToolRequest | None:
 
 
 def _without_strict(request: ToolRequest) -> ToolRequest | None:
-    """Leave `strict` out of tools and of the form of the answer; calls of such a tool must fit all the same."""
+    """Leave `strict` out of tools and of the answer's format; calls of such tools are still checked."""
     form = as_object(request.body.get("response_format"))
     schema = as_object(form.get("json_schema"))
     if "strict" in schema:
@@ -292,7 +292,7 @@ def _without_strict(request: ToolRequest) -> ToolRequest | None:
 
 
 def _without_grammar(request: ToolRequest, mode: ModeName | None) -> ToolRequest | None:
-    """Ask for a required call in the prompt alone; None if the request makes the server use no grammar for calls."""
+    """Ask for a required call only in the prompt; None if the request makes the server use no grammar for calls."""
     profile = request.profile
     native = request.choice.forced and not profile.tool_choice.isdisjoint(_FORCED)
     strict = profile.strict_tools and any(tool.strict for tool in request.tools)

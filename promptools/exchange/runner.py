@@ -1,9 +1,9 @@
-"""The exchange itself: one client request from start to end, as a generator.
+"""The exchange itself: a client's request from start to end, as a generator.
 
-`open_request` finds the server and its profile, and whether the body may be changed. Then
-`ClientApi.decode_request` converts the request into a Chat Completions body; from then on nothing depends on the
-client's API until the response is written. `run` forwards what does not concern tools, and serves the rest with the
-retry loop. `preview_prompt` goes as far as raw mode's prompt, and sends nothing.
+`open_request` finds the server and its profile, and whether the body may be changed. Then `ClientApi.decode_request`
+converts the request into a Chat Completions body; from then on nothing depends on the client's API until the response
+is written. `run` forwards requests without tools, and serves the rest with the retry loop. `preview_prompt` only
+renders raw mode's prompt, and generates nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RoutedRequest:
-    """A client request, parsed and routed."""
+    """A client's request, parsed and routed."""
 
     body: dict[str, Any]
     """The client's body in the form of Chat Completions, with the model's real name and the config's defaults."""
@@ -73,7 +73,7 @@ class RoutedRequest:
         return target.provider or target.base_url or self.url, as_text(self.body.get("model"))
 
     def parse(self, state: ExchangeState) -> Steps[ToolRequest]:
-        """Parse and validate the body, and add notes on what is left out; raise `UsageError` if it is invalid."""
+        """Parse and validate the body; note what is left out, and raise `UsageError` if it is invalid."""
         request, notes = yield from state.compute(partial(self._parse, state.context))
         if not state.client_api.streams_arguments:
             request = replace(request, options=request.options.override({"arguments": "whole"}))
@@ -101,7 +101,7 @@ class RoutedRequest:
         return reduced or request, (*idle, *request.notes, *without)
 
     def wants_form(self, state: ExchangeState) -> Steps[ToolRequest | None]:
-        """Return the request if its answer should be healed even when forwarded; None if it passes unchanged."""
+        """Return the request if its answer is to be repaired even when forwarded; None if it is not."""
         if not self.body.get("response_format"):
             return None
         return (yield from state.compute(partial(self._form_request, state.context)))
@@ -117,7 +117,7 @@ class RoutedRequest:
         return None
 
     def is_reworded(self, state: ExchangeState) -> bool:
-        """Whether a request that could be forwarded is known to be refused by the server, unless it is reworded."""
+        """Whether a request that could be forwarded is known to be refused by the server unless reworded."""
         known = state.context.refusals.get(self.provider_model, state.now)
         return bool(known) and self._rewords(state.context, lambda _: known)
 
@@ -138,9 +138,9 @@ class RoutedRequest:
 def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     """Parse and route a request. A body that is not a JSON object is forwarded: the server knows best how to refuse it.
 
-    So is one that is nested too deeply to be read, which the server may accept.
+    A body that is nested too deeply to be parsed is forwarded too, since the server may accept it.
 
-    Raises `UsageError` where the server does not have the client's API, and for invalid options or more tools than
+    Raises `UsageError` if the server does not have the client's API, for invalid options, and for more tools than
     `Context.max_tools`.
     """
     request, context, client_api = state.request, state.context, state.client_api
@@ -193,14 +193,14 @@ def _check_tool_count(body: dict[str, Any], limit: int | None) -> None:
 
 
 def _without_idle_choice(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a body without a choice of tools where none is offered: servers answer such a request."""
+    """Return a body without `tool_choice` if it offers no tools, which servers then accept."""
     if body.get("tools") or body.get("functions"):
         return body
     return {key: value for key, value in body.items() if key not in {"tool_choice", "function_call"}}
 
 
 def _override_descriptions(body: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
-    """Return a copy of `body` in which `descriptions` replace those of the tools they name."""
+    """Return a copy of `body` in which `descriptions` replace those of the tools named there."""
     if not descriptions or not as_list(body.get("tools")):
         return body
     return {**body, "tools": [_override_description(tool, descriptions) for tool in body["tools"]]}
@@ -213,10 +213,10 @@ def _override_description(tool: Any, descriptions: Mapping[str, str]) -> Any:
 
 
 def _needs_rewrite(body: dict[str, Any], target: Target, client_api: ClientApi) -> bool:
-    """Whether the server cannot take the client's bytes unchanged.
+    """Whether the client's bytes cannot be sent unchanged.
 
-    It speaks another API, the config's defaults (keys of Chat Completions) do not fit the client's API, the server has
-    another key for a thinking budget, or the model refuses the reasoning parameters.
+    The server has another API, the config's defaults (keys of Chat Completions) do not fit the client's API, the server
+    has another key for a thinking budget, or the model rejects the reasoning parameters.
     """
     profile = target.profile
     if profile.wire != client_api.wire or (client_api.wire != "chat" and target.defaults):
@@ -235,8 +235,9 @@ Exchange: TypeAlias = Generator[Effect, EffectResult, Reply | None]
 def run(request: ClientRequest, context: Context) -> Exchange:
     """Run one request: yield effects, receive their results, and return the reply (None: no reply was read).
 
-    Of several choices the first is returned; `context.on_reply` is called with each. Raises only what a driver passed
-    in as `Failed.error`, and only before anything was emitted, or in the middle of a JSON body that is forwarded.
+    Of several choices the first is returned; `context.on_reply` is called with every one. Raises only what a driver
+    passed in as `Failed.error`, and only before anything was emitted, or in the middle of a JSON body that is
+    forwarded.
     """
     state = ExchangeState(request, context)
     replies: list[Reply] = []
@@ -256,7 +257,7 @@ def run(request: ClientRequest, context: Context) -> Exchange:
 
 
 def _run(state: ExchangeState) -> Steps[list[Reply]]:
-    """Route the request, and serve or forward it; an invalid one is refused."""
+    """Route the request, and serve or forward it; an invalid request is refused."""
     try:
         routed = yield from open_request(state)
         state.url, state.headers = routed.route.url, routed.route.headers
@@ -271,7 +272,7 @@ def _run(state: ExchangeState) -> Steps[list[Reply]]:
 
 
 def _with_format(state: ExchangeState, routed: RoutedRequest) -> Steps[tuple[RoutedRequest, OwnDialects | None]]:
-    """Return the request with what is known of its model's template, and the dialect that was learned from it."""
+    """Return the request with what is known about its model's template, and the dialect learned from it."""
     mode = as_object(routed.body.get("promptools")).get("mode", routed.defaults.mode)
     if not routed.has_tools or mode in {"prompt", "harmony"}:  # there nothing that the template writes is asked for
         return routed, None
@@ -289,7 +290,7 @@ def _answer(state: ExchangeState, routed: RoutedRequest) -> Steps[list[Reply]]:
 def _forward(state: ExchangeState, routed: RoutedRequest, payload: bytes) -> Steps[list[Reply]]:
     """Forward a request unchanged; retry it if the server loses the reply before any content was forwarded.
 
-    The same applies if the server refuses something that can be reworded.
+    It is also retried if the server refuses something that can be reworded.
     """
     wire = state.client_api.wire
     assert wire is not None, "a request is forwarded only to a server with the client's own API"
@@ -321,7 +322,7 @@ def _serve(
     failure: Failure | None = None,
     monitor: PassthroughMonitor | None = None,
 ) -> Steps[list[Reply]]:
-    """Serve a request with retries, beginning after `failure` if it was forwarded first; return all its replies."""
+    """Serve a request with retries, starting after `failure` if it was forwarded first; return all its replies."""
     request = yield from routed.parse(state)
     writer = state.client_api.response_writer(request, begun=state.head_sent)
     loop = RetryLoop(state, writer, strict=request.options.on_malformed == "error")
@@ -352,7 +353,7 @@ def _serve(
 def _serve_taken(
     state: ExchangeState, routed: RoutedRequest, taken: TakenReply, monitor: PassthroughMonitor
 ) -> Steps[list[Reply]]:
-    """Continue a reply that was forwarded so far; a whole one is forwarded if no attempt gives a better one."""
+    """Continue a reply that was forwarded so far; a whole reply is forwarded if no attempt produces a better one."""
     request = yield from routed.parse(state)
     request = single_choice(request) if taken.choices == 1 else replace(request, n=taken.choices)
     writer = state.client_api.response_writer(request, begun=state.head_sent)
@@ -380,7 +381,7 @@ def _serve_taken(
 def _serve_choices(
     loop: RetryLoop, routed: RoutedRequest, request: ToolRequest, failure: Failure | None
 ) -> Steps[Failure | None]:
-    """Serve every choice: all in one request if the server supports `n`, else one by one. Return a final failure."""
+    """Serve every choice: all in one request if the server supports `n`, else separately. Return a final failure."""
     modes = modes_for(request, tools=routed.has_tools)
     if request.request_count == 1:
         plan = AttemptPlan(request, modes, routed.provider_model, loop.context, loop.now)
@@ -407,10 +408,10 @@ class PromptPreview:
 
 
 def preview_prompt(request: ClientRequest, context: Context) -> Steps[PromptPreview]:
-    """Render the prompt as before an attempt in raw mode. Nothing is generated.
+    """Render the prompt of an attempt in raw mode, without generating anything.
 
-    Raises UsageError if raw mode is not possible there or cannot express the request, and UpstreamError if the server
-    does not answer or refuses.
+    Raises `UsageError` if raw mode is not possible there or cannot express the request, and `UpstreamError` if the
+    server does not answer or refuses.
     """
     state = ExchangeState(request, context)
     routed = yield from open_request(state)

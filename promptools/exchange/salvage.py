@@ -1,4 +1,4 @@
-"""Recover calls that the failed attempt already generated from the text of its error."""
+"""Recover calls that a failed attempt already generated, from the text of its error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SLICE = 1 << 16
 def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply | None:
     """Return the reply that a failure still contains: what came before the error, and the calls in the error's text.
 
-    None unless every call in the text is valid and the whole reply is what the request asked for.
+    None unless every call in the text is valid and the whole reply satisfies the request.
     """
     forbidden = plan.request.choice.kind == "none" or not plan.request.takes_calls
     text = None if forbidden else _model_text(failure)
@@ -61,7 +61,7 @@ def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply |
 
 
 def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
-    """Return `failure` with the model's text as quoted in the error, for a request that takes no calls.
+    """Return `failure` with the model's text that the error quotes, for a request that accepts no calls.
 
     It remains a failure, so other attempts are made first: an error contains only part of a reply.
     """
@@ -78,7 +78,7 @@ def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
 
 
 def _model_text(failure: Failure) -> ModelText | None:
-    """Return the model's text as far as the error's text contains it; all of it, even if the error was clipped."""
+    """Return the model's text in the error, as far as it goes; the text is complete even if the error was clipped."""
     if "salvage" not in REMEDIES[failure.kind]:
         return None
     error = failure.server_error
@@ -86,12 +86,12 @@ def _model_text(failure: Failure) -> ModelText | None:
 
 
 def _holds_interpreter(text: str) -> bool:
-    """Whether `json` would hold the interpreter for more than some 50 ms, which it does in any thread."""
+    """Whether `json` would block the interpreter, for all threads, for more than some 50 ms."""
     return sum(map(text.count, ",[{")) > MAX_VALUES
 
 
 def _parse_reply(plan: AttemptPlan, failure: Failure, text: str, new_id: NewId) -> Reply:
-    """Parse reply text as that of the request that failed; of one that was forwarded, as the plan's mode would."""
+    """Parse reply text as the reply to the request that failed; for a forwarded request, as the plan's mode would."""
     prepared = failure.prepared
     if prepared is None:  # a forwarded request had no prompt rendered for raw mode: it is as in native mode
         prepared = PREPARE["native" if plan.mode == "raw" else plan.mode](plan.request)
@@ -103,7 +103,7 @@ def _parse_reply(plan: AttemptPlan, failure: Failure, text: str, new_id: NewId) 
 
 
 def _infer_call(request: ToolRequest, text: str, new_id: NewId) -> Call | None:
-    """Build a call from arguments without a name, if they fit one tool; never of a dangerous tool."""
+    """Build a call from arguments without a name, if they fit one tool; never for a dangerous tool."""
     try:
         value = read_value(text, declared_keys=request.offered.all_keys)
     except Unreadable:
@@ -124,7 +124,7 @@ def _infer_call(request: ToolRequest, text: str, new_id: NewId) -> Call | None:
 
 
 def _infer_tool(request: ToolRequest, arguments: dict[str, object]) -> tuple[Tool | None, Fix]:
-    """Return the only tool that may be called, else the only one whose schema the arguments fit, and the fix note."""
+    """Return the only tool that may be called, else the only one whose schema fits; and the note for the fix."""
     offered = request.offered
     if len(offered) == 1:
         return offered[0], Fix("infer", "the server's error lost the name; only this tool may be called")

@@ -1,4 +1,4 @@
-"""The state of one client request: clock, attempts, usage and notes; and the generators that run single effects."""
+"""The state of a client's request: clock, attempts, usage and notes; and the generators that run single effects."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "k
 
 
 class AttemptFacts(NamedTuple):
-    """What an observer learns about an attempt besides the request: fields of `SentRequest`."""
+    """What an observer learns about an attempt in addition to the request: fields of `SentRequest`."""
 
     prepared: PreparedRequest
     tool_request: ToolRequest
@@ -87,7 +87,7 @@ class AttemptFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What the client is sent after so many seconds without a byte, so that no proxy or client times out."""
+    """What the client is sent after some seconds without a byte, so that no proxy or client times out."""
 
     seconds: float
     data: bytes
@@ -95,7 +95,7 @@ class Heartbeat:
 
 
 class ExchangeState:
-    """Runs single effects for one request, and records what they did."""
+    """Runs single effects for one request, and records their results."""
 
     def __init__(self, client: ClientRequest, context: Context) -> None:
         self.request = client.request
@@ -144,7 +144,7 @@ class ExchangeState:
 
     @property
     def seconds(self) -> float:
-        """The seconds that the request has taken so far."""
+        """The seconds since the request began."""
         return self.now - self._started_at
 
     def encode_error(self, message: str, *, kind: str, code: str, attempts: Sequence[Attempt] = ()) -> bytes:
@@ -154,14 +154,14 @@ class ExchangeState:
         )
 
     def phases(self, *, whole: bool) -> tuple[float, float]:
-        """Return the seconds until the first byte of the last reply, and after it; none before for a `whole` one."""
+        """Return the seconds before and after the first byte of the last reply; 0 before if it was `whole`."""
         first = self._attempt_started_at if whole or self._reply_began_at is None else self._reply_began_at
         return first - self._attempt_started_at, self.now - first
 
     # -- effects
 
     def probe(self, requests: tuple[Request, ...], seconds: float) -> Steps[tuple[ProbeResponse | None, ...]]:
-        """Send small requests concurrently, and return their responses; None for one that failed or took too long."""
+        """Send small requests concurrently; return their responses, None for one that failed or took too long."""
         result = yield from self._perform(Probe(requests, seconds))
         assert isinstance(result, Probed), result
         return result.answers
@@ -175,7 +175,7 @@ class ExchangeState:
         *,
         method: str = "POST",
     ) -> Steps[Opened | Failed]:
-        """Open an upstream request with this body; for `path` see `ClientApi.path`. An `attempt` is one in `mode`."""
+        """Open an upstream request with this body; for `path` see `ClientApi.path`; `attempt`: it is one in `mode`."""
         self._attempt_started_at = self.now
         self.policy.count_attempt()
         request = self._request(body, path, method)
@@ -183,10 +183,10 @@ class ExchangeState:
         return (yield from self._open(request))
 
     def fetch(self, body: bytes, path: str, mode: str) -> Steps[Opened | Failed | bytes]:
-        """Return the body of a response that prepares an attempt in `mode`; the request does not count as an attempt.
+        """Return the body of a response that an attempt in `mode` needs; it does not count as an attempt.
 
-        A response is kept for as long as the exchange: the same request is not sent twice. Returns the head of a
-        response whose status is an error, with its body unread.
+        Responses are kept until the exchange ends: the same request is not sent twice. For a response with an error
+        status the head is returned, with its body unread.
         """
         kept = self._fetched.get((path, body))
         if kept is not None:
@@ -217,7 +217,7 @@ class ExchangeState:
         return result
 
     def _send_timeout(self) -> float | None:
-        """Return the seconds that a request and its reply may take; None: no limit."""
+        """Return how many seconds a request and its reply may take; None: no limit."""
         bounds = (self.policy.seconds_left(self.now), self.context.attempt_timeout)
         return min((bound for bound in bounds if bound is not None), default=None)
 
@@ -226,7 +226,7 @@ class ExchangeState:
         return Request(method, url, upstream_headers(self.request.headers, self.headers), body)
 
     def template_request(self, body: bytes, path: str) -> Request:
-        """Return a request of our own to render a template, where the client's goes, with the same credentials."""
+        """Return a request of our own for rendering a template, to the client's server with its credentials."""
         request = self._request(body, path)
         kept = tuple(pair for pair in request.headers if pair[0].lower() not in OWN_FIELDS)
         return replace(request, headers=(*kept, *OWN_FIELDS.items()))
@@ -243,7 +243,7 @@ class ExchangeState:
         return result if isinstance(result, Failed) else None
 
     def read_all(self, limit: int | None = None) -> Steps[bytes]:
-        """Return the rest of the body, up to the first chunk that exceeds `limit` bytes, or to where it breaks off."""
+        """Return the rest of the body, up to the chunk that exceeds `limit` bytes, or to where it breaks off."""
         limit = self.context.max_reply if limit is None else limit
         chunks: list[bytes] = []
         size = 0
@@ -253,7 +253,7 @@ class ExchangeState:
         return b"".join(chunks)
 
     def read_error(self) -> Steps[bytes]:
-        """Return the rest of the body of an error, up to the first chunk that exceeds `MAX_ERROR` bytes.
+        """Return the rest of an error's body, up to the chunk that exceeds `MAX_ERROR` bytes.
 
         The limit is `max_reply` bytes if the error may contain the model's text.
         """
@@ -277,7 +277,7 @@ class ExchangeState:
     def compute(self, work: Callable[[], T], size: int | None = None) -> Steps[T]:
         """Call a function that only computes and return its result; if it has much to do, in a `Compute` effect.
 
-        `size` is how many bytes it works on; None: those of the request.
+        `size` is the number of bytes that it works on; None: those of the request.
         """
         if (len(self.request.body) if size is None else size) < LARGE_WORK:
             return work()
@@ -290,7 +290,7 @@ class ExchangeState:
         return value
 
     def consult(self, work: Callable[[Ask], T], seconds: float) -> Steps[T]:
-        """Call a function that asks the server small questions, for so many seconds; return what it returns."""
+        """Call a function that may send small requests to the server, for some seconds; return its result."""
         result = yield Consult(work, seconds)
         self.now = result.at
         assert isinstance(result, Computed), result
@@ -300,7 +300,7 @@ class ExchangeState:
         return value
 
     def emit(self, data: bytes, head: Callable[[], Head]) -> Steps[None]:
-        """Send bytes to the client, and the head before the first of them."""
+        """Send bytes to the client, preceded by the head if they are the first."""
         if not self.head_sent:
             self.head_sent = True
             self._head = head()
@@ -323,7 +323,7 @@ class ExchangeState:
             self._first_byte_at = first_byte_at  # a heartbeat is not an answer
 
     def _perform(self, effect: Effect) -> Steps[EffectResult]:
-        """Run an effect and return its result; while it is pending, heartbeats go out."""
+        """Run an effect and return its result; heartbeats are sent while it is pending."""
         while isinstance(result := (yield effect), Tick):
             self.now = result.at
             yield from self.send_heartbeat()
@@ -373,7 +373,7 @@ class ExchangeState:
         usage: dict[str, Any] | None,
         written: Callable[[], tuple[WrittenChoice, ...]] = tuple,
     ) -> None:
-        """Record the outcome of an attempt; `written` returns what the server sent, for an observer."""
+        """Record the outcome of an attempt; `written` returns what the server sent, for observers."""
         opened = failure.opened if failure else self.opened
         status = opened.status if opened else None
         outcome, why = (failure.kind, failure.why) if failure else ("answered", "")
@@ -383,7 +383,7 @@ class ExchangeState:
         self._attempt_ends.append((self._sent_count, failed_reply, written() if self._observer is not None else ()))
 
     def note_remedy(self, failure: Failure, remedy: str) -> None:
-        """Add what is done about a failed attempt to the trace and the log."""
+        """Add the remedy for a failed attempt to the trace and the log."""
         same_kind = (i for i, attempt in reversed(list(enumerate(self.attempts))) if attempt.outcome == failure.kind)
         number = next(same_kind, len(self.attempts) - 1)
         failed = self.attempts[number]
@@ -394,7 +394,7 @@ class ExchangeState:
         )
 
     def warn(self, text: str) -> None:
-        """Write a warning to the log; `text` holds nothing that the model wrote."""
+        """Write a warning to the log; `text` must not contain anything that the model wrote."""
         self._write(self.context.warn, text)
 
     def _write(self, write: Callable[[str], None] | None, text: str) -> None:
@@ -412,9 +412,9 @@ class ExchangeState:
 
 
 def knowing(own: OwnDialects, steps: Steps[T], *, last: bool = False) -> Steps[T]:
-    """Run the steps of an exchange, and the work that they ask for, with dialects that no other exchange knows.
+    """Run the steps of an exchange, and the work they request, with dialects that only this exchange knows.
 
-    `last`: they come after those that are known here already.
+    `last`: these come after the dialects that are already known here.
     """
     outcome: EffectResult | None = None
     try:
@@ -440,7 +440,7 @@ def _work_knowing(own: OwnDialects, work: Callable[[], T], last: bool) -> T:
 
 @lru_cache(maxsize=MAX_CACHED_URLS)
 def api_base(url: str) -> str:
-    """Return the base URL of a server from the URL of one of its `_ROUTES`, or of one of Ollama's own routes."""
+    """Return the base URL of a server, given the URL of one of its `_ROUTES` or of Ollama's own routes."""
     address = url.partition("?")[0].rstrip("/")
     root, api, _ = address.rpartition("/api/")
     route = next((route for route in _ROUTES if address.endswith(route)), "")
@@ -452,7 +452,7 @@ def api_base(url: str) -> str:
 
 @lru_cache(maxsize=MAX_CACHED_URLS)
 def route_url(url: str, path: str) -> str:
-    """Return the URL of another route of the server whose Chat Completions, or one of Ollama's routes, is `url`."""
+    """Return the URL of another route of the server that has `url` for Chat Completions or one of Ollama's routes."""
     address, mark, query = url.partition("?")
     base = api_base(url)
     target = server_root(base) + path if path.startswith("/") else f"{base}/{path}"
@@ -460,7 +460,7 @@ def route_url(url: str, path: str) -> str:
 
 
 def upstream_headers(client: Headers, route: Headers) -> Headers:
-    """Return the client's fields, overridden by the route's; a blank value in the route removes the field."""
+    """Return the client's fields, overridden by the route's; a blank value in the route removes a field."""
     dropped = _HOP_BY_HOP | {key.lower() for key, _ in route} if route else _HOP_BY_HOP
     kept = tuple(pair for pair in client if pair[0].lower() not in dropped)
     return (*kept, *(pair for pair in route if pair[1]))

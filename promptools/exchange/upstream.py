@@ -1,7 +1,7 @@
-"""The server's side of an exchange: one request in the API that the server speaks, and its reply as deltas.
+"""The server's side of an exchange: a request in the server's API, and its reply as deltas.
 
-`encode_request` puts a mode's Chat Completions body on the wire. `ReplyDecoder` makes deltas of the bytes that come
-back; whole or streamed, of any API, the result is the same.
+`encode_request` converts a mode's Chat Completions body to the API. `ReplyDecoder` turns the bytes of the reply into
+deltas; whole or streamed, the result is the same for every API.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class UpstreamRequest:
 
 
 def encode_request(upstream: PreparedRequest, request: ToolRequest) -> UpstreamRequest:
-    """Encode a mode's request for the profile's API; one that this API cannot express goes to Chat Completions.
+    """Encode a mode's request for the profile's API; if that API cannot express it, it is sent to Chat Completions.
 
-    A raw prompt goes to the profile's raw endpoint.
+    A raw prompt is sent to the profile's raw endpoint.
     """
     if upstream.prompt is not None:
         return _encode_raw_request(upstream.body, upstream.prompt, request)
@@ -87,15 +87,16 @@ def _context_limit(request: ToolRequest) -> int | None:
 
 
 def requested_context(request: ToolRequest) -> int | None:
-    """Return the context to request, in tokens; None leaves it to the server."""
+    """Return the context size to request, in tokens; None leaves it to the server."""
     num_ctx = request.profile.num_ctx
     return num_ctx if isinstance(num_ctx, int) else request.num_ctx
 
 
 def available_context(request: ToolRequest) -> int | None:
-    """Return the tokens that a prompt and its reply may have together; None if that is not known.
+    """Return how many tokens a prompt and its reply may have together; None if unknown.
 
-    Where a prompt needs it, more than Ollama's default is requested, so there it is the maximum that may be requested.
+    From Ollama more than its default is requested if a prompt needs it, so there it is the maximum that may be
+    requested.
     """
     profile = request.profile
     if profile.wire != "ollama":
@@ -160,13 +161,13 @@ _STRING_OVERHEAD = 60
 
 
 def get_header(headers: Headers, name: str) -> str:
-    """Return the first field of that name, in any case; empty if there is none."""
+    """Return the first field with this name, ignoring case; empty if there is none."""
     return next((value for key, value in headers if key.lower() == name), "")
 
 
 @dataclass(slots=True)
 class ReplyDecoder:
-    """Decodes the body of an HTTP 200 response, and keeps the parts of the reply outside its choices."""
+    """Decodes the body of an HTTP 200 response, and keeps the parts of the reply that are outside its choices."""
 
     streamed: bool
     """Whether the body is a stream, of events or of lines."""
@@ -222,11 +223,11 @@ class ReplyDecoder:
 
     @property
     def ended(self) -> bool:
-        """Whether the reply is complete, even without a finish reason; one that is not streamed is, with its body."""
+        """Whether the reply is complete, even without a finish reason; a whole reply ends with its body."""
         return self.done or not self.streamed
 
     def bytes_to_decode(self, data: bytes | None) -> int:
-        """Return how many bytes are decoded with this piece of the body, or at its end (None); the others wait."""
+        """Return how many bytes can be decoded with this piece of the body, or at its end (None)."""
         if not self.streamed:
             return self._buffered if data is None else 0
         if data is not None and b"\n" not in data and b"\r" not in data:
@@ -245,7 +246,7 @@ class ReplyDecoder:
         return []
 
     def _check_limit(self, releasable: int) -> None:
-        """Check what is buffered, plus `releasable` that may be released again, against the limit."""
+        """Check the size of the buffer against the limit, plus `releasable` bytes that may be released again."""
         if self._buffered + releasable > self.limit and self.limit_error is None:
             self._body_chunks.clear()
             self.limit_error = f"the reply is longer than {self.limit:,} bytes; a higher max_reply lets it through"
@@ -264,7 +265,7 @@ class ReplyDecoder:
         return self._record(self._select_choices(REPLY_FORMATS[self.wire].read_reply(bodies[0])))
 
     def _split(self, data: bytes | None) -> list[ServerSentEvent]:
-        """Return the events, or the lines as events, that `data` completes; None ends the body."""
+        """Return the events, or the lines as events, that `data` completes; None marks the end of the body."""
         if self._splitter is None:
             self._splitter = LineDecoder() if REPLY_FORMATS[self.wire].is_ndjson else SseDecoder()
         if isinstance(self._splitter, SseDecoder):
@@ -273,7 +274,7 @@ class ReplyDecoder:
         return [ServerSentEvent(data=line) for line in lines]
 
     def _decode_event(self, event: ServerSentEvent) -> list[Delta]:
-        """Return the deltas of one event or line; a comment has none."""
+        """Return the deltas of an event or line; a comment has none."""
         if self.server_error or self.decode_error or self.limit_error or self.done or not event.data:
             return []
         if event.data.lstrip().startswith(DONE):
@@ -322,7 +323,7 @@ class ReplyDecoder:
         return deltas
 
     def _select_choices(self, deltas: list[Delta]) -> list[Delta]:
-        """Set the index of a single choice to 0; others that were not requested are dropped, as clients do."""
+        """Set the index of a single choice to 0, and drop choices that were not requested, as clients do."""
         if self.choices > 1:
             return deltas
         first = next((delta.index for delta in deltas if delta.index is not None), None)
@@ -369,7 +370,7 @@ class ReplyDecoder:
 
 
 def _memory_size(delta: Delta) -> int:
-    """Return roughly how many bytes of memory the text of a delta takes."""
+    """Return the approximate size in memory of a delta's text."""
     calls = sum(
         _STRING_OVERHEAD + len(call.arguments) + len(call.id or "") + len(call.name or "") for call in delta.tool_calls
     )
@@ -390,7 +391,7 @@ def _sum_usage(usages: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def is_stream(headers: Headers, *, asked: bool) -> bool:
-    """Whether a reply is a stream: by its content type, else by what was asked for."""
+    """Whether a reply is a stream, by its content type, else by what was requested."""
     media_type = get_header(headers, "content-type").lower()
     if "event-stream" in media_type or "ndjson" in media_type:
         return True
