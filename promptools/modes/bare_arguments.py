@@ -1,8 +1,9 @@
-"""The arguments alone, where a call is forced: `{"city": "Paris"}` as the whole reply is the call.
+"""Arguments without a name as a forced call: `{"city": "Paris"}` as the whole reply is the call.
 
 Instructor, LangChain and the AI SDK ask for structured output by a forced call. Where the server does not enforce it
-(llama.cpp a named tool, Ollama any), a model that is asked for one call often writes nothing but its arguments.
-Elsewhere such an object is an answer. Here the app has said that it takes no answer, so all of this is evidence enough:
+(llama.cpp a named tool, Ollama any), a model that is asked for one call often writes nothing but its arguments. Usually
+such an object is an answer. Here the app has said that it accepts no answer, so these conditions together are enough
+evidence:
 
 - `tool_choice` names a tool, or is `required`, and no `response_format` wants JSON as well. One whose schema is that of
   the parameters of the only tool does not count: instructor's mode RESPONSES_TOOLS asks for the same object twice;
@@ -37,7 +38,7 @@ _OBJECT = lazy_pattern(r"\s*+(?:(?P<fence>`{3,}|~{3,})[ \t]*+[\w+-]*+[ \t]*+\r?\
 
 
 def takes_bare_arguments(request: ToolRequest) -> bool:
-    """Whether a reply to this request may consist of the arguments alone."""
+    """Whether a reply to this request may consist only of arguments."""
     accepted = request.accepted_dialects is None or JSON in request.accepted_dialects
     # whether a tool of another type takes the object too cannot be known
     certain = request.choice.kind == "named" or (request.choice.kind == "required" and not request.other_tools)
@@ -50,7 +51,7 @@ def _wants_the_arguments(request: ToolRequest) -> bool:
 
 
 def read_bare_arguments(text: str, options: ParseOptions) -> Call | None:
-    """Return the call that a whole reply is, if it is nothing but arguments that fit exactly one of `options.tools`.
+    """Return the call that a whole reply is, if it consists of arguments that fit exactly one of `options.tools`.
 
     The call has no id yet. O(n) in characters.
     """
@@ -78,7 +79,7 @@ def read_bare_arguments(text: str, options: ParseOptions) -> Call | None:
 
 
 def _readings(node: JsonNode, options: ParseOptions) -> Iterator[UnresolvedCall]:
-    """Yield the object as the arguments, `{"name": "Ada"}` too, and then what it wraps: `{"arguments": {...}}`."""
+    """Yield the object itself as the arguments, then what it wraps: `{"arguments": {...}}`."""
     yield UnresolvedCall(node, None, node, {}, node.fixes)
     try:
         inner = unresolved_calls(node, options.anchors, options.tools)

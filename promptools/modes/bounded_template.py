@@ -1,8 +1,8 @@
-"""Jinja's sandbox with bounds: a chat template that comes with a model ends, and writes no more than it may.
+"""Jinja's sandbox with limits: a chat template that comes with a model ends, and does not write too much.
 
-The sandbox keeps a template from the machine, not from its time and memory. Here each pass through a loop and each call
-of a macro is a step, and the values that a template makes have a size. The bounds are far above what chat templates
-need, and hold for one rendering in one thread.
+The sandbox protects the machine from a template, but not its time and memory. Here each pass through a loop and each
+call of a macro is a step, and the values that a template makes have a maximum size. The limits are far above what chat
+templates need, and apply to one rendering in one thread.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def bounds() -> Generator[None]:
 
 
 def check_size(size: int) -> None:
-    """Raise UsageError for a text, or a list, that is too large."""
+    """Raise UsageError for a text or a list that is too large."""
     if size > MAX_SIZE:
         raise UsageError(f"The chat template makes a value of more than {MAX_SIZE} characters or items.")
 
 
 def _count(steps: int) -> None:
-    """Count steps of the rendering that goes on."""
+    """Count steps of the current rendering."""
     counted = _steps.get()
     if counted is not None:
         counted[0] += steps
@@ -56,13 +56,13 @@ def _count(steps: int) -> None:
 
 
 def _step() -> str:
-    """Count a pass through a loop or a macro, and write nothing."""
+    """Count a pass through a loop or a macro; return an empty string."""
     _count(1)
     return ""
 
 
 def _tried() -> bool:
-    """Count an item that the condition of a loop may leave out."""
+    """Count an item that the condition of a loop may skip."""
     _count(1)
     return True
 
@@ -75,13 +75,13 @@ def _concat(*values: Any) -> str:
 
 
 class _Counting(NodeTransformer):
-    """Puts the steps into a template's loops and macros, and `_concat` in place of `~`."""
+    """Inserts steps into a template's loops and macros, and replaces `~` by `_concat`."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - as Jinja2 calls it
-        """Count each item, and each that the loop's condition is asked about."""
+        """Count each item, including those that the loop's condition skips."""
         self.generic_visit(node)
         node.body.insert(0, nodes.Output([self._call(_STEP, node)], lineno=node.lineno))
         if node.test is not None:
@@ -95,7 +95,7 @@ class _Counting(NodeTransformer):
         return node.set_environment(self._environment)
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - as Jinja2 calls it
-        """Join by a function that looks at the size."""
+        """Join with a function that checks the size."""
         self.generic_visit(node)
         return self._call(_CONCAT, node, node.nodes)
 
@@ -107,9 +107,9 @@ class _Counting(NodeTransformer):
 
 
 class BoundedEnvironment(SandboxedEnvironment):
-    """The sandbox, with a step in each loop and macro, and a look at each value that could be large.
+    """The sandbox, with a step in each loop and macro, and a check of each value that could be large.
 
-    Lists may change in it: the templates of Kimi K2 take them apart.
+    Templates may change lists, because those of Kimi K2 do.
     """
 
     intercepted_binops = frozenset(("+", "*", "**", "%"))
@@ -125,7 +125,7 @@ class BoundedEnvironment(SandboxedEnvironment):
         return counted
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Refuse what would be too large before it is made."""
+        """Reject an operation before it makes something too large."""
         if operator == "*":
             check_size(_size(left) * _number(right) + _size(right) * _number(left))
         elif operator == "**":
@@ -137,7 +137,7 @@ class BoundedEnvironment(SandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Any, function: Any, *args: Any, **options: Any) -> Any:
-        """Call a function or a method, none of whose numbers may make a text too large."""
+        """Call a function or a method, unless one of its numbers could make a text too large."""
         for value in (*args, *options.values()):
             check_size(_number(value))
         result = super().call(context, function, *args, **options)
@@ -146,7 +146,7 @@ class BoundedEnvironment(SandboxedEnvironment):
 
 
 def _checked(function: Any) -> Any:
-    """Return a filter that looks at what it gets and returns."""
+    """Return a filter that checks its input and its result."""
 
     @wraps(function)
     def checked(*args: Any, **options: Any) -> Any:
@@ -169,7 +169,7 @@ def _length(value: Any, *kinds: type[Any]) -> int:
 
 
 def _items(value: Any) -> int:
-    """Return the steps that it takes to look at a value."""
+    """Return the number of steps that checking a value takes."""
     return _length(value, range, list, tuple, dict) or _size(value) // 64
 
 
@@ -178,5 +178,5 @@ def _number(value: Any) -> int:
 
 
 def _arguments(value: Any) -> tuple[Any, ...]:
-    """Return what `%` fills in."""
+    """Return the arguments that `%` inserts."""
     return (*value,) if _length(value, tuple) else (value,)

@@ -1,12 +1,12 @@
-"""Filter calls by what the request allows: each one is passed on, dropped with a note, or turned into an error.
+"""Filter calls by what the request allows: a call is passed on, dropped with a note, or turned into an error.
 
 Parsers report what the model called; the filter decides whether it may. Calls come from several sources (text, the
 server's structured calls, reasoning, a JSON answer); here they get one numbering, the client's tool names, and ids that
 the server will accept back.
 
-A call is early once its start went out before its end is known: then it can no longer be dropped, and its end or its
-failure is always passed on. So a call is let out early only if nothing that comes later could forbid it: its tool is
-offered and not strict, it is within `parallel_tool_calls`, and the other source cannot hold the same call.
+A call whose start is sent before its end is known can no longer be dropped: its end or its failure is always passed on.
+So a call is started early only if nothing later could forbid it: its tool is offered and not strict,
+`parallel_tool_calls` allows it, and the other source cannot contain the same call.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _HARMONY = "harmony"
 
 
 def is_header_part(name: str) -> bool:
-    """Whether the name of a structured call is a part of a Harmony header, which the server took for a tool's."""
+    """Whether a call's name is part of a Harmony header that the server mistook for a tool name."""
     return name in HEADER_NAMES or _MARKUP.search(name) is not None
 
 
 @dataclass(slots=True)
 class CallFilter:
-    """Pass events on, changed where the request requires it."""
+    """Passes events on, changed as the request requires."""
 
     request: ToolRequest
     prepared: PreparedRequest
@@ -63,7 +63,7 @@ class CallFilter:
     _early: set[int] = field(default_factory=set[int])
 
     def on_start(self, event: CallStart, source: CallSource) -> list[Event]:
-        """Pass on the start of a call early, if that is allowed."""
+        """Pass on the start of a call early, if allowed."""
         name = self._client_name(event.name)
         if not self._may_start_early(name, source):
             return []
@@ -72,7 +72,7 @@ class CallFilter:
         return [replace(event, index=index, id=self._client_id(event.id), name=name, early=True)]
 
     def _may_start_early(self, name: str, source: CallSource) -> bool:
-        """Whether a call may go out before its end is known; never for a strict tool, which needs valid arguments."""
+        """Whether a call may be started before its end is known; never for a strict tool, which is checked first."""
         ask, tool = self.request, self.request.offered.get(name)
         if not ask.stream or ask.legacy or ask.options.hold == "all" or tool is None or tool.strict:
             return False
@@ -89,7 +89,7 @@ class CallFilter:
         return [replace(event, index=index)] if index is not None and index in self._early else []
 
     def on_end(self, event: CallEnd, source: CallSource, raw_of: Callable[[Span], str]) -> list[Event]:
-        """Pass on a complete call, or what it became; `raw_of` returns the model's text of a span."""
+        """Pass on a complete call, or what replaces it; `raw_of` returns the model's text of a span."""
         call = replace(event.call, id=self._client_id(event.call.id), name=self._client_name(event.call.name))
         index = self._index_of(source, event.index)
         live = index in self._early
@@ -135,9 +135,9 @@ class CallFilter:
         return [event]
 
     def _forbids_calls(self, source: CallSource) -> bool:
-        """Whether no call may be made; gpt-oss calls tools that were never offered (openai/harmony#60).
+        """Whether the request forbids calls; gpt-oss calls tools that were never offered (openai/harmony#60).
 
-        A call that the server itself hands over without any tool is passed on, as it is in a forwarded reply.
+        If the server itself returns a call although there are no tools, it is passed on, as in a forwarded reply.
         """
         return self.request.choice.kind == "none" or (source == "text" and not self.request.takes_calls)
 
@@ -148,11 +148,11 @@ class CallFilter:
         return call.unknown_tool and self.request.options.takes_undeclared and not (named or misread)
 
     def _drop_forbidden(self, name: str, source: CallSource, raw: str, span: Span, dialect: str) -> list[Event]:
-        """Turn a forbidden call in text back into text; drop one that the server parsed.
+        """Turn a forbidden call in text back into text; drop a forbidden call that the server parsed.
 
-        Under `tool_choice` none one in Harmony is dropped too: nothing but a call looks like one there. Where no tool
-        is offered its arguments are the text: they may be all that the model wrote, since agents leave out the tools
-        in their last turn. A header without arguments is markup, and no text for a user.
+        Under `tool_choice` none a call in Harmony is dropped too: there, nothing but a call looks like one. If no tool
+        is offered, its arguments become the text: they may be all that the model wrote, since agents leave out the
+        tools in their last turn. A header without arguments is markup, and not text for a user.
         """
         unoffered = self.request.choice.kind != "none"
         if source == "text" and dialect != _HARMONY:
@@ -173,7 +173,7 @@ class CallFilter:
         )
 
     def _fail_example(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:
-        """Fail a copy of an example, whose arguments are placeholders."""
+        """Fail a copy of an example, since its arguments are placeholders."""
         message = (
             f"The call of {call.name!r} is the example of the instructions, so nothing was done: write values of the"
             " request in place of its placeholders, or answer in plain text."
@@ -181,17 +181,17 @@ class CallFilter:
         return self._fail(Malformed(index, raw, "invalid_arguments", message, span, call.name, call.dialect))
 
     def _placeholder_in(self, call: Call) -> str:
-        """Return the placeholder that a call has in place of a value, after the prompt's examples; empty if none.
+        """Return the placeholder that a call has instead of a value, as in the prompt's examples; empty if none.
 
-        Models write a call whose value only the result of another will tell (`find_song`, and at once
-        `add_to_playlist` of `<song_id>`: Qwen2.5-Coder-1.5B). What the conversation says is a value.
+        Models write calls that need the result of another call (`find_song`, and at once `add_to_playlist` with
+        `<song_id>`: Qwen2.5-Coder-1.5B). A text that occurs in the conversation is a value, not a placeholder.
         """
         placeholder = placeholder_in(call.arguments) if self.prepared.examples else ""
         said = placeholder and any(placeholder in text for text in quotable_texts(self.request.messages))
         return "" if said else placeholder
 
     def _fail_unfilled(self, call: Call, index: int, placeholder: str, raw: str, span: Span) -> list[Event]:
-        """Leave out a call with a placeholder beside other calls, whose results may tell the value; fail it alone."""
+        """Drop a call with a placeholder if there are other calls, which may provide the value; else fail it."""
         if self.calls:
             self.notes.append(f"the call of {call.name!r} was left out: {placeholder} stands in place of a value")
             self.discarded.append(Discarded(raw, "markup", span))
@@ -203,7 +203,7 @@ class CallFilter:
         return self._fail(Malformed(index, raw, "invalid_arguments", message, span, call.name, call.dialect))
 
     def _fail_not_offered(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:
-        """Fail a call of a tool that the request does not offer, or does not allow now."""
+        """Fail a call of a tool that the request does not offer, or does not allow at this point."""
         if call.unknown_tool:
             message = unknown_tool_message(call.name, self.request.tools)
         else:
@@ -213,7 +213,7 @@ class CallFilter:
         return self._fail(failed)
 
     def _allows_another(self) -> bool:
-        """Whether one more call may go out."""
+        """Whether one more call may be passed on."""
         return self.request.parallel_calls or not (self.calls or self._early)
 
     def _index_of(self, source: CallSource, index: int) -> int:

@@ -1,4 +1,4 @@
-"""Results that say that a call failed: how apps and tools write errors where the API has no field for one."""
+"""Results that report a failed call: how apps and tools write errors where the API has no field for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ERROR_TEXT = lazy_pattern(r"\s*(?:[A-Za-z.]*Error|error|ERROR)(?: executing too
 
 
 def is_first_failure(turns: Sequence[Turn]) -> bool:
-    """Whether a result with which a conversation ends is an error, and none was before since the user spoke.
+    """Whether the conversation ends with a result that is an error, the first one since the user's last message.
 
     O(n) in the size of the results since then.
     """
@@ -41,7 +41,7 @@ def _failed(result: Result) -> bool:
 
 
 def _holds_error(content: str) -> bool:
-    """Whether a text is a JSON object with an `error` that is a text, an object or true; a number may be a measure."""
+    """Whether a text is a JSON object whose `error` is a text, an object or true; a number may be a measurement."""
     if not content.lstrip().startswith("{") or '"error"' not in content:
         return False
     value = try_json(content)

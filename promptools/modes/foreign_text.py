@@ -1,8 +1,8 @@
 """Escape markup in text that the app did not write: user messages, results, tools, and the model's replies to them.
 
-None of it may become a control token or a marker of the conversation: see docs/why/foreign-text.md. System messages are
-the app's own and stay as they are. The model copies escaped text into its arguments, so the escaped forms that were
-written, and no others, are unescaped in the calls that answer the request.
+None of this text may become a control token or a marker of the conversation: see docs/why/foreign-text.md. System
+messages come from the app and are not escaped. The model copies escaped text into its arguments, so the escaped forms
+that were written, and no others, are unescaped in the reply's calls.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ NO_ESCAPES = markup_escaper(frozenset[str]())
 def foreign_escaper(request: ToolRequest, *, dialect: str | None) -> ForeignEscaper:
     """Return the escaper for a request; `dialect` is that of prompt mode, None is native mode.
 
-    In native mode the server's template writes calls and results: in the dialect that is known of it, else of a known
-    family in the dialect of its profile.
+    In native mode the server's template writes calls and results: in its own dialect if that is known, else in the
+    dialect of the profile if the family is known.
     """
     if not request.options.escape:
         return ForeignEscaper(NO_ESCAPES, NO_ESCAPES)
@@ -56,7 +56,7 @@ def foreign_escaper(request: ToolRequest, *, dialect: str | None) -> ForeignEsca
 
 @lru_cache(maxsize=64)
 def _escapers(known: tuple[str, ...] | None, own: WrittenMarkup) -> tuple[MarkupEscaper, MarkupEscaper]:
-    """Return the escapers of foreign text, and of the model's own; `known` are the profile's control tokens."""
+    """Return the escapers for foreign text and for the model's own text; `known` are the profile's control tokens."""
     control = all_control_tokens() if known is None else frozenset(known)
     return (
         markup_escaper(control | own.tokens, own.labels),
@@ -66,7 +66,7 @@ def _escapers(known: tuple[str, ...] | None, own: WrittenMarkup) -> tuple[Markup
 
 @dataclass(slots=True)
 class ForeignEscaper:
-    """Escape the foreign text of one request, and record the escaped forms."""
+    """Escapes the foreign text of one request, and records the escaped forms."""
 
     markup: MarkupEscaper
     own_markup: MarkupEscaper
@@ -80,14 +80,14 @@ class ForeignEscaper:
     # --- the request -------------------------------------------------------------------------------------------------
 
     def escape_turns(self, turns: Iterable[Turn], feedback_count: int = 0) -> list[Turn]:
-        """Escape a conversation whose last `feedback_count` messages are feedback of earlier attempts. O(n)."""
+        """Escape a conversation whose last `feedback_count` messages are feedback on earlier attempts. O(n)."""
         every = list(turns)
         return [self._escape_turn(turn, at, own=at >= len(every) - feedback_count) for at, turn in enumerate(every)]
 
     def escape_tools(self, tools: list[Any], unchanged: Tools | None = None) -> list[Any]:
-        """Escape tools, except for their names and types; return the same list where nothing needs it.
+        """Escape tools, except for their names and types; return the same list if nothing needs escaping.
 
-        `unchanged` are the same tools, if they are sent as they were prepared.
+        `unchanged` are the same tools if they are sent as they were prepared.
         """
         if unchanged is not None:
             marked = _may_contain(unchanged, self.markup)
@@ -99,11 +99,11 @@ class ForeignEscaper:
         return [self._escape_tool(tool) if is_object(tool) else tool for tool in tools]
 
     def escape_prepared(self, tools: Tools) -> Tools:
-        """Escape tools that are rendered into the prompt."""
+        """Escape tools for rendering them into the prompt."""
         return Tools(self.escape_tools(tools.to_openai())) if _may_contain(tools, self.markup) else tools
 
     def rename_marked(self, names: Iterable[str], sent: Mapping[str, str] = NO_NAMES) -> Mapping[str, str]:
-        """Map the tool names that contain markup to others; names in `sent` keep their replacement."""
+        """Map the tool names that contain markup to others; names in `sent` keep their replacements."""
         every = list(names)
         if self.markup.is_in("\n".join(every)):
             others = legal_names(every, Profile().tool_names).items()
@@ -111,13 +111,13 @@ class ForeignEscaper:
         return self.renamed
 
     def escape_text(self, text: str) -> str:
-        """Escape a text of a conversation that is rendered here."""
+        """Escape a text of a conversation that promptools renders."""
         self._location = "the conversation"
         return self._escape_text(text)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was escaped and where, for the trace."""
+        """Notes for the trace on what was escaped and where."""
         if not self.counts:
             return ()
         count = self.counts.total()
@@ -146,7 +146,7 @@ class ForeignEscaper:
         return Turn(message, calls, result, turn.attachments)
 
     def _escape_field(self, key: str, value: Any, text_markup: MarkupEscaper) -> Any:
-        """Escape another field of a message than its content: a template may write any, such as `tool_plan`."""
+        """Escape a field of a message other than its content: a template may write any, such as `tool_plan`."""
         if key == "tool_calls" and is_array(value):
             return [self._escape_call_fields(call, text_markup) if is_object(call) else call for call in value]
         return value if key in _PARSED_FIELDS else self._escape_value(value, text_markup)
@@ -215,7 +215,7 @@ class ForeignEscaper:
 
     @property
     def restore(self) -> Unescaper | None:
-        """The inverse, for the arguments of calls; None where nothing was escaped."""
+        """The inverse function, for the arguments of calls; None if nothing was escaped."""
         return Unescaper(self.markup, frozenset(self.forms)) if self.forms else None
 
 
@@ -228,7 +228,7 @@ _UNESCAPED_KEYS = frozenset(("name", "type"))
 
 @dataclass(frozen=True, slots=True)
 class Unescaper:
-    """Unescape the arguments of a call: the forms that were written in the request, and no others."""
+    """Unescapes the arguments of a call: the forms that were written in the request, and no others."""
 
     markup: MarkupEscaper
     forms: frozenset[str]
@@ -255,7 +255,7 @@ def _may_contain(tools: Tools, text_markup: MarkupEscaper) -> bool:
 
 
 def map_strings(value: Any, matches: Callable[[str], bool], change: Callable[[str], str]) -> Any:
-    """Copy JSON of any depth with every string and key changed; return the same object if none `matches`. O(n)."""
+    """Copy JSON of any depth, changing every string and key; return the same object if none `matches`. O(n)."""
     if not any(map(matches, _strings(value))):
         return value
     top: list[Any] = [value]
@@ -275,7 +275,7 @@ def map_strings(value: Any, matches: Callable[[str], bool], change: Callable[[st
 
 
 def without_patterns(value: dict[str, Any], matches: Callable[[str], bool]) -> dict[str, Any]:
-    """Copy a schema without each `pattern` for which `matches` is true."""
+    """Copy a schema without every `pattern` for which `matches` is true."""
     top = {"": value}
     containers: list[Any] = [top]
     while containers:

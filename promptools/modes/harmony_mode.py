@@ -1,6 +1,6 @@
 """Harmony mode: render the whole conversation in gpt-oss' own format for a raw endpoint, and parse the reply here.
 
-Neither the server's chat template nor its parser, which can break on a reply, is involved.
+Neither the server's chat template nor its parser, which can fail on a reply, is involved.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _convert(request: ToolRequest, template: Mapping[str, Any], messages: Sequen
 
 
 def _effort(body: Mapping[str, Any], template: Mapping[str, Any]) -> Any:
-    """Return the reasoning effort of the request, in any of the fields that servers know."""
+    """Return the reasoning effort of the request, from any of the fields that servers know."""
     efforts = (
         body.get("reasoning_effort"),
         as_object(body.get("reasoning")).get("effort"),
@@ -132,7 +132,7 @@ def _effort(body: Mapping[str, Any], template: Mapping[str, Any]) -> Any:
 
 
 def _messages(request: ToolRequest, instruction: str) -> list[dict[str, Any]]:
-    """Return the messages; system messages become instructions in their order, wherever they are."""
+    """Return the messages; system messages become instructions, in their order, wherever they are."""
     messages, configured = request.messages, request.system_prompt
     if written := request.options.written:
         texts = [written.get(str(at)) for at in range(len(messages))]
@@ -156,7 +156,7 @@ def _is_instruction(message: Mapping[str, Any]) -> bool:
 
 
 def _call_instruction(request: ToolRequest, places: Mapping[str, ToolAddress]) -> str:
-    """Return the instruction to call a tool; empty where no call is required, or a prefilled header forces it."""
+    """Return the instruction to call a tool; empty if no call is required, or a prefilled header forces it."""
     if not request.choice.forced or not places or not _asks_in_text(request):
         return ""
     which = f"the tool {short_recipient(places[request.choice.name])}" if request.choice.name else "one of the tools"
@@ -174,10 +174,10 @@ def _prefill(request: ToolRequest, places: Mapping[str, ToolAddress]) -> str:
 
 
 def _asks_in_text(request: ToolRequest) -> bool:
-    """Whether a required call is asked for by an instruction rather than a prefilled header.
+    """Whether a required call is requested by an instruction instead of a prefilled header.
 
-    A prefilled header makes the call certain, but leaves no place for reasoning, in which gpt-oss works out the
-    arguments. So the first attempt has an instruction, and the header is for the retry after it was ignored.
+    A prefilled header makes the call certain, but leaves no room for reasoning, in which gpt-oss works out the
+    arguments. So the first attempt has an instruction; the header is for a retry after the instruction was ignored.
     """
     match request.options.prefill:
         case "call":
@@ -189,7 +189,7 @@ def _asks_in_text(request: ToolRequest) -> bool:
 
 
 def _call_header(addresses: Sequence[ToolAddress]) -> str:
-    """Write the header of a call as gpt-oss does, as far as it is determined; it ends at a token boundary."""
+    """Write the header of a call as gpt-oss does, as far as it is known; it ends at a token boundary."""
     spaces = {address.namespace for address in addresses}
     channel, kind = ("commentary", " <|constrain|>json") if spaces == {FUNCTIONS} else ("analysis", " code")
     if len(addresses) == 1:
@@ -205,7 +205,7 @@ def _call_header(addresses: Sequence[ToolAddress]) -> str:
 def _render_prompt(
     request: ToolRequest, converted: ConvertedRequest, prefill: str, foreign: ForeignEscaper
 ) -> RawPrompt:
-    """Render the prompt. Token ids need no escaping, since text is then never searched for control tokens."""
+    """Render the prompt. Token ids need no escaping, since their text is never searched for control tokens."""
     vocabulary = request.vocabulary() if request.vocabulary is not None and request.profile.raw_ids else None
     if vocabulary is None:
         messages = map(_escape_arguments, converted.messages)
@@ -228,14 +228,14 @@ def _render_prompt(
 
 
 def _corrections(request: ToolRequest) -> frozenset[str]:
-    """Return the reasoning that ends with HarmonyReAct's own sentence, whose tokens its harness sends as tokens."""
+    """Return the reasoning that ends with HarmonyReAct's sentence, whose control tokens its harness sends as tokens."""
     if not request.options.harmony_react:
         return frozenset()
     return frozenset(text for message in request.feedback if (text := as_text(message.get("reasoning"))))
 
 
 def _escape_arguments(message: Message) -> Message:
-    """Escape a call's arguments with JSON escapes, which do not change their value; free text has none."""
+    """Escape a call's arguments with JSON escapes, which do not change their value; free text cannot be escaped."""
     if message.role != "assistant" or not message.recipient or not isinstance(message.content, str):
         return message
     if not message.content.lstrip().startswith("{"):

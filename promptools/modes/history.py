@@ -1,8 +1,8 @@
-"""The conversation as turns, as messages that a server's chat template accepts, and the calls that it holds repeatedly.
+"""The conversation as turns, as messages that a server's chat template accepts, and the calls that it repeats.
 
-Histories come from every kind of client: calls without ids, ids used twice, arguments cut off or encoded as objects,
-results that name no call. One broken message would make a server refuse the conversation for good. So past calls get
-readable arguments, and results are matched to their calls.
+Clients send all kinds of histories: calls without ids, ids used twice, arguments that are cut off or are objects,
+results that name no call. One broken message would make a server refuse every further request of the conversation. So
+past calls get readable arguments, and results are matched to their calls.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ALNUM9 = lazy_pattern(rf"[0-9A-Za-z]{{{ID_LENGTH}}}")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message. An assistant's has `calls`; a tool's has its text in `result`, its other parts in `attachments`."""
+    """A message. An assistant's has `calls`; a tool's has its text in `result`, and other parts in `attachments`."""
 
     message: dict[str, Any]
     calls: tuple[Call, ...] = ()
@@ -48,7 +48,7 @@ class Turn:
 
     @property
     def role(self) -> str:
-        """The role, with `developer` as `system` (its older name) and `function` as `tool` (its newer one)."""
+        """The role, with `developer` as `system` (its older name) and `function` as `tool` (its newer name)."""
         role = as_text(self.message.get("role"))
         return _OTHER_ROLES.get(role, role)
 
@@ -65,7 +65,7 @@ class _PendingCalls:
         self.names.update((call.id, call.name) for call in calls)
 
     def match_result(self, call_id: str, name: str) -> tuple[str, str]:
-        """Return the id and name of the call that a result belongs to: by id, else by name, else the first pending."""
+        """Return the id and name of the call that a result belongs to: by id, by name, or the first pending one."""
         call = next((pending for pending in self.pending if pending.id == call_id), None)
         if call is None and call_id in self.names:
             return call_id, name or self.names[call_id]
@@ -108,7 +108,7 @@ def quotable_texts(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _is_error(message: Mapping[str, Any]) -> bool:
-    """Whether a client flags a result as an error; Chat Completions has no such field, and its text proves nothing."""
+    """Whether a client marks a result as an error; Chat Completions has no such field, and the text proves nothing."""
     return message.get("is_error") is True or message.get("isError") is True or message.get("status") == "error"
 
 
@@ -156,7 +156,7 @@ def _dump(value: Any) -> str:
 
 
 def alnum9_id(call_id: str) -> str:
-    """Return `call_id` if it is nine alphanumerics, else nine derived from its hash (vllm#9019)."""
+    """Return `call_id` if it is nine letters and digits, else nine derived from its hash (vllm#9019)."""
     if _ALNUM9.fullmatch(call_id):
         return call_id
     number = int.from_bytes(hashlib.blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
@@ -180,7 +180,7 @@ _SYSTEM_ROLES = frozenset(("system", "developer"))
 
 
 def has_stray_system(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a conversation holds another system message than one at its beginning, or one of the `developer`."""
+    """Whether a conversation has a `developer` message, or a system message that is not at its beginning."""
     return any(
         message.get("role") == "developer" or (position and message.get("role") == "system")
         for position, message in enumerate(messages)
@@ -188,11 +188,11 @@ def has_stray_system(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def place_system(turns: Sequence[Turn], profile: Profile) -> tuple[list[Turn], tuple[str, ...]]:
-    """Turn system messages after the beginning into the user's, marked, where the template takes none; with a note.
+    """Turn system messages after the beginning into marked user messages if the template accepts none; with a note.
 
-    They stay in their places: in the first message they would change the beginning of the prompt, which the server has
-    in its cache. From here on they are foreign text, so their markup is escaped: in a user's message it would be read
-    as the conversation's own.
+    They stay in place: moved to the first message they would change the beginning of the prompt, which the server has
+    cached. From here on they are foreign text, so their markup is escaped: in a user message it would be read as the
+    conversation's markup.
     """
     placed = list(turns)
     # Qwen3.5's template raises `System message must be at the beginning.` (llama.cpp#27367).
@@ -217,7 +217,7 @@ def _marked(content: Any) -> Any:
 
 
 def plain_message(turn: Turn, profile: Profile) -> Message:
-    """Copy a message without its calls, in the server's form: content parts, the reasoning field, no null fields."""
+    """Copy a message without its calls, in a form for the server: content parts, reasoning field, no null fields."""
     dropped = {"tool_calls", "function_call", *REASONING_FIELDS}
     message = {
         key: value
@@ -237,7 +237,7 @@ def plain_message(turn: Turn, profile: Profile) -> Message:
 
 
 def split_system(turns: Sequence[Turn]) -> tuple[list[str], list[Turn]]:
-    """Split a conversation into the system texts that open it and the turns after them."""
+    """Split a conversation into its initial system texts and the turns after them."""
     texts: list[str] = []
     for position, turn in enumerate(turns):
         if turn.role != "system":
@@ -247,7 +247,7 @@ def split_system(turns: Sequence[Turn]) -> tuple[list[str], list[Turn]]:
 
 
 def join_system(request: ToolRequest, own_texts: Sequence[str], tool_block: str) -> str:
-    """Join the system texts: the request's own, the tool block, and the config's, by `system_prompt_placement`."""
+    """Join the system texts of the request, the tool block and the config, by `system_prompt_placement`."""
     configured = request.system_prompt
     match request.profile.system_prompt_placement:
         case "append":
@@ -298,7 +298,7 @@ def _prepend_to_user(system: str, messages: list[Message]) -> list[Message]:
 
 
 def _merge_same_roles(messages: Sequence[Message]) -> list[Message]:
-    """Merge adjacent messages of one role and begin with the user; messages with calls, and results, are kept."""
+    """Merge adjacent messages of one role, and begin with the user; messages with calls, and results, are kept."""
     merged: list[Message] = []
     for message in messages:
         last = merged[-1] if merged else None
@@ -327,7 +327,7 @@ _RESULT_ROLES = frozenset(("tool", "function"))
 
 
 class RepeatedCall(NamedTuple):
-    """A call whose result the conversation ends with, and how often the conversation holds the two."""
+    """A call whose result ends the conversation, and how often the conversation contains both."""
 
     name: str
     times: int
@@ -339,7 +339,7 @@ class RepeatedCall(NamedTuple):
         return f"{told}: {done[action]}" if done[action] else told
 
     def hint(self, name: str) -> str:
-        """Return the line to add after the last result; `name` is what the tool is called there."""
+        """Return the line to add after the last result; `name` is the tool's name in the prompt."""
         return (
             f"(Note: {name} was called {self.times} times with these arguments, each time with this result. It is"
             " above.)"
@@ -347,7 +347,7 @@ class RepeatedCall(NamedTuple):
 
 
 class _Answered(NamedTuple):
-    """A call and its result, in a form that is compared."""
+    """A call and its result in a comparable form."""
 
     name: str
     arguments: str
@@ -355,9 +355,9 @@ class _Answered(NamedTuple):
 
 
 def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> RepeatedCall | None:
-    """Return a call of the last turn with calls whose result is in the conversation `least` times or more.
+    """Return a call of the last turn with calls that the conversation contains `least` times with the same result.
 
-    Of several the one that was made most often; None if there is none, or if the model has answered since. O(n) in the
+    Of several the most frequent is returned; None if there is none, or if the model has answered since. O(n) in the
     size of the conversation.
     """
     starts = [position for position, message in enumerate(messages) if message.get("role") == "assistant"]
@@ -376,10 +376,10 @@ def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> Repeated
 
 
 def without_repeats(turns: Sequence[Turn]) -> list[Turn]:
-    """Return the turns without calls that were made again with the same results: of each, the last stays.
+    """Return the turns without repetitions of calls that had the same results: the last one stays.
 
-    What is compared is a turn of the assistant with the results that follow it, since the user spoke last. A small
-    model that sees its call twice goes on with it, whatever it is told. O(n) in the size of the conversation.
+    An assistant's turn is compared together with the results that follow it, since the user's last message. A small
+    model that sees its call twice keeps repeating it, whatever it is told. O(n) in the size of the conversation.
     """
     asked = next((at for at in reversed(range(len(turns))) if turns[at].role == "user"), -1)
     steps: list[list[Turn]] = []
@@ -394,7 +394,7 @@ def without_repeats(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _step_key(step: Sequence[Turn]) -> str:
-    """Return what makes a turn with calls, and the results that follow it, the same as another; empty: nothing does."""
+    """Return a key that equal turns with calls and results share; empty if a turn equals no other."""
     if not step[0].calls:
         return ""
     calls = [(call.name, call.arguments) for call in step[0].calls]
@@ -409,9 +409,9 @@ def _step_key(step: Sequence[Turn]) -> str:
 def hint_turns(
     request: ToolRequest, mode: ModeName, turns: list[Turn], sent: Mapping[str, str]
 ) -> tuple[list[Turn], tuple[str, ...]]:
-    """Return the turns of a conversation as a mode sends it, with the hint where it gives one, and the note of it.
+    """Return the turns of a conversation as a mode sends it, with the hint if there is one, and a note.
 
-    `sent` maps the names of tools to those that they are sent under.
+    `sent` maps the names of tools to the names under which they are sent.
     """
     line, notes = _hint(request, mode, sent)
     last = _last([turn.result is not None for turn in turns])
@@ -426,7 +426,7 @@ def hint_turns(
 def hint_messages(
     request: ToolRequest, mode: ModeName, messages: list[dict[str, Any]], sent: Mapping[str, str]
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Return the same of a conversation in the client's format."""
+    """Like `hint_turns`, for a conversation in the client's format."""
     line, notes = _hint(request, mode, sent)
     last = _last([message.get("role") in _RESULT_ROLES for message in messages])
     if line and last is not None:
@@ -446,7 +446,7 @@ def _last(found: Sequence[bool]) -> int | None:
 
 
 def _hinted(message: Mapping[str, Any], line: str) -> dict[str, Any]:
-    """Return a result's message with a line after its content."""
+    """Return a result's message with a line added after its content."""
     content = message.get("content")
     if is_array(content):
         return {**message, "content": [*content, {"type": "text", "text": line}]}
@@ -458,13 +458,13 @@ def _with_line(text: str, line: str) -> str:
 
 
 def _results(messages: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Return the contents of a turn's results as they came; all that are not text count as one."""
+    """Return the contents of a turn's results in order; all that are not text count as equal."""
     contents = [message.get("content") for message in messages if message.get("role") in _RESULT_ROLES]
     return {content.strip() if isinstance(content, str) else "" for content in contents}
 
 
 def _answered_calls(messages: Sequence[Mapping[str, Any]]) -> list[_Answered]:
-    """Return the calls of the first message, with their results in the others."""
+    """Return the calls of the first message with their results from the others."""
     turns, _ = parse_history(messages)
     calls = {call.id: call for call in turns[0].calls}
     answered: list[_Answered] = []

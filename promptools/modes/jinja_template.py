@@ -1,8 +1,8 @@
-"""Render a model's Jinja chat template here, for servers that do not render it for us.
+"""Render a model's Jinja chat template, for servers that do not render it for us.
 
-The template runs in Jinja2's sandbox, with what templates of Hugging Face rely on: `tojson` that leaves every character
-as it is, `raise_exception`, `strftime_now`, `break` and `continue`, and `{% generation %}`, which marks the assistant's
-text in training and means nothing here.
+The template runs in Jinja2's sandbox, with what templates from Hugging Face rely on: a `tojson` that leaves every
+character unchanged, `raise_exception`, `strftime_now`, `break` and `continue`, and `{% generation %}`, which marks the
+assistant's text for training and has no effect here.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class _Template(NamedTuple):
 def render_template(path: str, body: Mapping[str, Any]) -> str:
     """Render the conversation of a Chat Completions body with the template at `path`, up to the reply.
 
-    A `tokenizer_config.json` beside the template, or at `path` itself, supplies the special tokens; the token that a
-    text begins with is left out, since the server adds it. Raises UsageError for a file that is not a template, for
-    a template that refuses the conversation, and where Jinja2 is not installed.
+    A `tokenizer_config.json` next to the template, or at `path` itself, supplies the special tokens; the token at the
+    beginning of the text is left out, since the server adds it. Raises UsageError for a file that is not a template,
+    for a template that rejects the conversation, and if Jinja2 is not installed.
     """
     file = Path(path).expanduser()
     try:
@@ -73,9 +73,9 @@ def render_template(path: str, body: Mapping[str, Any]) -> str:
 def jinja_renderer(template: str, *, special_tokens: Mapping[str, str] | None = None) -> Callable[..., str]:
     """Return a function that renders conversations with a template's text: `render(messages, tools, **options)`.
 
-    `special_tokens` are the template's names of them, such as `bos_token`. The template may take only so many steps and
-    write only so much text. The function raises UsageError for whatever goes wrong in it, and this one for a template
-    that is none, and where Jinja2 is not installed.
+    `special_tokens` maps the template's names, such as `bos_token`, to texts. Steps and text of the template are
+    limited. The returned function raises UsageError for any failure of the template; this one for an invalid template,
+    and if Jinja2 is not installed.
     """
     environment = _environment(bounded=True)
     from promptools.modes.bounded_template import bounds, check_size  # needs Jinja2, too
@@ -112,7 +112,7 @@ def jinja_renderer(template: str, *, special_tokens: Mapping[str, str] | None = 
 
 
 def notes_on_unused(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a note, for the trace, on the parameters of a template that `render_template` does not use."""
+    """Return a note for the trace on the request's parameters that `render_template` does not use."""
     unused = [key for key in TEMPLATE_KEYS if key not in _USED and body.get(key) is not None]
     if not unused:
         return ()
@@ -125,7 +125,7 @@ def _effort(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_objects(message: dict[str, Any]) -> dict[str, Any]:
-    """Copy a message with the arguments of its calls as objects, which templates write as they need them."""
+    """Copy a message with the arguments of its calls as objects, which templates format themselves."""
     calls = [as_object(call) for call in as_list(message.get("tool_calls"))]
     if not calls:
         return message
@@ -150,7 +150,7 @@ def _load(path: str, _changed_at: int, with_tools: bool) -> _Template:
 
 
 class TemplateFile(NamedTuple):
-    """A chat template as it is kept with its model."""
+    """A chat template as it is stored with its model."""
 
     source: str
     tokens: dict[str, str]
@@ -162,9 +162,9 @@ class TemplateFile(NamedTuple):
 
 
 def read_template(file: Path, *, with_tools: bool = True) -> TemplateFile:
-    """Read a Jinja file, and the `tokenizer_config.json` beside it, or such a file alone, which holds a template.
+    """Read a Jinja file and the `tokenizer_config.json` next to it, or only such a file, which contains a template.
 
-    Raises UsageError for a JSON file without a template, and OSError as files do.
+    Raises UsageError for a JSON file without a template, and OSError like other functions on files.
     """
     source = file.read_text(encoding="utf-8")
     config: dict[str, Any] = {}
@@ -189,7 +189,7 @@ def _parse_config(file: Path, source: str) -> dict[str, Any]:
 
 
 def _template_of(config: dict[str, Any], file: Path, *, with_tools: bool) -> str:
-    """Return the template of a tokenizer's config: of several, the one for tools where there are any."""
+    """Return the template in a tokenizer's config; of several, the one for tools if there is one."""
     template = config.get("chat_template")
     if is_array(template):
         named = {as_text(as_object(entry).get("name")): as_object(entry).get("template") for entry in template}
@@ -204,7 +204,7 @@ def _token(value: Any) -> str:
 
 
 def _environment(*, bounded: bool = False) -> jinja2.Environment:
-    """Return the sandbox of templates; `bounded`: it counts their steps and text, as the user has not chosen them."""
+    """Return the sandbox for templates; `bounded`: with limits, since the user did not choose the template."""
     try:
         from jinja2.sandbox import ImmutableSandboxedEnvironment  # an extra
 
@@ -240,7 +240,7 @@ def _generation_extension() -> type[Any]:
     from jinja2.ext import Extension
 
     class Generation(Extension):
-        """The block `{% generation %}`: its content as it is."""
+        """The block `{% generation %}`, which outputs its content unchanged."""
 
         tags = {"generation"}  # noqa: RUF012 - as Jinja2 declares it
 

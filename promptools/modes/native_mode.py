@@ -69,7 +69,7 @@ def prepare_native(request: ToolRequest) -> PreparedRequest:
 def _set_tools(
     request: ToolRequest, body: dict[str, Any], sent: Mapping[str, str], notes: list[str], foreign: ForeignEscaper
 ) -> str:
-    """Set `tools` and its companions; return the instruction that replaces a `tool_choice` the server ignores."""
+    """Set `tools` and related keys; return the instruction that replaces a `tool_choice` which the server ignores."""
     supported = request.profile.tool_choice
     kind = request.choice.kind
     formatted = request.json_answer and not request.profile.format_beside_tools
@@ -97,9 +97,9 @@ def _set_tools(
 
 
 def _set_tool_choice(request: ToolRequest, body: dict[str, Any], sent: Mapping[str, str], notes: list[str]) -> str:
-    """Set `tool_choice` as far as the server supports it; return the instruction that replaces it where it does not.
+    """Set `tool_choice` as far as the server supports it; return the instruction that replaces it otherwise.
 
-    A named tool becomes `required` with that tool alone, and `required` becomes an instruction.
+    A named tool becomes `required` with only that tool offered, and `required` becomes an instruction.
     """
     supported = request.profile.tool_choice
     kind, name = request.choice.kind, request.choice.name
@@ -136,7 +136,7 @@ def _set_response_format(request: ToolRequest, body: dict[str, Any], notes: list
 def _encode_tool(
     tool: dict[str, Any], tools: Tools, profile: Profile, sent: Mapping[str, str], notes: list[str]
 ) -> dict[str, Any]:
-    """Encode one tool, with a name and a schema that the server accepts."""
+    """Encode a tool with a name and a schema that the server accepts."""
     name = tool["function"]["name"]
     tool = rename_tool(tool, sent)
     if not profile.strict_tools and "strict" in tool["function"]:
@@ -157,7 +157,7 @@ def _encode_tool(
 def _encode_messages(
     request: ToolRequest, turns: list[Turn], instruction: str, sent: Mapping[str, str]
 ) -> list[Message]:
-    """Encode the conversation; images of results follow the last of consecutive results."""
+    """Encode the conversation; the images of consecutive results follow the last of them."""
     profile, system = request.profile, ""
     joined = profile.alternate_roles or not profile.system_role or profile.system_place == "first"
     if instruction or request.system_prompt or joined:
@@ -192,7 +192,7 @@ def _encode_message(turn: Turn, profile: Profile, sent: Mapping[str, str]) -> Me
 
 
 def _encode_call(raw_call: dict[str, Any], call: Call, profile: Profile, sent: Mapping[str, str]) -> dict[str, Any]:
-    """Encode a past call; unknown keys (signatures of reasoning, for example) are kept."""
+    """Encode a past call; unknown keys (such as signatures of reasoning) are kept."""
     arguments = call.arguments if profile.history_arguments == "object" else call.arguments_json
     function = {"name": sent.get(call.name, call.name), "arguments": arguments}
     rest = {key: value for key, value in raw_call.items() if key not in {"custom", "index"}}

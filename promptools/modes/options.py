@@ -1,4 +1,4 @@
-"""The options of a request, set by a client, the proxy or the request's own `promptools` key."""
+"""The options of a request, set by a client, the proxy, or the request's own `promptools` key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class RequestOptions(TypedDict, total=False):
-    """The options of a request, as an app writes them; without `provider`, which is a client's setting as well."""
+    """The options of a request, as an app writes them; without `provider`, which is also a setting of clients."""
 
     mode: ModeName | None
     """Use this mode only (None: the profile's, in order)."""
@@ -87,9 +87,9 @@ class RequestOptions(TypedDict, total=False):
 
 
 class Options(BaseModel):
-    """The options of a request, checked; the body's `promptools` key overrides any of them for one request.
+    """The options of a request after checking; the body's `promptools` key overrides them for that request.
 
-    `RequestOptions` says what each one means.
+    `RequestOptions` explains them.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -138,11 +138,11 @@ class Options(BaseModel):
 
     @property
     def max_corrections(self) -> int:
-        """How often the model may be asked to correct its calls; HarmonyReAct's default is five."""
+        """How often the model may be asked to correct its calls; five by default for HarmonyReAct."""
         return self.corrections if self.corrections is not None else 5 if self.harmony_react else 1
 
     def override(self, changes: Any, source: str = "promptools") -> Options:
-        """Copy with the keys of `changes` replaced. Raises UsageError for an unknown key or a wrong value."""
+        """Return a copy with the keys in `changes` replaced. Raises UsageError for an unknown key or a wrong value."""
         if changes is None:
             return self
         if not is_object(changes):
@@ -172,7 +172,7 @@ _TYPE_DESCRIPTIONS = {
 
 
 def _kinds(name: str) -> tuple[Any, ...]:
-    """Return the types of an option, without what qualifies the first."""
+    """Return the types of an option, without the qualifiers of the first."""
     kind: Any = Options.model_fields[name].annotation
     first, *others = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
     return (get_args(first)[0] if get_origin(first) is Annotated else first, *others)

@@ -1,8 +1,8 @@
-"""What the modes share: the request as each of them returns it, and what several of them write into it.
+"""What the modes share: the request in the form that they return, and parts that several of them write.
 
-A mode is a function that makes a `PreparedRequest` of a `ToolRequest`; `ReplyReader` reads the reply to it in every
-mode. What is written is the keys of the body that are passed on, the JSON Schema that constrains the reply, and the
-room that is left for the answer.
+A mode is a function that makes a `PreparedRequest` from a `ToolRequest`; `ReplyReader` reads the reply in every mode.
+The shared parts are the keys of the body that are forwarded, the JSON Schema that constrains the reply, and the number
+of tokens left for the answer.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ TOOL_KEYS = frozenset(("tools", "tool_choice", "parallel_tool_calls", "functions
 
 
 def forwarded_body(request: ToolRequest) -> dict[str, Any]:
-    """Copy the body without messages and without the keys that concern tools; unknown keys are kept."""
+    """Copy the body without messages and without the keys about tools; unknown keys are kept."""
     body = {key: value for key, value in request.body.items() if key not in TOOL_KEYS and key != "messages"}
     # Ollama, LM Studio and transformers serve ignore it: one choice comes back.
     if not request.profile.n:
@@ -75,7 +75,7 @@ def forwarded_body(request: ToolRequest) -> dict[str, Any]:
 
 
 def other_tool_notes(request: ToolRequest, mode: str) -> list[str]:
-    """Return a note for each offered tool that is not a function, where tools are described in the prompt."""
+    """Return a note for each offered tool that is not a function, if tools are described in the prompt."""
     kinds = [as_text(as_object(kind).get("type")) or "function" for kind in request.other_tools]
     return [f"{mode} mode cannot offer the tool of type {kind!r}" for kind in kinds if kind != "function"]
 
@@ -84,7 +84,7 @@ def other_tool_notes(request: ToolRequest, mode: str) -> list[str]:
 
 
 def constraint_key(request: ToolRequest) -> str | None:
-    """Return the request key for constrained decoding; None where no call is required or the server is unreliable."""
+    """Return the request key for constrained decoding; None if no call is required or the server is unreliable."""
     required = len(request.offered) and request.choice.forced
     return request.profile.constrained if required and request.profile.constrained_ok else None
 
@@ -106,7 +106,7 @@ def apply_constraint(body: dict[str, Any], key: str, request: ToolRequest) -> No
 def _call_schema(request: ToolRequest) -> Schema:
     """Return the schema of one call of an offered tool.
 
-    It is relaxed, since engines support only a part of JSON Schema; the reply is checked against the full schema.
+    It is relaxed, since engines support only part of JSON Schema; the reply is checked against the full schema.
     """
     schemas: list[Schema] = [
         {
@@ -134,15 +134,15 @@ DENSER = 1.25
 
 
 def text_tokens(text: str) -> int:
-    """Return an upper bound of the tokens of a text."""
+    """Return an upper bound for the number of tokens in a text."""
     return len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN
 
 
 def prompt_tokens(request: ToolRequest, text: str) -> int:
-    """Return about how many tokens a prompt has, and rarely fewer: by what the server counted of the one before it.
+    """Return an estimate of a prompt's tokens, rarely too low, based on the server's count for the previous prompt.
 
-    In a conversation that grows, what was added counts by its bytes. One that was made shorter may hold denser text
-    than what it lost, so it gets some more than its share.
+    In a growing conversation, additions count by their bytes. A shortened one may contain denser text than what was
+    removed, so slightly more than its proportional share is assumed.
     """
     known = request.options.last_prompt
     counted, before, size = known.get("tokens"), known.get("bytes"), len(text.encode("utf-8", "surrogatepass"))
@@ -154,9 +154,9 @@ def prompt_tokens(request: ToolRequest, text: str) -> int:
 
 
 def answer_tokens(request: ToolRequest, prompt_tokens: int, context: int | None = None) -> int:
-    """Return how many tokens are left for the answer; `prompt_tokens` is an upper bound of the prompt's.
+    """Return how many tokens are left for the answer; `prompt_tokens` is an upper bound for the prompt.
 
-    `context` is what the server states, in tokens; without it the profile's counts.
+    `context` is the context size that the server states; without it the profile's is used.
     """
     if request.tokens_left is not None:
         return request.tokens_left

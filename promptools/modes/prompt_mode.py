@@ -107,7 +107,7 @@ def render(
     parallel_tool_calls: bool = True,
     escape: bool = True,
 ) -> list[Message]:
-    """Render a conversation in a dialect: the messages that prompt mode sends to a server nothing is known about.
+    """Render a conversation in a dialect: the messages that prompt mode sends to an unknown server.
 
     They require only that the server accepts text. The tools are in the system message, past calls in the assistant's
     text, and consecutive results are one user message. `tool_choice` and `parallel_tool_calls` are those of a request.
@@ -128,7 +128,7 @@ def render(
 
 
 def _declaration(dialect: Dialect, tools: Tools, *, parallel: bool, required: bool) -> str:
-    """Return the block that declares the tools, rendered once for each object `tools`: apps repeat them."""
+    """Return the block that declares the tools, rendered once for each `tools` object, since apps repeat them."""
     rendered = _declarations.setdefault(tools, {})
     key = dialect.name, dialects.edition(), parallel, required
     block = rendered.get(key)
@@ -154,7 +154,7 @@ def _encode_messages(request: ToolRequest, turns: Sequence[Turn], dialect: Diale
 
 
 def _with_ids(turns: Sequence[Turn], dialect: Dialect) -> list[Turn]:
-    """Replace the ids of calls, and of their results, by the ids that the dialect writes."""
+    """Replace the ids of calls and of their results with the ids that the dialect writes."""
     ids: dict[str, str] = {}
     renumbered: list[Turn] = []
     number = count()
@@ -167,7 +167,7 @@ def _with_ids(turns: Sequence[Turn], dialect: Dialect) -> list[Turn]:
 
 
 def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
-    """Render the assistant's calls after its text, as the model would have: it imitates what it sees."""
+    """Render the assistant's calls after its text, as the model would have written them: it imitates what it sees."""
     message = plain_message(turn, profile)
     if turn.calls:
         text, _ = split_content(message.get("content"))
@@ -182,12 +182,12 @@ def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
 
 
 def _after_results(request: ToolRequest, turns: Sequence[Turn], *, may_call: bool) -> str:
-    """Return the line after the results that end a conversation; without it small models call on and on.
+    """Return the line after the results that end a conversation; without it small models keep calling.
 
-    Its first sentence makes them answer, the second makes them go on where a step is missing. After an error they pass
-    on what it says as long as they may answer, so the first error since the user spoke gets another line, which asks
-    for one attempt to mend it. Where no call is possible they copy the last one as text, unless they are told to
-    answer (docs/reference/real-models.md).
+    Its first sentence makes them answer, the second makes them continue if a step is missing. After an error they would
+    just report it if they may answer, so the first error since the user's last message gets a different line, which
+    asks for one attempt to correct the call. If no call is possible they copy the last one as text, unless they are
+    told to answer (docs/reference/real-models.md).
     """
     if request.choice.forced:
         return ""
@@ -203,7 +203,7 @@ def _after_results(request: ToolRequest, turns: Sequence[Turn], *, may_call: boo
 
 
 def _results_message(turns: Sequence[Turn], dialect: Dialect, profile: Profile, line: str = "") -> list[Message]:
-    """Render consecutive results as one user message, with a line after them, and their images."""
+    """Render consecutive results as one user message, followed by a line of instructions, and their images."""
     results: list[Result] = [turn.result for turn in turns if turn.result is not None]
     if not results:
         return []

@@ -1,12 +1,12 @@
-"""Raw mode: the server renders its own chat template, tools and all; its raw endpoint continues the prompt.
+"""Raw mode: the server renders its own chat template, including tools; its raw endpoint continues the prompt.
 
-The model sees what it was trained on, and no parser of the server sees the reply: it is read here, control tokens
-included. Before each attempt the exchange has the conversation of `prepare_conversation` rendered, and gives the prompt
-to `prepare_raw`.
+The model sees the format that it was trained on, and the server does not parse the reply: it is read here, including
+control tokens. Before each attempt the exchange lets the server render the conversation of `prepare_conversation`, and
+passes the prompt to `prepare_raw`.
 
-What a template cannot express is left to the checks that every mode has, except for a required call: the prompt then
-ends with the beginning of that call, in the model's own format. A template that opens reasoning keeps it: only after a
-reply without the call is the reasoning closed, and the call begun.
+What a template cannot express is left to the checks of all modes, except for a required call: the prompt then ends with
+the beginning of that call, in the model's own format. If the template opens reasoning, the model may reason first: only
+after a reply without the call is the reasoning closed and the call begun.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _PARTIAL_MARKUP = lazy_pattern(r" *[<{\[\"'|]+\Z")
 def prepare_conversation(request: ToolRequest) -> PreparedRequest:
     """Return the conversation and the tools as native mode encodes them, to be rendered by the template.
 
-    Raises UsageError for a conversation with images or sound, which no prompt can hold.
+    Raises UsageError for a conversation with images or sound, which a prompt cannot contain.
     """
     if any(split_content(message.get("content"))[1] for message in request.messages):
         raise UsageError("a prompt cannot hold the conversation's parts that are not text")
@@ -66,7 +66,7 @@ def prepare_conversation(request: ToolRequest) -> PreparedRequest:
 
 
 def prepare_raw(request: ToolRequest, conversation: PreparedRequest, rendered: RenderedPrompt) -> PreparedRequest:
-    """Encode the request, with the prompt that was `rendered` of its `conversation`."""
+    """Encode the request, with the prompt that was `rendered` from its `conversation`."""
     notes = [*other_tool_notes(request, "raw"), *conversation.notes, *rendered.notes]
     notes += _notes_on_form(request, conversation, rendered.text)
     body = {key: value for key, value in forwarded_body(request).items() if key not in _RENDERED_KEYS}
@@ -91,15 +91,16 @@ _RENDERED_KEYS = frozenset(TEMPLATE_KEYS) - {"model"} | {"response_format"}
 
 
 def shows_tools(conversation: PreparedRequest, prompt: RenderedPrompt) -> bool:
-    """Whether a prompt shows the tools of its conversation, by any of their names; true where it cannot be read."""
+    """Whether a prompt contains the tools of its conversation under any of their names; true if it cannot be read."""
     sent = [as_object(as_object(tool).get("function")).get("name") for tool in as_list(conversation.body.get("tools"))]
     return not sent or prompt.text is None or any(isinstance(name, str) and name in prompt.text for name in sent)
 
 
 def _notes_on_form(request: ToolRequest, conversation: PreparedRequest, text: str | None) -> tuple[str, ...]:
-    """Return a note if the template began the conversation's last call otherwise than the dialect of the family does.
+    """Return a note if the template began the conversation's last call differently from the family's dialect.
 
-    That dialect is kept: it knows repairs that no template shows. gpt-oss has two orders for the same header.
+    That dialect is used all the same: it knows repairs that no template shows. gpt-oss has two orders for the same
+    header.
     """
     dialect, call = _own_dialect(request), _last_call(conversation.body)
     if dialect is None or dialect == HARMONY or request.profile.family is None or call is None or not text:
@@ -123,7 +124,7 @@ def _last_call(body: Mapping[str, Any]) -> Call | None:
 
 
 def _own_dialect(request: ToolRequest) -> str | None:
-    """Return the dialect that the model's template teaches; None where nothing tells."""
+    """Return the dialect that the model's template teaches; None if it is unknown."""
     family, dialect = request.profile.family, request.profile.template_dialect
     if dialect is not None:
         return dialect
@@ -151,7 +152,7 @@ def _raw_prompt(
 
 
 def _preserved_tokens(request: ToolRequest) -> tuple[str, ...]:
-    """Return the control tokens that a reply may hold: those of the model's family, else those of all."""
+    """Return the control tokens that a reply may contain: those of the model's family, else those of all families."""
     known, dialect, markers = request.profile.control_tokens, _own_dialect(request), reply_markers()
     tokens = set(all_control_tokens() if known is None else known)
     tokens |= {*markers.reasoning_tags, *markers.reasoning_tags.values(), *markers.end_tokens, *PRESERVED_TOKENS}
@@ -163,14 +164,14 @@ def _preserved_tokens(request: ToolRequest) -> tuple[str, ...]:
 
 
 def _opens_reasoning(text: str | None) -> bool | None:
-    """Whether a prompt ends inside reasoning; None where it cannot be read."""
+    """Whether a prompt ends inside reasoning; None if it cannot be read."""
     if text is None:
         return None
     return _reasoning_opener(text) != ""
 
 
 def _reasoning_opener(text: str) -> str:
-    """Return the tag of reasoning that a prompt ends with, but for white space; empty if it ends with none."""
+    """Return the tag of reasoning at the end of a prompt, ignoring white space; empty if there is none."""
     tail = text[-_LONGEST_TAIL:].rstrip()
     # The templates of DeepSeek-R1, Qwen3-Thinking and MiniMax-M2 open `<think>`: the output holds the closer only.
     return next((tag for tag in reply_markers().reasoning_tags if tail.endswith(tag.rstrip())), "")
@@ -181,10 +182,10 @@ def _close_reasoning(opener: str) -> str:
 
 
 def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
-    """Return what ends the model's turn where the server does not stop it: text after that is not the reply.
+    """Return the texts that end the model's turn if the server does not stop it: what follows is not the reply.
 
-    It is how the template itself goes from one turn to the next, and the end tokens that the family's dialect declares.
-    A token that is merely mentioned in the reply does not end it: the next turn's first token has to follow.
+    They are what the template itself writes between turns, and the end tokens of the family's dialect. A token that the
+    reply only mentions does not end it: the next turn's first token must follow.
     """
     dialect = _own_dialect(request)
     declared = dialects.get(dialect).end_tokens if dialect else ()
@@ -196,10 +197,10 @@ def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
 
 
 def beginning_of_call(request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt) -> str | None:
-    """Return the beginning of a required call, for the end of the prompt; empty where none is required or known.
+    """Return the beginning of a required call, for the end of the prompt; empty if none is required or known.
 
-    It is what all calls have in common that the dialect renders: up to the name, or of a named tool its arguments. None
-    where that is not certain to be how the template writes calls: it shows that itself by `example_calls`.
+    It is the common beginning of all calls that the dialect renders: up to the name, or, for a named tool, up to its
+    arguments. None if the template may write calls differently: `example_calls` then shows how.
     """
     dialect = _own_dialect(request)
     if not (request.choice.forced and len(request.offered)) or dialect == HARMONY:
@@ -221,18 +222,18 @@ def beginning_of_call(request: ToolRequest, conversation: PreparedRequest, promp
 
 
 def _sent_name(request: ToolRequest, conversation: PreparedRequest) -> str | None:
-    """Return the name of the named tool as the template shows it; None where any tool will do."""
+    """Return the name of the named tool as the template shows it; None if any tool may be called."""
     wanted = request.choice.name
     return next((sent for sent, name in conversation.client_names.items() if name == wanted), wanted)
 
 
 def _common_head(dialect: str, name: str | None) -> str:
-    """Return what the dialect writes first in every call: of one tool, or of any."""
+    """Return the text with which the dialect begins every call: of one tool, or of any."""
     return _common_beginning((dialects.get(dialect).render_calls([call]) for call in _two_calls(name)), name)
 
 
 def _two_calls(name: str | None) -> tuple[Call, Call]:
-    """Return two calls that have nothing more in common than their beginning: of one tool, or of any."""
+    """Return two calls that have only their beginning in common: of one tool, or of any."""
     return (
         Call("call00001", name or "a", {}, "{}"),
         Call("call00001", name or "b", {"q": "x"}, '{"q": "x"}'),
@@ -245,9 +246,9 @@ def _common_beginning(texts: Iterable[str], name: str | None) -> str:
 
 
 def example_calls(request: ToolRequest, conversation: PreparedRequest) -> tuple[dict[str, Any], ...]:
-    """Return the conversation twice, with a call and its result after it, for the template to render.
+    """Return the conversation twice, followed by different calls and their results, for the template to render.
 
-    The result is there because servers take an assistant's message at the end for the beginning of the reply.
+    The results are there because servers take a final assistant message for the beginning of the reply.
     """
     body = conversation.body
     return tuple(
@@ -265,9 +266,9 @@ def _example_turn(call: Call) -> tuple[dict[str, Any], ...]:
 
 
 def beginning_in_examples(request: ToolRequest, prompt: RenderedPrompt, examples: Iterable[RenderedPrompt]) -> str:
-    """Return how calls begin by the rendered `example_calls`; empty where they do not continue the prompt.
+    """Return how calls begin in the rendered `example_calls`; empty if these do not continue the prompt.
 
-    Before a call they may have closed the reasoning that the prompt opens, or have none.
+    Before a call they may have closed the reasoning that the prompt opens, or contain none.
     """
     assert prompt.text is not None
     texts = [example.text or "" for example in examples]
@@ -284,7 +285,7 @@ def beginning_in_examples(request: ToolRequest, prompt: RenderedPrompt, examples
 def _answer_constraint(
     request: ToolRequest, conversation: PreparedRequest, notes: list[str], *, in_reasoning: bool | None
 ) -> Mapping[str, Any]:
-    """Return the raw endpoint's own keys that force `response_format`, where native mode sends it."""
+    """Return the raw endpoint's own keys that enforce `response_format`, if native mode sends it."""
     form = conversation.body.get("response_format")
     if form is None or not request.json_answer:
         return {}

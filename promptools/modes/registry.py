@@ -1,4 +1,4 @@
-"""The functions that encode a request in a mode, by its name, and the modes that a request may be sent in."""
+"""The functions that encode a request in a mode, by the mode's name, and the modes that a request may use."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def renders_template(profile: Profile) -> bool:
 
 
 def modes_for(request: ToolRequest, *, tools: bool) -> tuple[ModeName, ...]:
-    """Return the modes to try, in order: the one that the request forces, else those that the profile lists.
+    """Return the modes to try, in order: the one that the request forces, else those listed by the profile.
 
-    For an agent's request the profile may list others.
+    For an agent's requests the profile may list other modes.
 
-    A request that does not concern `tools` is the same in native and in prompt mode, so one of them is enough.
-    Raises `UsageError` if the profile lists no mode, if harmony or raw mode is wanted and not possible, or if the model
-    is known to be of another family than the one that the request is written for.
+    A request without `tools` is the same in native and prompt mode, so one of them is enough. Raises `UsageError` if
+    the profile lists no mode, if harmony or raw mode is requested but impossible, or if the model is known to be of
+    another family than the request is written for.
     """
     profile, forced = request.profile, request.options.mode
     _check_family(request)
@@ -81,7 +81,7 @@ def modes_for(request: ToolRequest, *, tools: bool) -> tuple[ModeName, ...]:
 
 
 def _check_family(request: ToolRequest) -> None:
-    """Refuse a request for a model that is known to be of another family: Harmony means nothing to it."""
+    """Refuse a request if the model is known to be of another family, which does not understand Harmony."""
     meant, known = request.options.family, request.profile.family
     if meant is not None and known is not None and known != meant:
         raise UsageError(

@@ -5,11 +5,11 @@ A reply has three channels, each with its own source:
 - `content` goes through `StreamParser`, which finds the calls in text. With token ids (Harmony) it gets pieces, so that
   text that merely looks like a control token is not taken for one.
 - `tool_calls` are read by `StructuredCalls`, which streams their arguments and checks them like calls in text.
-- `reasoning` is passed on by `Thoughts`. Only when nothing else came is it searched for calls that it ends with.
+- `reasoning` is passed on by `Thoughts`. Only if nothing else came is its end searched for calls.
 
 All events pass through the call filter, which decides what the request allows and numbers the calls across sources;
-what it emits is recorded in `reply`. With `response_format` beside tools, the finished content is checked once more for
-calls that the parser left alone because a JSON answer was expected.
+what it emits is recorded in `reply`. If there are tools and `response_format`, the finished content is checked once
+more for calls that the parser ignored because a JSON answer was expected.
 
 Two defects of servers are handled here: raw Harmony that vLLM's parser returns as content, and streams of white space
 without end after a complete call.
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class RawText:
-    """Store the text, and the spans of everything except reasoning and its tags. O(n) in characters and events.
+    """Stores the text, and the spans of everything except reasoning and its tags. O(n) in characters and events.
 
     Without `markup` only the spans of text and calls are kept.
     """
@@ -132,7 +132,7 @@ class RawText:
 
 
 class TurnEnd:
-    """Pass on the text of a reply up to the first of `ends`. O(n) in characters."""
+    """Passes on the text of a reply up to the first of `ends`. O(n) in characters."""
 
     def __init__(self, ends: Sequence[str]) -> None:
         self._ends = ends
@@ -143,11 +143,11 @@ class TurnEnd:
 
     @property
     def discarded(self) -> str:
-        """The end and everything after it."""
+        """The end marker and everything after it."""
         return "".join(self._cut)
 
     def feed(self, text: str) -> str:
-        """Add text; return what is certainly part of the reply."""
+        """Add text; return the part that certainly belongs to the reply."""
         if not self._ends:
             return text
         if self._cut:
@@ -172,7 +172,7 @@ class TurnEnd:
         return text[:start]
 
     def _hold_from(self, text: str) -> int:
-        """Return the index from which `text` may be the beginning of an end."""
+        """Return the index from which the rest of `text` may be the beginning of an end marker."""
         first = max(0, len(text) - self._longest + 1)
         starts = (at for at in range(first, len(text)) if any(end.startswith(text[at:]) for end in self._ends))
         return next(starts, len(text))
@@ -187,13 +187,13 @@ class TurnEnd:
 
 
 class LastCalls(NamedTuple):
-    """The calls that a text ends with, and where the text before them ends."""
+    """The calls at the end of a text, and where the text before them ends."""
 
     calls: tuple[CallEnd, ...] = ()
     text_end: int = 0
 
     def after(self, events: Iterable[Event]) -> LastCalls:
-        """Return what they are after more events."""
+        """Return the calls at the end after more events."""
         calls, text_end = self
         for event in events:
             if isinstance(event, CallEnd):
@@ -206,9 +206,9 @@ class LastCalls(NamedTuple):
 
 
 class Thoughts:
-    """The reasoning of one choice. `parser` finds what may be a call in it; None where no call may be made.
+    """The reasoning of one choice. `parser` finds possible calls in it; None if no call may be made.
 
-    O(n) in characters: what is held is put together only when a part of it is passed on.
+    O(n) in characters: held pieces are joined only when some of them are passed on.
     """
 
     def __init__(self, parser: StreamParser | None) -> None:
@@ -221,7 +221,7 @@ class Thoughts:
 
     @property
     def text(self) -> str:
-        """All of the reasoning."""
+        """The complete reasoning."""
         return "".join(self._pieces)
 
     def feed(self, text: str) -> str:
@@ -236,17 +236,17 @@ class Thoughts:
         return self.release(self._last.text_end)
 
     def add_shown(self, text: str) -> None:
-        """Add text that is out already: it turned out to be reasoning."""
+        """Add text that was already sent and turned out to be reasoning."""
         self.feed(text)
         self.release()
 
     def stop(self) -> str:
-        """Return what is held: something else came, so that no call is looked for."""
+        """Return what is held, because something else came: calls are no longer searched for."""
         self._parser = None
         return self.release()
 
     def release(self, end: int | None = None) -> str:
-        """Return what is held of the reasoning, up to an offset and the white space after it."""
+        """Return the held reasoning up to an offset, and the white space after it."""
         if end is not None and end <= self._shown and self._held and self._held[0][0] not in SPACE:
             return ""
         held, self._held = "".join(self._held), []
@@ -270,10 +270,10 @@ _START, _MESSAGE, _CALL = "<|start|>", "<|message|>", "<|call|>"
 
 
 class ReplyReader:
-    """Read one choice of a reply, in any mode; `prepared.dialect` is the dialect that the prompt asked for, if any.
+    """Reads one choice of a reply, in any mode; `prepared.dialect` is the dialect that the prompt asked for, if any.
 
     The events obey the request: no call under `tool_choice` none, at most one without `parallel_tool_calls`. `End` is
-    never among them, since the request may yet be retried.
+    never among them, since the request may still be retried.
     """
 
     def __init__(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> None:
@@ -334,7 +334,7 @@ class ReplyReader:
 
     @property
     def raw(self) -> str:
-        """The model's text without reasoning, followed by the arguments of structured calls that cannot go on."""
+        """The model's text without reasoning, then the arguments of structured calls that were not completed."""
         failed = (malformed.raw for malformed in self._filter.malformed if malformed.dialect == NATIVE)
         return self._raw_text.without_reasoning() + "".join((*failed, *self._filter.left_out))
 
@@ -376,7 +376,7 @@ class ReplyReader:
         return events
 
     def _count_trailing_space(self, delta: Delta, text: str) -> None:
-        """Count the white space at the end of the reply, and set `may_stop` after too much of it.
+        """Count the white space at the end of the reply, and set `may_stop` if there is too much.
 
         The text is parsed again only after it has doubled in length, so the check costs O(1) per character.
         """
@@ -391,7 +391,7 @@ class ReplyReader:
             self.may_stop = self._ends_in_call()
 
     def _ends_in_call(self) -> bool:
-        """Whether the reply, if it ended here, would hold a call and nothing incomplete."""
+        """Whether the reply, if it ended here, would contain a call and nothing incomplete."""
         structured = self._structured.pending
         if self._parser is None or not all(call.complete for call in structured):
             return False
@@ -440,20 +440,20 @@ class ReplyReader:
         return self._show_thoughts(self._open_thoughts().feed(text))
 
     def _open_thoughts(self) -> Thoughts:
-        """Return the reasoning so far; a call is looked for in it only where no other may have come before."""
+        """Return the reasoning so far; it is searched for a call only if no call can have come before."""
         if self._thoughts is None:
             alone = not (self._structured.pending or self._content or self._filter.calls) and len(self._tools)
             self._thoughts = Thoughts(self._new_parser(lenient=True, new_id=str) if alone else None)
         return self._thoughts
 
     def _pass_thought(self, event: Reasoning) -> list[Event]:
-        """Pass on reasoning that was in the content, but for a call that may end it."""
+        """Pass on reasoning that was in the content, except for a call at its end."""
         self._held_thought = self._held_thought or event.span
         shown = self._open_thoughts().feed(event.text)
         return self._take_thought(shown, event.span.end)
 
     def _end_thoughts(self, event: Event) -> list[Event]:
-        """Pass on what is held of the reasoning in the content before anything else comes."""
+        """Pass on the held reasoning of the content before anything else comes."""
         if self._thoughts is None or (isinstance(event, Text) and not event.text.strip()):
             return []
         held = self._held_thought
@@ -539,7 +539,8 @@ class ReplyReader:
     def _read_answer(self) -> None:
         """Extract the calls from an answer that does not fit `response_format`.
 
-        No event reports them: their text has already been emitted, and is held until the reply is judged.
+        They are not emitted as events: their text was already passed on, and the client's stream holds it until the
+        reply is judged.
         """
         text = "".join(self._content)
         if self._filter.calls or self._filter.malformed or not (text.strip() and len(self._request.offered)):
@@ -550,9 +551,10 @@ class ReplyReader:
             self._filter_events(calls, "answer", lambda span: text[span.start : span.end])
 
     def _read_bare_arguments(self) -> None:
-        """Take an answer that consists of arguments alone for the forced call.
+        """Treat an answer that consists only of arguments as the forced call.
 
-        No event reports it: the text, which has already been emitted, is held until there is a call.
+        It is not emitted as an event: its text was already passed on, and the client's stream holds it until there is a
+        call.
         """
         text = "".join(self._content)
         if self._filter.calls or self._filter.malformed or not text.strip():
@@ -569,7 +571,7 @@ class ReplyReader:
     def _recover_from_reasoning(self) -> list[Event]:
         """Search the reasoning when nothing else came: servers put calls there (vllm#39056, ai-dynamo/dynamo#10366).
 
-        Only calls at the end of the reasoning count; anything before is a draft. Calls of dangerous tools never do.
+        Only calls at the end of the reasoning count; earlier ones are drafts. Calls of dangerous tools never count.
         """
         if self._thoughts is None:
             return []
@@ -582,7 +584,7 @@ class ReplyReader:
         return events
 
     def _calls_in_thoughts(self, reasoning: str) -> LastCalls:
-        """Return the calls that the reasoning ends with, if that is all that came."""
+        """Return the calls at the end of the reasoning, if nothing else came."""
         empty = not (self._filter.calls or self._filter.malformed or "".join(self._content).strip())
         if not (empty and reasoning.strip() and len(self._tools) and self._finish_reason in COMPLETE_REASONS):
             return LastCalls()
@@ -630,7 +632,7 @@ class ReplyReader:
         return out
 
     def _with_space_before(self, event: Event) -> Event:
-        """Return a call that is text after all with the white space that was taken out before it."""
+        """Return a call that turned out to be text, with the white space that was removed before it."""
         if not isinstance(event, Text) or not self._text_end:
             return event
         between = self._raw_text.slice(Span(self._text_end, event.span.start))

@@ -1,9 +1,9 @@
-"""`response_format`: put into the prompt, checked on the answer, healed there, and asked for again without tools.
+"""`response_format`: described in the prompt, checked and repaired in the answer, and requested again without tools.
 
-Beside tools most servers cannot enforce it, since a grammar that forces the answer makes calls impossible. So the
-format is described in the system message, the answer is checked here, and one that does not fit is requested again,
-alone. Before that it is healed: what the app gets is the JSON value alone, without a fence, a sentence or slips of
-JSON.
+Together with tools most servers cannot enforce it, since a grammar that forces the answer makes calls impossible. So
+the format is described in the system message, the answer is checked here, and if it does not fit it is requested again
+without tools. Before that the answer is repaired ("healed"): the app gets only the JSON value, without a fence, a
+sentence around it or errors in the JSON.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _BRACKETS = lazy_pattern(r"[\[\]{}]|`{3}|~{3}")
 
 
 class Healed(NamedTuple):
-    """An answer that fits its form, as the content that the app gets."""
+    """An answer that has the requested format, as the content for the app."""
 
     text: str
     fixes: tuple[Fix, ...] = ()
@@ -88,7 +88,7 @@ class Healed(NamedTuple):
 
 
 class Unhealed(NamedTuple):
-    """Why an answer does not fit its form."""
+    """Why an answer does not have the requested format."""
 
     why: str
     value: Healed | None = None
@@ -96,16 +96,16 @@ class Unhealed(NamedTuple):
 
 
 def heal_answer(text: str, schema: Schema | None, *, convert: bool = True) -> Healed | Unhealed:
-    """Return the answer alone, or why there is none; `schema` None: any JSON object fits. O(n) in characters.
+    """Return only the answer, or why there is none; `schema` None: any JSON object fits. O(n) in characters.
 
-    `convert`: values may be converted to the types of the schema.
+    `convert`: values may be converted to the types in the schema.
     """
     found = _find_value(text, schema)
     return found if isinstance(found, Unhealed) else _fit(*found, schema, convert=convert)
 
 
 def _find_value(text: str, schema: Schema | None) -> tuple[Healed, Any] | Unhealed:
-    """Return the value that an answer is or holds, first as text, or why there is none."""
+    """Return the value that an answer is or contains, as text and parsed, or why there is none."""
     try:
         value = json.loads(text, parse_constant=reject_constant)
     except (ValueError, RecursionError):
@@ -117,7 +117,7 @@ def _find_value(text: str, schema: Schema | None) -> tuple[Healed, Any] | Unheal
 
 
 def form_error(value: Any, schema: Schema | None) -> str:
-    """Return why a JSON value does not fit the form, as text; empty if it fits, or if its schema cannot be compiled."""
+    """Return why a JSON value does not fit the format, as text; empty if it fits, or its schema cannot be compiled."""
     if schema is None:
         return "" if is_object(value) else "the answer is no JSON object"
     try:
@@ -129,14 +129,14 @@ def form_error(value: Any, schema: Schema | None) -> str:
 
 @lru_cache(maxsize=64)
 def _validator(schema: str) -> Validator:
-    """Return the validator of a schema, given as JSON; raise UsageError for one that cannot be compiled."""
+    """Return the validator of a schema given as JSON; raise UsageError if it cannot be compiled."""
     graph = build_graph(json.loads(schema), RESPONSE_FORMAT)
     check_patterns(graph, RESPONSE_FORMAT)
     return Validator(graph)
 
 
 def _fit(healed: Healed, value: Any, schema: Schema | None, *, convert: bool) -> Healed | Unhealed:
-    """Return an answer whose value fits its form, converted to the types of the schema where it has others."""
+    """Return an answer whose value fits the format, converted to the types in the schema where necessary."""
     why = form_error(value, schema)
     if not why:
         return healed
@@ -166,7 +166,7 @@ def _find_scalar(text: str) -> tuple[Healed, Any] | None:
 
 
 def _find_container(text: str) -> tuple[Healed, Any] | Unhealed:
-    """Return the object or array that an answer holds, if it is the only one and what is around it has no meaning."""
+    """Return the object or array in an answer, if it is the only one and the text around it has no meaning."""
     start = min((at for at in map(text.find, "{[") if at >= 0), default=-1)
     if start < 0:
         return Unhealed(NO_JSON)
@@ -217,7 +217,7 @@ def _leads_to_value(words: str, *, fenced: bool) -> bool:
 
 
 def _trails(rest: str, *, after_fence: bool) -> bool:
-    """Whether the text after a value is a separate sentence, and not the rest of one that the value is a part of."""
+    """Whether the text after a value is a separate sentence, and not the rest of one that includes the value."""
     return (after_fence or "\n" in rest[: len(rest) - len(rest.lstrip())]) and _is_sentence(rest)
 
 
@@ -242,12 +242,12 @@ _MAX_HEAD = 64
 
 
 class AnswerStream:
-    """What of an answer can go out while it arrives: the value, as long as it is strict JSON.
+    """The part of an answer that can be sent while it arrives: the value, as long as it is strict JSON.
 
-    An answer that begins with the value, or with a fence and the value, goes out from there. What may still become a
-    slip is held: a comma, which may be one too many; the quote at the end of a string, which may be inside of it; a
-    number or literal. From the first slip on, and after the value, all is held, as is an answer that begins with
-    anything else: what it is shows only at its end. Linear: no character is looked at twice.
+    If an answer begins with the value, or with a fence and the value, it is sent from the value on. What may still turn
+    out to be an error is held: a comma, which may be superfluous; the quote at the end of a string, which may be inside
+    it; a number or literal. From the first error on, and after the value, everything is held, and so is an answer that
+    begins with anything else, which can only be judged at its end. Linear: no character is read twice.
     """
 
     def __init__(self, schema: Schema | None) -> None:
@@ -267,7 +267,7 @@ class AnswerStream:
 
     @property
     def held(self) -> str:
-        """The text that has arrived and not gone out, except for the opening of a fence."""
+        """The text that has arrived but was not sent, except for the opening of a fence."""
         return "".join(self._held) + self._open
 
     @property
@@ -281,7 +281,7 @@ class AnswerStream:
         return bool(self._held or self._open)
 
     def feed(self, piece: str) -> str:
-        """Add text of the answer; return what can go out now."""
+        """Add text of the answer; return what can be sent now."""
         if not piece:
             return ""
         if self._is_stopped:
@@ -300,12 +300,12 @@ class AnswerStream:
         return out
 
     def rest(self, answer: str) -> str:
-        """Return what is left to send at the end: of `answer`, if it begins as sent, else of the text as it came."""
+        """Return what is left to send at the end: the rest of `answer` if what was sent fits, else the raw text."""
         sent = "".join(self._sent)
         return answer[len(sent) :] if answer.startswith(sent) else self.held
 
     def _skip_lead(self, text: str) -> str:
-        """Return the text from the value on once that has begun; empty before, and where that shows only at the end."""
+        """Return the text from the beginning of the value on; empty before it, and if that is only clear at the end."""
         bare = text.lstrip(_SPACE)
         if not bare:
             self._held.append(text)
@@ -327,12 +327,12 @@ class AnswerStream:
         return ""
 
     def _stop(self, rest: str) -> None:
-        """Hold everything from here on."""
+        """Hold everything from now on."""
         self.is_plain, self._is_stopped = False, True
         self._held.append(rest)
 
     def _scan(self, text: str) -> str:
-        """Read on, and return what is certain."""
+        """Continue reading, and return what is certain."""
         out: list[str] = []
         at = certain = 0
         while at < len(text) and self._state != _END:
@@ -357,7 +357,7 @@ class AnswerStream:
         return "".join(out)
 
     def _step(self, text: str, at: int) -> tuple[int, int]:
-        """Read a token; return where it ends, -1 for a slip, and up to where the text is certain, -1 for no further."""
+        """Read a token; return where it ends (-1: an error), and up to where the text is certain (-1: no further)."""
         if self._state == _STRING:
             return self._read_string(text, at)
         space = _SOME_SPACE.match(text, at)
@@ -383,7 +383,7 @@ class AnswerStream:
         return -1, -1
 
     def _read_string(self, text: str, at: int) -> tuple[int, int]:
-        """Read on in a string; its last quote is not certain before the next token is."""
+        """Continue reading a string; its last quote is certain only after the next token."""
         body = _STRING_BODY.match(text, at)
         end = body.end() if body else at
         if end < len(text) and text[end] == '"':
@@ -419,7 +419,7 @@ class AnswerStream:
 
 
 def describe_format(request: ToolRequest, subject: str) -> str:
-    """Describe what `response_format` requires; `subject` opens the sentence."""
+    """Describe what `response_format` requires; `subject` begins the sentence."""
     schema = request.answer_schema
     if schema is None:
         return f"{subject} one JSON object and nothing else."
@@ -433,9 +433,9 @@ def describe_answer_format(request: ToolRequest) -> str:
 
 
 def format_error(request: ToolRequest, text: str) -> str:
-    """Return why an answer does not fit `response_format`, as text; empty where it fits.
+    """Return why an answer does not fit `response_format`, as text; empty if it fits.
 
-    The check is strict, since the app reads the text with a JSON parser.
+    The check is strict, since the app will parse the text as JSON.
     """
     try:
         value = json.loads(text, parse_constant=reject_constant)
@@ -445,9 +445,9 @@ def format_error(request: ToolRequest, text: str) -> str:
 
 
 def check_answer(request: ToolRequest, text: str, *, convert: bool = True) -> Healed | Unhealed:
-    """Return an answer in the form of `response_format`, healed where the request allows that, or why it has not.
+    """Return an answer in the requested format, healed if the request allows that, or why it is not in the format.
 
-    `convert`: values may be converted to the types of the schema.
+    `convert`: values may be converted to the types in the schema.
     """
     if request.heals_answer:
         return heal_answer(text, request.answer_schema, convert=convert)
@@ -460,8 +460,8 @@ def calls_in_answer(
 ) -> tuple[list[Event], str]:
     """Return the calls, valid and malformed, in an answer that does not fit its format, and the text without them.
 
-    `parser` reads the answer as if no JSON had been requested, but a call must name its tool. Where any JSON object
-    fits the format, only calls that needed no fix count.
+    `parser` reads the answer as if no JSON had been requested, but a call must name its tool. If any JSON object fits
+    the format, only calls without fixes count.
     """
     fits = isinstance(check_answer(request, text), Healed)
     if fits and request.answer_schema is not None:
@@ -480,9 +480,9 @@ def _names_its_tool(event: CallEnd | Malformed) -> bool:
 
 
 def without_tools(request: ToolRequest, feedback: tuple[dict[str, Any], ...]) -> ToolRequest:
-    """Copy a request to ask for the answer alone: without tools, so that the server can enforce the format.
+    """Copy a request to ask only for the answer: without tools, so that the server can enforce the format.
 
-    Where the server's grammars garble the output (`constrained_ok` is false), only `feedback` describes the format.
+    If the server's grammars garble the output (`constrained_ok` is false), only `feedback` describes the format.
     """
     enforced = request.profile.constrained_ok
     body = request.body if enforced else {key: value for key, value in request.body.items() if key != RESPONSE_FORMAT}

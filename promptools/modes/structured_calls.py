@@ -1,8 +1,8 @@
-"""The calls of one choice that the server has parsed itself: streamed while they arrive, checked when complete.
+"""The calls of a choice that the server parsed itself: streamed while they arrive, checked when complete.
 
 `ToolCallAssembler` joins their deltas, and `CollectedChoice` those of the choice around them, for callers that only
 want what the server sent. `StructuredCalls` checks the calls by the same rules as calls in text. The arguments of a
-call may be streamed before it is complete; what was sent then fixes how the finished call is written.
+call may be streamed before it is complete; the finished call must then begin with what was sent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NATIVE_EVIDENCE = Evidence(NATIVE, wrapped=True, expected=True)
 
 @dataclass(slots=True)
 class PendingCall:
-    """One call while it arrives."""
+    """A call while it arrives."""
 
     index: int | None
     id: str | None = None
@@ -83,7 +83,7 @@ class PendingCall:
 
 
 class ToolCallAssembler:
-    """Sort deltas into calls. `is_offered` returns whether a name is that of an offered tool."""
+    """Sorts deltas into calls. `is_offered` returns whether a name is that of an offered tool."""
 
     def __init__(self, is_offered: Callable[[str], bool] = lambda _: False) -> None:
         self._is_offered = is_offered
@@ -105,7 +105,7 @@ class ToolCallAssembler:
         return slot
 
     def _continued_call(self, delta: ToolDelta) -> PendingCall | None:
-        """Return the call that a delta continues; None when it begins one."""
+        """Return the call that a delta continues; None if it begins a new one."""
         candidates = (slot for slot in reversed(self.calls) if delta.index is None or slot.index == delta.index)
         last = next(candidates, None)
         if last is None or (delta.id and delta.id == last.id):
@@ -123,7 +123,7 @@ class ToolCallAssembler:
         return bool(last.pieces) or self._is_offered(name)
 
     def take_complete(self) -> list[PendingCall]:
-        """Return the calls, in order and each once, that are complete and followed by another."""
+        """Return, in order and once, the calls that are complete because another one follows."""
         start = self._taken
         while self._taken < len(self.calls) - 1 and self.calls[self._taken].complete:
             self._taken += 1
@@ -137,7 +137,7 @@ class ToolCallAssembler:
 
 @dataclass(slots=True)
 class CollectedChoice:
-    """One choice of a reply as the server sent it, put together of its deltas; nothing of it is judged."""
+    """A choice of a reply as the server sent it, assembled from its deltas without judging it."""
 
     content: str = ""
     """The text, with that of a refusal."""
@@ -166,18 +166,18 @@ _NO_SPAN = Span(0, 0)
 
 
 class EventFilter(Protocol):
-    """Passes events of a call through the call filter, and returns what it lets out."""
+    """Passes the events of a call through the call filter, and returns what it emits."""
 
     def __call__(self, events: list[Event], raw: str) -> list[Event]:
-        """Return what goes out of `events`; `raw` is the call's text."""
+        """Return what the filter emits for `events`; `raw` is the call's text."""
         ...
 
 
 class StructuredCalls:
-    """Reads the structured calls of one choice. `notes` gets what the trace should say of them.
+    """Reads the structured calls of one choice. `notes` collects what the trace should say about them.
 
-    What `emit` lets out goes on. It is passed each time: this object and its owner do not refer to each other, so that
-    both are freed at the end of a request.
+    `emit` filters the events. It is passed on every call, so that this object and its owner do not refer to each other,
+    and both are freed at the end of a request.
     """
 
     def __init__(self, request: ToolRequest, options: ParseOptions, new_id: NewId, notes: list[str]) -> None:
@@ -209,7 +209,7 @@ class StructuredCalls:
         return self._assembler.calls
 
     def feed(self, deltas: Iterable[ToolDelta], emit: EventFilter, *, in_thought: bool = False) -> list[Event]:
-        """Add fragments of calls, and return the events that are certain. `in_thought`: a thought is open before them.
+        """Add fragments of calls, and return the events that are certain. `in_thought`: reasoning is open before them.
 
         A server that does not separate reasoning takes calls out of thoughts too (vLLM's parser `hermes`).
         """
@@ -233,7 +233,7 @@ class StructuredCalls:
         ]
 
     def _check(self, pending: PendingCall, emit: EventFilter, *, ended: bool) -> list[Event]:
-        """Parse and check a structured call, which may hold several glued together."""
+        """Parse and check a structured call, which may contain several concatenated ones."""
         raw = pending.arguments
         events: list[Event] = []
         if pending.is_thought:
@@ -258,7 +258,7 @@ class StructuredCalls:
         return events
 
     def _stream_arguments(self, pending: PendingCall, text: str, emit: EventFilter) -> list[Event]:
-        """Stream what is certain of a structured call's arguments; a call that comes complete is repaired whole."""
+        """Stream the certain part of a structured call's arguments; one that arrives complete is repaired whole."""
         if pending.is_thought or (pending.complete and (pending.streamer is None or not pending.streamer.started)):
             return []
         if pending.streamer is None:
@@ -280,7 +280,7 @@ class StructuredCalls:
         return events + emit([CallArgs(number, fragment, _NO_SPAN)], "")
 
     def _match_sent(self, sent: str, outcome: Call | Malformed) -> Call | Malformed:
-        """Rewrite a call so that its arguments begin with what was sent; one that fails its schema is passed on."""
+        """Rewrite a call so that its arguments begin with what was sent; a call that fails its schema is passed on."""
         misfit = isinstance(outcome, Malformed) and outcome.reason == "invalid_arguments"
         call = outcome.call if isinstance(outcome, Malformed) else outcome
         if (
@@ -299,7 +299,7 @@ class StructuredCalls:
         return begun
 
     def _assign_id(self, pending: PendingCall) -> tuple[int, str]:
-        """Assign a call its number and a unique id, once, and return them."""
+        """Assign a number and a unique id to a call, only once, and return them."""
         if pending.number is None:
             pending.number, self._count = self._count, self._count + 1
             # Ollama sends no ids before 0.12.10, lmdeploy the same one for each call (lmdeploy#3412).

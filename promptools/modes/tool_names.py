@@ -1,4 +1,4 @@
-"""Rename tools whose names the server or Harmony does not accept, and map them back in the reply."""
+"""Rename tools whose names the server or Harmony does not accept, and map the names back in the reply."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ _ILLEGAL = lazy_pattern(r"[^a-zA-Z0-9_-]+")
 
 
 def legal_names(names: Iterable[str], pattern_text: str) -> dict[str, str]:
-    """Map each name that the regular expression `pattern_text` does not match in full to one that it does.
+    """Map each name that does not fully match the regular expression `pattern_text` to one that does.
 
-    Deterministic, and two names never become one. Names that match are left out, and so are those for which no
-    replacement matches.
+    Deterministic and injective. Names that match are left out, and so are those without a matching replacement.
     """
     every = list(dict.fromkeys(names))
     pattern = re.compile(pattern_text)
@@ -48,7 +47,7 @@ def legal_names(names: Iterable[str], pattern_text: str) -> dict[str, str]:
 
 
 def _unused_name(base: str, taken: set[str], legal: re.Pattern[str], numbers: dict[str, int]) -> str | None:
-    """Return an unused legal name, numbered if it must be; None where no number makes it legal."""
+    """Return an unused legal name, with a number if necessary; None if no number makes it legal."""
     if base not in taken and legal.fullmatch(base):
         return base
     stem = base[: MAX_NAME_LENGTH - 8]
@@ -64,7 +63,7 @@ def _unused_name(base: str, taken: set[str], legal: re.Pattern[str], numbers: di
 
 
 def harmony_names(names: Iterable[str]) -> dict[str, str]:
-    """Map each name that Harmony writes differently to the one that the model sees. The others are left out."""
+    """Map each name that Harmony writes differently to the name that the model sees; other names are left out."""
     every = list(names)
     places = RecipientNames(every)
     return {name: recipient for name in every if (recipient := short_recipient(places.address_of(name))) != name}
@@ -76,7 +75,7 @@ def short_recipient(place: ToolAddress) -> str:
 
 
 def rename_tools(tools: Tools, sent: Mapping[str, str]) -> Tools:
-    """Copy `tools` under the names in `sent`, with their marks."""
+    """Copy `tools` with the names in `sent`, keeping their marks."""
     if not sent:
         return tools
     renamed = Tools([rename_tool(tool, sent) for tool in tools.to_openai()])
@@ -84,6 +83,6 @@ def rename_tools(tools: Tools, sent: Mapping[str, str]) -> Tools:
 
 
 def rename_tool(tool: dict[str, Any], sent: Mapping[str, str]) -> dict[str, Any]:
-    """Copy an OpenAI tool under its name in `sent`."""
+    """Copy an OpenAI tool with its name in `sent`."""
     function = tool["function"]
     return {**tool, "function": {**function, "name": sent.get(function["name"], function["name"])}}

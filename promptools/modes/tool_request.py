@@ -1,4 +1,4 @@
-"""Parse and validate a Chat Completions request: tools, tool choice, options, and the profile of its server."""
+"""Parse and validate a Chat Completions request: tools, tool choice, options, and the server's profile."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ MAX_CHOICES = 128
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """The request's `tool_choice`; `name` is set for `named` alone."""
+    """The request's `tool_choice`; `name` is only set for `named`."""
 
     kind: ToolChoiceKind = "auto"
     name: str | None = None
 
     @property
     def forced(self) -> bool:
-        """Whether the reply must hold a call."""
+        """Whether the reply must contain a call."""
         return self.kind in {"required", "named"}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """One request, parsed and validated. Nothing in it is changed in place, `body` included."""
+    """A request, parsed and validated. Nothing in it is changed in place, including `body`."""
 
     body: dict[str, Any]
     """The client's body without the `promptools` key; its `model` is the server's name of the model."""
@@ -99,48 +99,48 @@ class ToolRequest:
 
     @property
     def model(self) -> str:
-        """The server's name of the model."""
+        """The server's name for the model."""
         return as_text(self.body.get("model"))
 
     @property
     def takes_calls(self) -> bool:
-        """Whether the app takes calls at all: it offers tools, of any type, or wants those that it does not declare."""
+        """Whether the app accepts calls: it offers tools, of any type, or asks for calls of undeclared tools."""
         return bool(len(self.tools) or self.other_tools or self.options.takes_undeclared)
 
     @property
     def accepted_dialects(self) -> tuple[str, ...] | None:
-        """The dialects in which a call in text counts; None: all."""
+        """The dialects in which a call in text counts; None means all."""
         return self.options.accept if self.options.accept is not None else self.profile.accept
 
     @property
     def checks_response_format(self) -> bool:
-        """Whether the answer is checked here against `response_format`, which is not sent beside tools."""
+        """Whether the answer is checked here against `response_format`, which is not sent together with tools."""
         if not self.json_answer or self.profile.format_beside_tools or self.choice.kind == "none":
             return False
         return bool(len(self.offered) or self.other_tools)
 
     @property
     def heals_answer(self) -> bool:
-        """Whether an answer that `response_format` asks for is healed; log probabilities are those of its tokens."""
+        """Whether a formatted answer is healed; not with log probabilities, which belong to the original tokens."""
         if not (self.json_answer and self.options.heal_format):
             return False
         return not (self.body.get("logprobs") or self.body.get("top_logprobs"))
 
     @property
     def streams_answer(self) -> bool:
-        """Whether a healed answer goes out while it arrives: nothing can be asked again for the sake of a call."""
+        """Whether a healed answer is sent while it arrives, since nothing will be requested again because of calls."""
         return self.heals_answer and not (self.checks_response_format or self.choice.forced)
 
     @property
     def max_tokens(self) -> int | None:
-        """The most tokens that the answer may have; None where the request sets no limit."""
+        """The maximum number of tokens of the answer; None if the request sets no limit."""
         own = as_int(as_object(self.body.get("options")).get("num_predict"))  # takes precedence, as in Ollama
         limits = (as_int(self.body.get(key)) for key in ("max_completion_tokens", "max_tokens"))
         return next((limit for limit in (own, *limits) if limit), None)
 
     @property
     def on_repeat(self) -> OnRepeat | None:
-        """What is done about a repeated call, by the options or the profile; None leaves it to the mode."""
+        """What is done about a repeated call, according to the options or the profile; None leaves it to the mode."""
         return self.options.on_repeat or self.profile.on_repeat
 
     def repeat_action(self, mode: ModeName) -> RepeatAction | None:
@@ -157,23 +157,23 @@ class ToolRequest:
 
     @property
     def request_count(self) -> int:
-        """How many requests `n` choices cost: one where the server supports `n`, else n."""
+        """The number of requests that `n` choices take: one if the server supports `n`, else n."""
         return 1 if self.profile.n else self.n
 
     @property
     def today(self) -> str | None:
-        """The date, as in the options or by the clock; None to leave it out."""
+        """The date, from the options or the clock; None to leave it out."""
         if self.options.date is not None:
             return self.options.date or None
         return None if self.clock is None else self.clock().date().isoformat()
 
     def with_feedback(self, feedback: tuple[dict[str, Any], ...]) -> ToolRequest:
-        """Copy with `feedback` added, to ask again."""
+        """Return a copy with `feedback` added, to ask again."""
         return replace(self, feedback=(*self.feedback, *feedback))
 
 
 def involves_tools(body: Any) -> bool:
-    """Whether a request involves tools at all: offered, or as calls and results in its history."""
+    """Whether a request involves tools: it offers some, or has calls or results in its history."""
     data = as_object(body)
     if data.get("tools") or data.get("functions"):
         return True
@@ -196,7 +196,7 @@ def parse_request(
 ) -> ToolRequest:
     """Parse a Chat Completions body. `model` replaces the body's; `marks` are the config's, by tool name.
 
-    No tool is refused, however irregular; `notes` lists what was odd. A `tool_choice` that cannot be satisfied is
+    No tool is refused, however irregular; `notes` lists the irregularities. A `tool_choice` that cannot be satisfied is
     left out if the server ignores it. Raises UsageError for any other one, tools that are not a list, invalid messages,
     more than `MAX_CHOICES` choices, and unknown or invalid options.
     """
@@ -240,7 +240,7 @@ def parse_request(
 
 
 def _agent_defaults(body: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
-    """Return the parameters that an agent's request gets unless it sets them."""
+    """Return the parameters that an agent's request gets unless it sets them itself."""
     made: dict[str, Any] = {}
     if profile.agent_temperature is not None and "temperature" not in as_object(body.get("options")):
         made["temperature"] = profile.agent_temperature
@@ -282,7 +282,7 @@ _CACHE = RecentCache[_GivenTools](CACHED_LISTS, CACHED_CHARACTERS)
 
 
 def _read_tools(body: Mapping[str, Any]) -> _GivenTools:
-    """Return what is offered under `tools`, or else under its older name."""
+    """Return what is offered under `tools`, or under the older name `functions`."""
     key = "tools" if body.get("tools") else "functions"
     given = body.get(key)
     if not given:
@@ -304,10 +304,10 @@ def _read_tools(body: Mapping[str, Any]) -> _GivenTools:
 
 
 def _sort_tools(key: str, given: list[Any]) -> _GivenTools:
-    """Separate the function tools from everything else that is offered, and note irregularities.
+    """Separate function tools from other offers, and note irregularities.
 
-    Servers accept invalid tools and duplicate names, so these are passed on. Of several tools with one name, calls are
-    checked against the last, which is also the one that an app's own table of functions keeps.
+    Servers accept invalid tools and duplicate names, so these are passed on. If several tools have the same name, calls
+    are checked against the last one, which is also the one that an app's table of functions keeps.
     """
     notes: list[str] = []
     functions: dict[str, dict[str, Any]] = {}
@@ -391,7 +391,7 @@ def _parse_tool_choice(tool_choice: Any) -> tuple[ToolChoice, frozenset[str] | N
 def _with_own_names(
     tools: Tools, choice: ToolChoice, allowed: frozenset[str] | None
 ) -> tuple[ToolChoice, frozenset[str] | None]:
-    """Return a choice with the tools' own names in place of other names that they have."""
+    """Return a choice in which other names of tools are replaced by the tools' own names."""
     own = {name: tool.name for name in allowed or () if (tool := tools.get(name)) is not None}
     if not any(name != own_name for name, own_name in own.items()):
         return choice, allowed

@@ -2,10 +2,10 @@
 
 A verdict says what is wrong with a reply, what the client gets if no attempt does better, and what may help: asking the
 same mode again with feedback (`retry_with_feedback`), or another mode (`retry_elsewhere`). A call that was cut off is
-never asked for again in the same mode, since it would be cut again. Valid calls beside malformed ones are an answer;
-what the server itself handed over as a call is handed over beside them.
+never asked for again in the same mode, since it would be cut again. Valid calls together with malformed ones are an
+answer; calls that the server itself returned are passed on with them.
 
-Replies that the server lost are recognized by what it leaves of them: an empty answer that cost tokens, text that cost
+Replies that the server lost are recognized by what remains of them: an empty answer that cost tokens, text that cost
 more tokens than it has bytes, a finish or stop reason of a call without the call, a tool named after a piece of a
 Harmony header.
 """
@@ -88,7 +88,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether the reply is what the request asked for."""
+        """Whether the reply satisfies the request."""
         return self.kind == "answered"
 
 
@@ -106,10 +106,10 @@ def judge_reply(
 ) -> Verdict:
     """Judge a complete reply.
 
-    `raw` is its reader's, `usage` that of this attempt alone, `names` maps the sent tool names to the client's.
-    `refused`: its text is a refusal; `committed`: a part of it has gone to the client.
-    In harmony and raw `mode` the reply is the text of a raw endpoint, and no server's parser can have lost a part of
-    it. No call in the verdict's reply is one that was cut off.
+    `raw` comes from its reader, `usage` is that of this attempt alone, `names` maps the sent tool names to the
+    client's. `refused`: its text is a refusal; `committed`: part of it was sent to the client. In harmony and raw
+    `mode` the reply is the text of a raw endpoint, of which no server's parser can have lost a part. The verdict's
+    reply never contains a call that was cut off.
     """
     harmony = mode == "harmony"
     reply = _restore_length(request, reply, usage, harmony=harmony)
@@ -142,9 +142,9 @@ def judge_reply(
 
 
 def _check_format(request: ToolRequest, reply: Reply, raw: str, *, harmony: bool, committed: bool) -> Verdict:
-    """Judge an answer by its `response_format`, and heal it; one that was cut off passes, as it would be cut again.
+    """Judge an answer by its `response_format`, and heal it; if it was cut off it passes, since it would be cut again.
 
-    Anything but a JSON value is asked for again only if the schema is known: under `json_object` prose may be meant.
+    Anything but a JSON value is requested again only if the schema is known: under `json_object` prose may be meant.
     """
     if reply.finish_reason in {"length", "content_filter"}:
         return Verdict("answered", reply)
@@ -174,7 +174,7 @@ def _answers_without_calls(request: ToolRequest, reply: Reply) -> bool:
 
 
 def _restore_length(request: ToolRequest, reply: Reply, usage: Mapping[str, Any] | None, *, harmony: bool) -> Reply:
-    """Set `length` where the server hid it: some report `tool_calls` or `stop` for a reply that hit `max_tokens`.
+    """Set `length` if the server hid it: some report `tool_calls` or `stop` for a reply that hit `max_tokens`.
 
     A Harmony call whose JSON stops early was then cut off, though the model seemed to have ended it.
     """
@@ -189,7 +189,7 @@ def _restore_length(request: ToolRequest, reply: Reply, usage: Mapping[str, Any]
 
 
 def _as_cut(failed: Malformed) -> Malformed:
-    """Return a call whose JSON stops early as one that was cut off; any other as it is."""
+    """Return a call whose JSON stops early as one that was cut off; any other call unchanged."""
     if failed.reason != "invalid_json" or not failed.raw.startswith("{") or BracketScanner().feed(failed.raw):
         return failed
     cut = malformed_call("truncated", "the text ended inside its arguments", failed.dialect, failed.name)
@@ -197,18 +197,18 @@ def _as_cut(failed: Malformed) -> Malformed:
 
 
 def _as_content(reply: Reply, raw: str) -> Reply:
-    """Copy the reply with everything as content, byte for byte, and no calls; white space alone is beside thoughts."""
+    """Copy the reply with everything as content, byte for byte, without calls; mere white space stays outside."""
     cut = reply.finish_reason == "length" or any(failed.reason == "truncated" for failed in reply.malformed)
     finish = "content_filter" if reply.finish_reason == "content_filter" else "length" if cut else "stop"
     return replace(reply, calls=(), content=raw if raw.strip() else reply.content, finish_reason=finish)
 
 
 def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
-    """Copy the reply with the failed calls that are passed on all the same; without any, everything is content.
+    """Copy the reply with those failed calls that are passed on; if there are none, everything is content.
 
-    A call of an unknown tool is left for the client to refuse, unless the request named the tool to call. One whose
-    arguments do not fit is passed on where the server itself made a call of it, or where `on_malformed` is `call`: the
-    app's own error reaches the model, while an agent that gets a call as text takes it for the answer, and stops.
+    A call of an unknown tool is left for the client to refuse, unless the request named the tool to call. A call whose
+    arguments do not fit is passed on if the server itself made it a call, or if `on_malformed` is `call`: then the
+    app's error reaches the model, whereas an agent that gets the call as text takes it for the answer, and stops.
     """
     calls = [
         _as_it_came(failed)
@@ -224,10 +224,10 @@ def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
 
 
 def _with_unfit_beside(request: ToolRequest, reply: Reply, raw: str) -> Reply:
-    """Copy a reply that has valid calls with the server's own calls beside them that do not fit.
+    """Copy a reply with valid calls, adding the server's own calls that do not fit.
 
-    The reply is not asked for again, so without them the app would never hear of a part of what the model wants. They
-    come last, as in a stream, which has sent the valid ones by then.
+    The reply is not requested again, so without them the app would miss part of what the model wants. They come last,
+    as in a stream, which has already sent the valid ones.
     """
     if not (reply.calls and reply.malformed and request.parallel_calls):
         return reply
@@ -242,7 +242,7 @@ def _with_unfit_beside(request: ToolRequest, reply: Reply, raw: str) -> Reply:
 
 
 def _is_unknown_call(request: ToolRequest, reply: Reply, failed: Malformed, raw: str) -> bool:
-    """Whether the server handed over a whole call of a tool that the request does not declare."""
+    """Whether the server returned a complete call of a tool that the request does not declare."""
     if failed.reason != "unknown_tool" or _is_misread_header(failed):
         return False
     return reply.finish_reason in COMPLETE_REASONS and _may_pass(request, failed, raw)
@@ -263,9 +263,9 @@ def _may_pass(request: ToolRequest, failed: Malformed, raw: str) -> bool:
 
 
 def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> bool:
-    """Whether the server handed over a whole call of an offered tool, in a whole reply, that does not fit its schema.
+    """Whether the server returned, in a complete reply, a call of an offered tool that does not fit the tool's schema.
 
-    Its arguments are one JSON object: of several that a server concatenated, none is certain.
+    Its arguments are one JSON object: if a server concatenated several, none of them is certain.
     """
     if failed.call is None or failed.dialect != NATIVE or failed.reason != "invalid_arguments":
         return False
@@ -276,9 +276,9 @@ def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> b
 
 
 def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
-    """Return the arguments of a structured call as the server sent them, and their JSON; None if it is not strict.
+    """Return the arguments of a structured call as the server sent them, and their JSON; None unless it is strict.
 
-    Without any they are `{}`: vLLM sends an empty string for a call without arguments.
+    Missing arguments are `{}`: vLLM sends an empty string for a call without arguments.
     """
     text = failed.raw.strip() or "{}"
     value, _, end = read_members(text)
@@ -286,9 +286,9 @@ def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
 
 
 def _as_it_came(failed: Malformed) -> Call:
-    """Return a failed call with the arguments that were sent: half of the repairs are worth nothing.
+    """Return a failed call with the arguments that were sent, since a partial repair is worthless.
 
-    What was escaped in the request stays restored: the app has never seen it in that form.
+    Text that was escaped in the request stays unescaped: the app has never seen the escaped form.
     """
     call = failed.call
     assert call is not None
@@ -331,7 +331,7 @@ def _malformed(request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, 
 
 
 def _is_misread_header(failed: Malformed) -> bool:
-    """Whether the server took a part of a Harmony header for a tool name; calls parsed here from text are exempt."""
+    """Whether the server mistook part of a Harmony header for a tool name; calls parsed here from text are exempt."""
     return failed.dialect == NATIVE and is_header_part(failed.name or "")
 
 
@@ -340,7 +340,7 @@ def _correction(
 ) -> tuple[dict[str, Any], ...]:
     """Build the feedback: calls with failed results where all calls can be encoded, else the text and a user message.
 
-    Calls have the client's tool names, as in all messages, and the mode renames them; the texts have the sent names.
+    Calls have the client's tool names, as in all messages, and the mode renames them; the texts contain the sent names.
     """
     failed = reply.malformed
     if harmony and request.options.harmony_react:
@@ -365,12 +365,12 @@ def _correction(
 
 
 def _unparsed_call(number: int, failed: Malformed) -> Call | None:
-    """Return a call as the model wrote it: Harmony can hold arguments that are not JSON."""
+    """Return a call as the model wrote it: Harmony can contain arguments that are not JSON."""
     return Call(f"failed{number}", failed.name, {}, failed.raw) if failed.name else None
 
 
 def _reasoning_field(reply: Reply, *, harmony: bool) -> dict[str, str]:
-    """Return the reasoning where the model is to see it again: gpt-oss continues from its reasoning."""
+    """Return the reasoning if the model should see it again: gpt-oss continues from its reasoning."""
     return {"reasoning": reply.reasoning} if harmony and reply.reasoning else {}
 
 
@@ -383,12 +383,12 @@ def _text_feedback(reply: Reply, raw: str, text: str, *, harmony: bool) -> tuple
 
 
 def _reasoning_feedback(parts: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
-    """Build an assistant message with all parts as reasoning: the output, and what is wrong with it."""
+    """Build an assistant message with everything as reasoning: the output, and what is wrong with it."""
     return ({"role": "assistant", "content": "", "reasoning": "\n\n".join(filter(str.strip, parts))},)
 
 
 def _error_text(request: ToolRequest, failed: Malformed, sent: Mapping[str, str]) -> str:
-    """Describe what is wrong with a call, and list the tools where the name was wrong, under their sent names."""
+    """Describe what is wrong with a call; if the name was wrong, list the tools under their sent names."""
     if failed.reason != "unknown_tool":
         return failed.message
     name = failed.name or ""
@@ -425,11 +425,11 @@ def _missing_call(request: ToolRequest, reply: Reply, raw: str, sent: Mapping[st
 
 
 def _missing_tokens(request: ToolRequest, reply: Reply, raw: str, usage: Mapping[str, Any] | None) -> str:
-    """Return how it shows that the server dropped a part of the reply.
+    """Return the evidence that the server dropped a part of the reply; empty if there is none.
 
-    Ollama drops a call after text, if its tool was not offered; vLLM's hermes parser, in a stream, all text after a
-    quoted tag. A token of text is at least one byte, so what cost more tokens than it has bytes is not all there. A
-    long text hides a short call. Thoughts that the request hides are counted too.
+    Ollama drops a call after text, if its tool was not offered; vLLM's hermes parser drops, in a stream, all text after
+    a quoted tag. A token is at least one byte, so a reply with fewer bytes than tokens is incomplete. A long text can
+    hide a lost short call. Reasoning that the request hides is counted too.
     """
     profile, hides_thoughts = request.profile, request.body.get("include_reasoning") is False
     drops = profile.cuts_streams if request.stream else profile.wire == "ollama" and profile.swallows
@@ -445,7 +445,7 @@ def _missing_tokens(request: ToolRequest, reply: Reply, raw: str, usage: Mapping
 def _empty_reply(
     request: ToolRequest, reply: Reply, raw: str, usage: Mapping[str, Any] | None, *, harmony: bool
 ) -> Verdict:
-    """Judge a reply without content and calls: lost by the server, forbidden by the request, or truly empty."""
+    """Judge a reply without content and calls: lost by the server, forbidden by the request, or really empty."""
     if reply.finish_reason in {"length", "content_filter"}:
         return Verdict("answered", reply)
     if any(note.startswith(FORBIDDEN_PREFIXES) for note in reply.trace.notes):
