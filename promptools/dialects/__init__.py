@@ -2,8 +2,8 @@
 
 Each is imported when the first reply is parsed, not before, so that importing the library stays fast.
 
-An app's own dialects are known in the whole process (`load` and `register`), or only inside `using`: that is how a
-client, a proxy or a command knows those of its config and its arguments, and no other one does.
+An app's own dialects are known in the whole process (`load` and `register`), or only inside `using`: this is how a
+client, a proxy or a command knows the dialects in its config and arguments without affecting others.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ Edition: TypeAlias = tuple[int, int]
 
 
 def edition() -> Edition:
-    """Return a cache key of the dialects that are known here: the app adds and removes some, and `using` others."""
+    """Return a cache key for the set of known dialects: the app can add and remove some, and `using` adds others."""
     own = _own.get()
     return _editions[0], 0 if own is None else own.number
 
@@ -142,7 +142,7 @@ def get(name: str) -> Dialect:
 
 
 def _load_built_in(name: str) -> Dialect:
-    """Return the dialect of a table, or what a module makes."""
+    """Return the dialect that a table declares, or that a module makes."""
     module, _, factory = BUILT_IN[name].partition(":")
     if factory:
         dialect: Dialect = getattr(import_module(f"{__name__}.{module}"), factory)()
@@ -152,18 +152,18 @@ def _load_built_in(name: str) -> Dialect:
 
 
 def _tables() -> Any:
-    """Return the module that reads tables. It is loaded by name, as dialects are: the readers in it know this one."""
+    """Return the module that reads tables. It is imported by name, since its readers import this one."""
     return import_module(f"{__name__}.table")
 
 
 def unknown(given: Iterable[str]) -> str:
-    """Return the error message for the first unknown name among those given; empty if all are known."""
+    """Return the error message for the first unknown name; empty if all are known."""
     missing = [name for name in given if name not in names()]
     return f"{missing[0]!r} is not a known dialect; {suggest(missing[0], names())}" if missing else ""
 
 
 def register(dialect: Dialect) -> Dialect:
-    """Add a dialect of the app's own, searched for before the others. Raises UsageError for a name that is taken."""
+    """Add an app's own dialect, which is searched for before the others. Raises UsageError for a name that is taken."""
     if dialect.name in names():
         raise UsageError(f"There is a dialect {dialect.name!r} already; give yours another name.")
     _added[dialect.name] = _loaded[dialect.name] = dialect
@@ -189,10 +189,10 @@ def unregister(name: str) -> None:
 
 @contextmanager
 def using(*given: GivenDialect) -> Generator[None]:
-    """Know these dialects too, inside the block only: paths of tables, tables that were read, or dialects.
+    """Make more dialects known inside the block: paths of tables, tables that were read, or dialects.
 
-    They are searched for before all others, and one that is known outside by the same name is not known here. Threads
-    and processes that are started inside do not know them. Raises UsageError as `load` does.
+    They are searched for before all others, and replace outer dialects with the same names. Threads and processes that
+    are started inside do not know them. Raises UsageError as `load` does.
     """
     with using_own(import_module(f"{__name__}.own_dialects").read_own(given)):
         yield
@@ -200,7 +200,7 @@ def using(*given: GivenDialect) -> Generator[None]:
 
 @contextmanager
 def using_own(own: OwnDialects, *, last: bool = False) -> Generator[None]:
-    """Know these dialects too, inside the block only, where others may be known already: before those, or `last`."""
+    """Make more dialects known inside the block, before those that `using_own` already added, or `last` after them."""
     outer = _own.get()
     if outer is None or not own.given:
         token = _own.set(own if own.given else outer)
@@ -229,7 +229,7 @@ _ON_FIRST_USE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what only few apps need on first use."""
+    """Import names that only few apps need on first use."""
     if name in _ON_FIRST_USE:
         return getattr(import_module(_ON_FIRST_USE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

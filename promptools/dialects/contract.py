@@ -9,9 +9,10 @@ A dialect is a text format for tool calls. Parsing one takes two steps, so that 
    that tile the text it took: calls, malformed calls, markup, or plain text if it was not a call after all.
 
 A format in which every token belongs to a message with a header has `channels`, which split the reply into messages:
-Harmony only these, Muse heads within them too. What its family writes apart from calls, a dialect declares as markers
-(`reasoning_tags`, `answer_tags`, `result_openers`, `end_tokens`): they count in every reply, whichever dialect its
-calls are in. The `render_*` methods write the format for prompt mode; a dialect without them can only be read.
+Harmony has only these, Muse also has heads inside them. A dialect also declares the markers that its family writes
+apart from calls (`reasoning_tags`, `answer_tags`, `result_openers`, `end_tokens`): they count in every reply, whatever
+the dialect of its calls. The `render_*` methods write the format for prompt mode; a dialect without them can only be
+read.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ TAG_GATE: Final = r"<(?:[^\W\d]|\Z)"
 class HeadPredicate(Protocol):
     """Decides whether the head `text[start:end]` may begin a call.
 
-    `fresh`: no text came before it, or the request asked for this dialect.
+    `fresh`: no text comes before it, or the request asked for this dialect.
     """
 
     def __call__(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether it may; `NEED_MORE` if only more text can tell."""
+        """Return whether the head may begin a call; `NEED_MORE` if only more text can tell."""
         ...
 
 
@@ -53,9 +54,10 @@ class Head(NamedTuple):
     r"""How a call begins, up to the first character of its body.
 
     `pattern` starts with one of `literals` and matches the whole head, or a prefix of it at the end of the text (`\Z`),
-    so that the scanner knows what to hold back; it may look ahead a few hundred characters at most, and has no groups.
-    `body_starts` are the characters that a body may start with: a match that none of them follows is unfinished. A head
-    without a marker of its own is the beginning of the body, and `begins` decides whether that may be a call.
+    so that the scanner knows what to hold back; it may look ahead a few hundred characters at most, and must not
+    contain groups. `body_starts` are the characters that a body may start with: a match followed by none of them is
+    unfinished. A head without a marker of its own is the beginning of the body itself, and `begins` decides whether
+    that may be a call.
     """
 
     literals: tuple[str, ...]
@@ -114,7 +116,7 @@ class MessageSplitter(Protocol):
         ...
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
-        """Consume text whose control tokens are known as such, as raw Harmony is; return what became certain."""
+        """Consume text whose control tokens are known, as in raw Harmony; return the segments that became certain."""
         ...
 
     def close(self, *, cut: bool) -> list[Segment]:
@@ -123,20 +125,20 @@ class MessageSplitter(Protocol):
 
 
 class BodyReader(Protocol):
-    """Reads the body of a call in a message, where it is not JSON. `ended`: it was not cut off."""
+    """Reads the body of a call in a message if it is not JSON. `ended`: it was not cut off."""
 
     def __call__(
         self, name: str, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
     ) -> Call | Malformed | None:
-        """Return the call, or why it cannot be returned; None if the body is to be read as JSON."""
+        """Return the call, or why it cannot be returned; None if the body must be read as JSON."""
         ...
 
 
 class HeaderPredicate(Protocol):
-    """Decides whether a header begins at `text[at]`. `first`: no text came before it; `final`: none will follow."""
+    """Decides whether a header begins at `text[at]`. `first`: no text comes before it; `final`: none will follow."""
 
     def __call__(self, text: str, at: int, options: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
-        """Return whether one does; `NEED_MORE` if only more text can tell."""
+        """Return whether a header begins there; `NEED_MORE` if only more text can tell."""
         ...
 
 
@@ -155,7 +157,7 @@ class Dialect(Protocol):
 
     @property
     def typed(self) -> bool:
-        """Whether its arguments carry types; False: only the tool's schema has them."""
+        """Whether its arguments carry types; if False, only the tool's schema gives them."""
         ...
 
     @property
@@ -170,7 +172,7 @@ class Dialect(Protocol):
 
     @property
     def channels(self) -> MessageFormat | None:
-        """How its messages are told apart, if a reply consists of messages with headers; else None."""
+        """How messages are recognized, if a reply consists of messages with headers; else None."""
         ...
 
     @property
@@ -198,36 +200,36 @@ class Dialect(Protocol):
 
     @property
     def result_openers(self) -> tuple[str, ...]:
-        """How a tool's result begins, or the turn that has it: next to a call it is made up, with all that follows."""
+        """How a tool's result, or its turn, begins: next to a call it is made up, with everything that follows."""
         ...
 
     @property
     def end_tokens(self) -> tuple[str, ...]:
-        """Tokens that end a turn and pass through some server."""
+        """Tokens that end a turn and that some server leaves in the text."""
         ...
 
     @property
     def control_tokens(self) -> tuple[str, ...]:
-        """Other tokens of its calls, results and messages, which no text holds: alone they call nothing."""
+        """Other tokens of its calls, results and messages, which prose never contains; alone they begin no call."""
         ...
 
     @property
     def turn_tokens(self) -> tuple[str, ...]:
-        """Tokens of its turns and prompts: no text next to a call and after the end of a turn, and elsewhere text."""
+        """Tokens of its turns and prompts: dropped next to a call and after the end of a turn, else text."""
         ...
 
     @property
     def tokens_before_text(self) -> tuple[str, ...]:
-        """Tokens of its heads that a program or a name follows: where none is a call, they are a part of the text."""
+        """Tokens of its heads that come before a program or a name: if no call follows, they are part of the text."""
         ...
 
     @property
     def rescues(self) -> bool:
-        """Whether a call that ends the reasoning of an otherwise empty reply was meant."""
+        """Whether a call at the end of the reasoning counts if the reply is otherwise empty."""
         ...
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text after `head`: the first character it is fed is the first of the body."""
+        """Return a candidate for the text after `head`; it is fed from the first character of the body on."""
         ...
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
@@ -235,11 +237,11 @@ class Dialect(Protocol):
         ...
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return the calls that the prompt shows as examples: a copy of one is not a call."""
+        """Return the calls that the prompt shows as examples: a copy of one of them is not a call."""
         ...
 
     def call_id(self, call: Call, number: int) -> str:
-        """Return the id by which the model knows a call; `number` calls came before it in the conversation."""
+        """Return the id by which the model knows a call; `number` is the count of earlier calls in the conversation."""
         ...
 
     def render_calls(self, calls: Sequence[Call]) -> str:
@@ -267,7 +269,7 @@ class MarkerDeclarations(TypedDict, total=False):
 class Textual:
     """Base class of most dialects: defaults for everything optional.
 
-    One without render methods can only be read: requesting it raises UsageError.
+    A dialect without render methods can only be read: requesting it raises UsageError.
     """
 
     name: str
@@ -289,7 +291,7 @@ class Textual:
     rescues: bool = False
 
     def declare_markers(self, **declared: Unpack[MarkerDeclarations]) -> None:
-        """Set the markers apart from its calls, for a dialect that is an instance and not a separate class."""
+        """Set the markers apart from calls, for a dialect that is an instance and not a class of its own."""
         for member, value in declared.items():
             setattr(self, member, value)
 
@@ -305,7 +307,7 @@ class Textual:
         return example_calls(tools)
 
     def call_id(self, call: Call, number: int) -> str:
-        """Return the call's own id: most formats have none."""
+        """Return the call's own id, since most formats contain none."""
         del number
         return call.id
 

@@ -1,4 +1,4 @@
-"""The base of dialects that are data: everything their kinds have in common, and the texts of their prompts.
+"""The base of dialects that are data: what their kinds have in common, and the texts of their prompts.
 
 A kind is a constructor that takes plain data as keyword arguments, such as `MarkedJson`; `promptools.dialects.table`
 reads that data from TOML.

@@ -1,4 +1,4 @@
-"""An app's own dialects that one client, proxy or command knows: their tables, read once, and the dialects of these.
+"""An app's own dialects, known to one client, proxy or command: their tables, and the dialects made from these.
 
 A table is kept as text, so that it can be sent to the processes that read replies for others: the workers of a batch,
 and the actors and tasks of a Ray cluster.
@@ -29,7 +29,7 @@ GivenDialect: TypeAlias = "str | os.PathLike[str] | DialectTable | Dialect"
 
 
 class OwnDialects:
-    """Dialects that are known together. Raises UsageError for a name that another one has."""
+    """Dialects that are known together. Raises UsageError if two have the same name."""
 
     def __init__(self, given: tuple[DialectTable | Dialect, ...]) -> None:
         self.given = given
@@ -40,7 +40,7 @@ class OwnDialects:
 
 
 def read_own(given: Iterable[GivenDialect] | GivenDialect) -> OwnDialects:
-    """Return an app's dialects, reading the tables at paths among them; raise UsageError for an invalid one."""
+    """Return an app's own dialects, reading the tables at the given paths; raise UsageError for an invalid one."""
     if isinstance(given, (str, os.PathLike, DialectTable)) or _is_dialect(given):
         return _join((_read(given),))
     if not isinstance(given, Iterable):
@@ -51,13 +51,13 @@ def read_own(given: Iterable[GivenDialect] | GivenDialect) -> OwnDialects:
 
 @lru_cache(maxsize=64)
 def together(outer: OwnDialects, own: OwnDialects) -> OwnDialects:
-    """Return the dialects of both; of two with one name `own` has the one that counts."""
+    """Return the dialects of both sets; if both have a name, the one in `own` counts."""
     others = zip(outer.given, outer.by_name, strict=True)
     return _join((*own.given, *(item for item, name in others if name not in own.by_name)))
 
 
 def _join(given: tuple[DialectTable | Dialect, ...]) -> OwnDialects:
-    """Return dialects as one set; that of the same tables is the same, and shares what is compiled of them."""
+    """Return dialects as one set; the same tables give the same set, which shares its compiled patterns."""
     distinct = tuple(item for at, item in enumerate(given) if not any(_is_same(item, one) for one in given[:at]))
     if all(isinstance(item, DialectTable) for item in distinct):
         return _of_tables(distinct)

@@ -11,7 +11,7 @@ from functools import cache
 
 
 def sequence(*steps: str) -> str:
-    r"""Return the pattern of consecutive steps; at the end of the text the first few of them are enough."""
+    r"""Return the pattern of consecutive steps; at the end of the text, a prefix of them matches too."""
     *before, last = steps
     pattern = last
     for step in reversed(before):
@@ -20,7 +20,7 @@ def sequence(*steps: str) -> str:
 
 
 def literal_text(text: str) -> str:
-    """Return the pattern of a literal, complete or cut off by the end of the text; a complete one costs one step."""
+    """Return the pattern of a literal, complete or cut off by the end of the text; a complete one takes one step."""
     if len(text) < 2:
         return re.escape(text)
     cut = sequence(*map(_escape_character, text[:-1])) + r"\Z"
@@ -38,7 +38,7 @@ def any_of(*patterns: str) -> str:
 
 
 def optional_steps(*steps: str) -> str:
-    """Return the pattern of consecutive steps that may be left out together."""
+    """Return the pattern of consecutive steps that are optional as a group."""
     return f"(?:{sequence(*steps)})?"
 
 

@@ -1,7 +1,8 @@
-"""What prompt mode says of the tools: their signatures, instructions, and examples of how the family writes calls.
+"""What prompt mode says about the tools: signatures, instructions, and examples of how the family writes calls.
 
-`describe` makes the lines of one tool, `fill` puts them into the templates of a declared dialect, `example_calls` makes
-the calls that are shown, and `explain_tools` the whole declaration for a system prompt. Nothing here reads a reply.
+`describe` makes the lines for one tool, `fill` puts them into the templates of a declared dialect, `example_calls`
+makes the calls that are shown, and `explain_tools` the whole declaration for a system prompt. Nothing here reads a
+reply.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def describe(tool: Tool) -> str:
 
 
 class _Signature:
-    """Describes the parameters of one tool; `visits_left` is how many more subschemas may be visited."""
+    """Describes the parameters of a tool; `visits_left` is how many more subschemas may be visited."""
 
     def __init__(self, root: Schema) -> None:
         self.root = root
@@ -97,7 +98,7 @@ class _Signature:
         return objects[0] if len(objects) == 1 else None
 
     def type_of(self, schema: Any, depth: int = 0) -> str:
-        """Return a type in short: `string`, `"c" | "f"`, `array of integer`, `string or null`."""
+        """Return a type in short form: `string`, `"c" | "f"`, `array of integer`, `string or null`."""
         node = self.resolve(schema)
         if depth > MAX_DEPTH or self.visits_left <= 0:
             return "any"
@@ -157,9 +158,9 @@ _KEY = lazy_pattern(r"\{([a-z_]+)\}")
 class Instructions(NamedTuple):
     """The wording of a prompt.
 
-    `text` is all of it. Keys in it: `{tools}`, the declared tools; `{call}` and `{calls}`, an example of one call and
-    of two; `{format}`, how a call is written; `{how_many}`, which is `parallel` or `single`; `{when}`, which is
-    `required` or `optional`. The other texts may have such keys in them too.
+    `text` is the whole prompt. Keys in it: `{tools}`, the declared tools; `{call}` and `{calls}`, an example of one
+    call and of two; `{format}`, how a call is written; `{how_many}`, which is `parallel` or `single`; `{when}`, which
+    is `required` or `optional`. The other texts may contain these keys too.
     """
 
     text: str
@@ -170,14 +171,14 @@ class Instructions(NamedTuple):
     optional: str = ""
 
     def choose(self, *, parallel: bool, required: bool) -> str:
-        """Return the template for a request: whether calls may be parallel, and whether one is required."""
+        """Return the template for a request: whether calls may be parallel, and whether a call is required."""
         text = fill(self.text, {"format": self.format})
         how_many, when = self.parallel if parallel else self.single, self.required if required else self.optional
         return fill(text, {"how_many": how_many, "when": when})
 
 
 def keys_of(template: str) -> frozenset[str]:
-    """Return the keys in a template, and anything that looks like one."""
+    """Return the keys in a template, and anything that looks like a key."""
     return frozenset(_KEY.findall(template))
 
 
@@ -195,7 +196,7 @@ def fill_result(template: str, result: Result) -> str:
 
 
 def fill_tool(template: str, tool: Tool, function: dict[str, Any]) -> str:
-    """Return the text of one tool; `function` is the tool with the keys that chat templates show.
+    """Return the text for a tool; `function` is the tool with the keys that chat templates show.
 
     Keys: `{json}`, `{function}`, `{signature}`, `{name}`, `{description}`, `{parameters}`.
     """
@@ -251,10 +252,10 @@ def _shows_any(call: Call) -> bool:
 
 
 def example_calls(tools: Tools, shows: Shows = _shows_any) -> tuple[Call, Call]:
-    """Return example calls of the first and of the last tool that can be shown.
+    """Return example calls of the first and the last tool that can be shown.
 
-    `shows` returns whether the dialect writes a call in its usual form. They are made once for each object `tools`: the
-    prompt shows them, and the reader of the reply recognizes them.
+    `shows` returns whether the dialect writes a call in its usual form. The calls are made once for each `tools`
+    object: the prompt shows them, and the reader of the reply recognizes them.
     """
     drawn = _drawn.setdefault(tools, {})
     examples = drawn.get(shows)
@@ -282,7 +283,7 @@ def _example_of(tool: Tool, root: Schema, form: str, *, enums: bool) -> tuple[Ca
 
 
 def _object(schema: Schema, root: Schema, depth: int, form: str, *, enums: bool) -> dict[str, Any]:
-    """Return example arguments for the required parameters only: optional ones would be copied."""
+    """Return example arguments for the required parameters only, because the model would copy optional ones."""
     properties, required = schema.get("properties"), schema.get("required")
     if not is_object(properties) or not is_array(required):
         return {}
@@ -313,13 +314,13 @@ _EXAMPLE_VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True,
 
 
 def placeholder_in(arguments: Mapping[str, Any]) -> str:
-    """Return an argument that is a placeholder as examples have them, such as `<city>` for `city`; empty if none is."""
+    """Return an argument that is a placeholder from the examples, such as `<city>` for `city`; empty if none is."""
     texts = _texts(arguments)
     return next((text for name, text in texts if text in {form.format(name) for form in PLACEHOLDERS}), "")
 
 
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield all texts in a value, each with the name of the parameter that it belongs to."""
+    """Yield all texts in a value, with the name of the parameter that they belong to."""
     if is_object(value):
         for key, member in value.items():
             yield from _texts(member, key)
@@ -334,7 +335,7 @@ def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def shown_functions(tools: Tools) -> list[dict[str, Any]]:
-    """Return each tool with only the keys that chat templates show: the models have seen no others."""
+    """Return the tools with only those keys that chat templates show: models have not seen any others."""
     declared: list[dict[str, Any]] = []
     for tool in tools.to_openai():
         function = tool["function"]

@@ -1,11 +1,11 @@
-"""The markers around reasoning, answers, results and turns that all registered dialects declare, put together.
+"""The markers of reasoning, answers, results and turns that all registered dialects declare, combined.
 
-They are recognized in every reply, whichever dialect its calls are in: a server may leave any of them in the text, and
-models mix them. `reply_markers` is the one place to take them from.
+They are recognized in every reply, whatever the dialect of its calls: a server may leave any of them in the text, and
+models mix them. `reply_markers` returns them.
 
-Two forms of `Dialect.reasoning_tags` are more than literals. An opener that another one begins with, as Gemma 4's
-`<|channel>` begins `<|channel>thought`, has lost the rest: it counts only where no text precedes it. An opener and a
-closer that end in `{suffix}>`, such as `<think:{suffix}>`, match any suffix, which is the same in both tags.
+Two forms of `Dialect.reasoning_tags` are more than literals. An opener that is a prefix of another one, as Gemma 4's
+`<|channel>` is of `<|channel>thought`, has lost its rest: it counts only if no text precedes it. An opener and a closer
+that end in `{suffix}>`, such as `<think:{suffix}>`, match any suffix, which is the same in both tags.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _READABLE_TAG = lazy_pattern(r"<[A-Za-z_:]+>\Z")
 
 
 class ReplyMarkers:
-    """The markers of all registered dialects, and those that dialects share."""
+    """The markers of all registered dialects, and markers that belong to no single dialect."""
 
     def __init__(self) -> None:
         dialects = [get(name) for name in names()]
@@ -139,14 +139,14 @@ class ReplyMarkers:
 
     @cached_property
     def special_token_names(self) -> frozenset[str]:
-        """The names of special tokens: `im_end` of `<|im_end|>`, `eos` of `<eos>`."""
+        """The names of special tokens: `im_end` for `<|im_end|>`, `eos` for `<eos>`."""
         declared = chain(self.end_tokens, self.reserved_tags, self.lone_closers, self.tokens_before_text)
         names = chain.from_iterable(map(SPECIAL_TOKEN.findall, declared))
         return frozenset((*names, *(token.strip("<>[]/|~") for token in self.end_tokens)))
 
     @cached_property
     def result_prefixes(self) -> frozenset[str]:
-        """What may become one of `result_openers`."""
+        """The proper prefixes of `result_openers`."""
         return frozenset(opener[:size] for opener in self.result_openers for size in range(1, len(opener)))
 
     @cached_property
@@ -156,11 +156,11 @@ class ReplyMarkers:
 
     @cached_property
     def readable_answer_tags(self) -> frozenset[str]:
-        """Tags that are text where they do not enclose an answer."""
+        """Tags that are plain text unless they enclose an answer."""
         return frozenset(opener for opener in self.answer_tags if "<" not in opener)
 
     def reasoning_closer(self, opener: str) -> str:
-        """Return the closing tag of an opening tag of reasoning."""
+        """Return the closing tag for an opening tag of reasoning."""
         closer = self.reasoning_tags.get(opener) or self.unlabelled_openers.get(opener)
         if closer is not None:
             return closer
@@ -173,7 +173,7 @@ class ReplyMarkers:
 
     @cached_property
     def turn_ends(self) -> tuple[str, ...]:
-        """What begins after a turn, or ends one, even if a call is open in it."""
+        """What begins after a turn, or ends one, even while a call is open in it."""
         return (*self.end_tokens, *self.result_tags, *self.lone_closers)
 
     @cached_property
@@ -183,7 +183,7 @@ class ReplyMarkers:
 
     @cached_property
     def turn_end(self) -> re.Pattern[str]:
-        """The pattern of `turn_ends`, those that begin with `<`."""
+        """The pattern of those `turn_ends` that begin with `<`."""
         tags = (tag for tag in sorted(self.turn_ends, key=len, reverse=True) if tag[0] == "<")
         return re.compile("|".join(map(re.escape, tags)))
 
@@ -193,7 +193,7 @@ class ReplyMarkers:
         return re.compile(rf"\s*+(?:(?:{'|'.join(map(re.escape, self.end_tokens))})\s*+)++\Z")
 
     def end_of_turn(self, text: str) -> int:
-        """Return the offset of the tokens with which a text ends its turn, its length if it ends with none."""
+        """Return the offset of the end-of-turn tokens at the end of a text, or its length without any."""
         begin = max(0, len(text) - MAX_END)
         match = self._ends.search(text, begin)
         return match.start() if match is not None else len(text)
@@ -217,7 +217,7 @@ class ReplyMarkers:
 
 
 def reply_markers() -> ReplyMarkers:
-    """Return the markers of the dialects that are registered now."""
+    """Return the markers of the currently registered dialects."""
     return _markers_of(edition())
 
 

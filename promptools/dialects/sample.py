@@ -1,4 +1,4 @@
-"""A sample tool, call and result with which a dialect is shown."""
+"""A sample tool, call and result, used to show a dialect."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def sample_text(dialect: Dialect) -> str:
 
 
 def tiers(dialect: Dialect) -> tuple[str, ...]:
-    """Return the tiers of a dialect's heads, the most unmistakable first."""
+    """Return the tiers of a dialect's heads, the most distinctive first."""
     own = {head.tier or dialect.tier for head in dialect.heads} or {dialect.tier}
     return tuple(tier for tier in "SABC" if tier in own)

@@ -8,8 +8,8 @@
     [openers]
     "<|acme_call|>" = "<|/acme_call|>"      # "": nothing closes it
 
-Here are what a value may be, the kinds with their keys, and the reading of a table. The keys are in
-docs/tasks/add-a-dialect.md, too.
+This module has the types of values, the kinds with their keys, and the function that reads a table.
+docs/tasks/add-a-dialect.md explains the keys too.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ SUFFIX: Final = "{suffix}>"
 
 
 class TableKey(NamedTuple):
-    """One key of a table: the text of what its value must be, the predicate that checks it, and what it is for."""
+    """A key of a table: a description of valid values, the predicate that checks them, and the meaning of the key."""
 
     expected: str
     is_valid: Callable[[Any], bool]
     meaning: str = ""
 
     def means(self, meaning: str) -> TableKey:
-        """Return the key with its meaning."""
+        """Return the key with this meaning."""
         return self._replace(meaning=meaning)
 
 
 def is_text(value: Any) -> bool:
-    """Return whether a value is a text."""
+    """Return whether a value is text."""
     return isinstance(value, str)
 
 
@@ -108,7 +108,7 @@ def _is_json_openers(value: Any) -> bool:
 
 
 def are_json_closers(value: Any) -> bool:
-    """Return whether a value is texts that can come after JSON: surplus brackets and separators are a part of it."""
+    """Return whether a value holds texts that can follow JSON; surplus brackets would belong to the JSON."""
     return is_text_list(value) and not any(text.lstrip().startswith(tuple(GAP_CHARACTERS)) for text in value)
 
 
@@ -139,7 +139,7 @@ def _are_optional_tags(value: Any) -> bool:
 
 
 def _is_tag(opener: str, closer: str) -> bool:
-    """Return whether these can be tags around reasoning: with a suffix, or both without."""
+    """Return whether these can be tags around reasoning: both with a suffix, or both without."""
     starts = opener.removesuffix(SUFFIX), closer.removesuffix(SUFFIX)
     return all(map(is_marker, starts)) and opener.endswith(SUFFIX) == closer.endswith(SUFFIX)
 
@@ -190,7 +190,7 @@ def texts(*sizes: int) -> TableKey:
 
 
 def template(*keys: str) -> TableKey:
-    """Return a key whose value is a template with at least one of these keys in it."""
+    """Return a key whose value is a template that contains at least one of these keys."""
 
     def is_template(value: Any) -> bool:
         return isinstance(value, str) and any(f"{{{key}}}" in value for key in keys)
@@ -217,7 +217,7 @@ def _no_problem(_values: Mapping[str, Any]) -> str:
 
 
 class Kind(NamedTuple):
-    """A kind of dialect: its constructor, its own keys, and those that a table cannot lack."""
+    """A kind of dialect: its constructor, its own keys, and the required ones."""
 
     make: Callable[..., DeclaredDialect]
     keys: Mapping[str, TableKey]
@@ -273,7 +273,7 @@ def _is_call_template(value: Any) -> bool:
 
 
 def _is_object_template(value: Any) -> bool:
-    """Return whether a value is the template of JSON that is a call."""
+    """Return whether a value is the template of a JSON object that is a call."""
     if not isinstance(value, str) or "{name}" not in value or ("{arguments}" in value) == ("{text}" in value):
         return False
     filled = fill(value, {"name": '"n"', "arguments": "{}", "text": '"{}"', "id": "1", "index": "1"})
@@ -297,7 +297,7 @@ def _is_tag_wrapper(value: Any) -> bool:
 
 
 def _is_pair_argument(value: Any) -> bool:
-    """Return whether a value is the template of an argument whose value has no white space around it."""
+    """Return whether a value is the template of an argument, without white space around the argument's value."""
     return is_argument(value) and _space_around_value(value) == ("", "")
 
 
@@ -316,7 +316,7 @@ def _are_opening_tags(value: Any) -> bool:
 
 
 def _python_problem(values: Mapping[str, Any]) -> str:
-    """Return why the openers are not labels, if they have to be."""
+    """Return why the openers are not labels, if they must be."""
     unfit = [opener for opener in values["openers"] if values.get("at_line_start") and not is_label(opener)]
     return f"with 'at_line_start' openers are words that begin with a letter, {unfit[0]!r} is not" if unfit else ""
 
@@ -331,7 +331,7 @@ def _tags_problem(values: Mapping[str, Any]) -> str:
 
 
 def _key_value_problem(values: Mapping[str, Any]) -> str:
-    """Return why the tags can have no suffix: the wrapper shows which it is."""
+    """Return why the tags cannot have a suffix: only a wrapper shows which suffix it is."""
     return "with 'suffix' there is a 'wrapper', too" if values.get("suffix") and not values.get("wrapper") else ""
 
 
@@ -521,9 +521,9 @@ PACKAGE: Final = Path(__file__).parent
 
 
 def read_family(name: str, make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
-    """Read the table of a family in the package; `make` is its class, derived from the kind's, if it has code too.
+    """Read the table of a family in the package; `make` is a class derived from the kind's, if the family has code too.
 
-    It is not checked: the first reply would wait for the checks of all tables, and the tests make them.
+    It is not checked, since checking all tables would delay the first reply; the tests do so.
     """
     return _new_dialect(tomllib.loads(read_table(PACKAGE / "families" / f"{name}.toml").text), make)
 
@@ -534,7 +534,7 @@ def read_dialect(path: str | os.PathLike[str]) -> DeclaredDialect:
 
 
 def parse_table(table: DialectTable) -> DeclaredDialect:
-    """Make a dialect of a table's text. Raises UsageError for text that is not TOML, and for an invalid key."""
+    """Make a dialect from a table's text. Raises UsageError for text that is not TOML, and for an invalid key."""
     try:
         values = tomllib.loads(table.text)
     except (ValueError, RecursionError) as error:
@@ -543,7 +543,7 @@ def parse_table(table: DialectTable) -> DeclaredDialect:
 
 
 def make_dialect(table: Mapping[str, Any], origin: str) -> DeclaredDialect:
-    """Make a dialect of a table; `origin` is the file that it is from. Raises UsageError for an invalid key."""
+    """Make a dialect from a table; `origin` is its file. Raises UsageError for an invalid key."""
     values = dict(table)
     kind_name = values.pop("kind", DEFAULT_KIND)
     if not COMMON_KEYS["kind"].is_valid(kind_name):
@@ -570,16 +570,17 @@ def make_dialect(table: Mapping[str, Any], origin: str) -> DeclaredDialect:
 
 
 def _new_dialect(table: Mapping[str, Any], make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
-    """Make a dialect of a table that is valid."""
+    """Make a dialect from a valid table."""
     kind = KINDS[table.get("kind", DEFAULT_KIND)]
     values = {key: tuple(value) if is_array(value) else value for key, value in table.items() if key != "kind"}
     return (make or kind.make)(**values)
 
 
 def _too_large(value: Any, *, is_format: bool) -> str:
-    """Return what makes a value too large, empty if it is not; only texts of the format are limited, not of the prompt.
+    """Return what makes a value too large, or an empty string; texts of the prompt are not limited.
 
-    Patterns are made of the format: of each prefix with each tag, and some take the square of a text's length.
+    Patterns are made from the format, for every prefix with every tag, and some grow with the square of a text's
+    length.
     """
     if (is_array(value) or is_object(value)) and len(value) > MAX_ENTRIES:
         return f"{len(value)} entries; {MAX_ENTRIES} are the most"

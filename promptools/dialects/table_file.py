@@ -1,4 +1,4 @@
-"""The file of a dialect's table, as text: it is read once, and can be sent to another process."""
+"""The file of a dialect's table, as text: it is read once, and can be sent to other processes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MAX_TABLE: Final = 2**16
 
 @dataclass(frozen=True, slots=True)
 class DialectTable:
-    """The table of a dialect as it was read."""
+    """The table of a dialect, as it was read."""
 
     file: str
     text: str
 
 
 def read_table(path: str | os.PathLike[str]) -> DialectTable:
-    """Read the file of a table. Raises UsageError for one that cannot be read, is not text, or is too large."""
+    """Read the file of a table. Raises UsageError if it cannot be read, is not text, or is too large."""
     file = os.fspath(path)
     try:
         handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for its writer

@@ -1,4 +1,4 @@
-"""Write calls, as markup or as Python, so that they are read back the same."""
+"""Write calls as markup or as Python, so that they are read back unchanged."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _MARKUP = lazy_pattern(r"<\s*/?\s*[A-Za-z!|｜\]]|[|｜]\s*>|\]<\]|</|<\Z")
 
 
 def value_text(value: Any) -> str:
-    """Return a string unchanged, and anything else as JSON that contains no tag."""
+    """Return a string unchanged, and any other value as JSON without tags."""
     return value if isinstance(value, str) else escaped_json(value)
 
 
 def escaped_json(value: Any) -> str:
-    """Return JSON that contains no tag: `<` only occurs in strings, where it can be escaped."""
+    """Return JSON without tags: `<` only occurs in strings, where it can be escaped."""
     return dump(value).replace("<", "\\u003c")
 
 
 def may_hold_tag(text: str) -> bool:
-    """Return whether a text might hold a tag."""
+    """Return whether a text might contain a tag."""
     return _MARKUP.search(text) is not None
 
 
@@ -58,10 +58,11 @@ def bare_text(
     may_hold_tags: bool = False,
     values: WrittenValues = "json",
 ) -> str | None:
-    """Write a value as bare text; None if it could be read back as another.
+    """Write a value as bare text; None if it could be read back as a different value.
 
-    `has_type`: its tag gives its type; `keeps_space`: white space around it is kept; `may_hold_tags`: it may hold tags;
-    `values`: how one that is no text is written. What Python prints is only read back by a schema: it is not checked.
+    `has_type`: its tag gives its type; `keeps_space`: white space around it is kept; `may_hold_tags`: it may contain
+    tags; `values`: how values other than text are written. Values printed by Python can only be read back with a
+    schema, so they are not checked.
     """
     if _MARKUP_KEY.match(key) is None:
         return None
@@ -94,11 +95,11 @@ def render_parameters(
     may_hold_tags: bool = False,
     values: WrittenValues = "json",
 ) -> str | None:
-    """Write the parameters of a call, each by `parameter`; None if one of them cannot be bare text.
+    """Write the parameters of a call with `parameter`; None if one of them cannot be bare text.
 
-    `parameter` takes the name, the text, and whether it is a string; the rest is as in `bare_text`. The schema is not
-    at hand, so a value whose text could be read as another is not written as bare text, unless `has_type` tags give its
-    type.
+    `parameter` takes the name, the text, and whether the value is a string; the other arguments are as in `bare_text`.
+    The schema is not available here, so a value whose text is ambiguous is not written as bare text, unless `has_type`
+    tags give its type.
     """
     lines: list[str] = []
     for key, value in call.arguments.items():
@@ -129,7 +130,7 @@ def wrap_cdata(text: str) -> str:
 
 
 def call_instructions(*, parallel: bool, required: bool, several: str = "Several calls follow one another.") -> str:
-    """Return the sentences of the prompt on how many calls the model may make, and when."""
+    """Return the prompt's sentences on how many calls the model may make, and when."""
     how_many = several if parallel else "Make one call at a time."
     when = "Call a tool in this turn." if required else "If no tool is needed, answer in plain text."
     return f"{how_many} Write nothing after the calls, and never a result yourself. {when}"
@@ -168,7 +169,7 @@ def python_literal(value: Any) -> str:
 
 
 def tools_as_json(tools: Tools) -> str:
-    """Return the tools as one JSON list, a tool a line."""
+    """Return the tools as one JSON list, with one tool on each line."""
     return "[" + ",\n".join(map(dump, shown_functions(tools))) + "]"
 
 

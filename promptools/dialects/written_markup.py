@@ -1,4 +1,4 @@
-"""Collect the markup that a dialect writes around calls and results, which no content may contain unescaped.
+"""Collect the markup that a dialect writes around calls and results, which content must not contain unescaped.
 
 It is extracted from what the dialect renders, so it works for an app's own dialects too.
 """
@@ -53,7 +53,7 @@ NO_MARKUP: Final = WrittenMarkup(frozenset(), frozenset())
 
 
 def written_markup(name: str, tool_names: Iterable[str] = ()) -> WrittenMarkup:
-    """Return the markup of a dialect, with tools of these names; none for one that can only be read."""
+    """Return the markup of a dialect, for tools with these names; none for a dialect that can only be read."""
     markup, tool_tags, own_names = _markers(name, dialects.edition())
     if not tool_tags:
         return markup
@@ -94,7 +94,7 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 def _tool_tags(calls: str) -> Set[str]:
-    """Return the tags of a rendered call that are its tool's name, with all that may end an opening one."""
+    """Return the tags with a tool's name in a rendered call, with everything that may end an opening one."""
     tags: set[str] = {*_TOOL_TAG.findall(calls)}
     return {tag + end for tag in tags for end in (_TAG_ENDS if tag[1] != "/" else _TAG_ENDS[:1])}
 
@@ -105,7 +105,7 @@ def _call_labels(text: str) -> Iterator[str]:
 
 
 def _result_labels(text: str) -> Iterator[str]:
-    """Yield the labels of rendered results: lines that begin with text, up to the content."""
+    """Yield the labels of rendered results: the beginnings of lines, up to the content."""
     for line in text.splitlines():
         fixed, content, _ = line.partition(_TEXT)
         label = _DIGITS.sub("{n}", _NAMES.sub("{name}", fixed)).rstrip()

@@ -1,4 +1,4 @@
-"""What of a call's arguments can no longer change while they arrive as JSON, and may be sent.
+"""Which part of a call's arguments can no longer change while they arrive as JSON, and so may be sent.
 
 What has been sent cannot be taken back, so only what no later input can change is sent: strict JSON, keys that the tool
 declares, values that fit its schema. The first violation stops the stream; the rest of the call waits until it is
@@ -6,7 +6,7 @@ complete, and is repaired like any other.
 
 Arguments come from two sources. Those of a server's structured call are a JSON document, which ends where the server
 says. Those of a call in text are what a dialect's reader has found so far, and a later closer or quote may show that a
-string ends elsewhere: so there only whole members are sent (`whole_members`), but for bare text between tags.
+string ends elsewhere: so only whole members are sent then (`whole_members`), except for bare text between tags.
 
 A state is a method that reads one token and returns where it ends:
 
@@ -16,12 +16,11 @@ A state is a method that reads one token and returns where it ends:
     _string   the inside of a string
     _after    what follows a value: a comma or the closing bracket
 
-`_frames` is the stack of open objects and arrays with their schemas. `_read` holds what has been read and not been
-released, `_ready` what may be sent. A string whose schema asserts nothing beyond its type is released character by
-character, at any depth. A value that can only be checked complete (a number, an enum, a pattern; with `whole_members`
-every value of the arguments) is held: nothing is released until it ends and passes its check. The last brace is never
-sent from here, since the whole call is checked first; and a call shorter than `least` is not started, so that it can
-still be retried.
+`_frames` is the stack of open objects and arrays with their schemas. `_read` holds what has been read but not released,
+`_ready` what may be sent. A string whose schema asserts nothing beyond its type is released character by character, at
+any depth. A value that can only be checked complete (a number, an enum, a pattern; with `whole_members` every value of
+the arguments) is held: nothing is released until it ends and passes its check. The last brace is never sent from here,
+since the whole call is checked first; and a call shorter than `least` is not started, so that it can still be retried.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ _SUBSCHEMA_KEYWORDS = (
 
 @dataclass(slots=True)
 class _Frame:
-    """An open object or array; `node` is its schema (True: any)."""
+    """An open object or array; `node` is its schema (True: any value)."""
 
     closer: str
     node: Any
@@ -98,7 +97,7 @@ class _Frame:
 class ArgumentStream:
     """Stream the arguments of one call. O(n); the text sent does not depend on how the input is split.
 
-    `graph` is the tool's schema; None where the tool is unknown, and nothing is sent. Sending starts once `least`
+    `graph` is the tool's schema; None if the tool is unknown, and then nothing is sent. Sending starts once `least`
     characters are ready.
     """
 
@@ -155,7 +154,7 @@ class ArgumentStream:
         return ready
 
     def cancel(self) -> None:
-        """Discard what `feed` returned last, because the client never got it, and stop."""
+        """Stop, and discard what `feed` returned last, which the client never received."""
         self._sent.clear()
         self._stop()
 
@@ -269,7 +268,7 @@ class ArgumentStream:
             self._held = len(self._frames), len(self._read), node
 
     def _passes_check(self) -> bool:
-        """Check a held value that ends here, and release the hold; True where none ends here."""
+        """Check a held value that ends here, and release it; True if no held value ends here."""
         if self._held is None or self._held[0] != len(self._frames):
             return True
         _, start, node = self._held
@@ -295,7 +294,7 @@ class ArgumentStream:
         return self._checks[id(node)]
 
     def _member_schema(self, frame: _Frame) -> Any:
-        """Return the schema of the next value in a frame; None where none is allowed."""
+        """Return the schema of the next value in a frame; None if no value is allowed."""
         node = frame.node
         if node is True:
             return True
@@ -310,7 +309,7 @@ class ArgumentStream:
         return None if others is False else others
 
     def _incremental_schema(self, node: Any, kind: str) -> Any:
-        """Return the schema to check a value of this kind by as it arrives; None: it can only be checked complete."""
+        """Return the schema that checks a value of this kind as it arrives; None if it can only be checked complete."""
         assert self._graph is not None
         for _ in range(MAX_DEPTH):
             if not is_object(node):
@@ -329,7 +328,7 @@ class ArgumentStream:
         return None
 
     def _allows_kind(self, node: Any, kind: str) -> bool:
-        """Whether the types of a schema allow values of a kind."""
+        """Whether a schema's types allow values of a kind."""
         assert self._graph is not None
         for schema in self._graph.applied_nodes(node, ()):
             types = schema.get("type", kind)
@@ -347,7 +346,7 @@ def scalar_type(schema: Any) -> str | None:
 
 
 def is_final(schema: Any, value: Any) -> bool:
-    """Whether `value` is of the schema's unconstrained scalar type, so that no check can change or refuse it."""
+    """Whether `value` has the schema's unconstrained scalar type, so that no check can change or reject it."""
     kind = scalar_type(schema)
     return (
         kind is not None
@@ -382,7 +381,7 @@ _TOKEN = lazy_pattern(r'[ \t\r\n]*(?:([{}\[\],:])|("(?:[^"\\]|\\.)*")|("(?:[^"\\
 
 
 def begin_with(call: Call, sent: str) -> Call | None:
-    """Return a call, its arguments written so that they begin with the text `sent`; None where they do not."""
+    """Return a call with its arguments rewritten to begin with the text `sent`; None if that is impossible."""
     if call.arguments_json.startswith(sent):
         return call
     text = complete_arguments(sent, call.arguments)
@@ -390,7 +389,7 @@ def begin_with(call: Call, sent: str) -> Call | None:
 
 
 def complete_arguments(sent: str, arguments: dict[str, Any]) -> str | None:
-    """Return JSON of `arguments` that begins with the text `sent`; None if there is none."""
+    """Return JSON of `arguments` that begins with the text `sent`; None if that is impossible."""
     try:
         whole = sent + _missing_text(sent, arguments)
         return whole if json.loads(whole) == arguments else None
@@ -399,7 +398,7 @@ def complete_arguments(sent: str, arguments: dict[str, Any]) -> str | None:
 
 
 def _missing_text(sent: str, arguments: dict[str, Any]) -> str:
-    """Encode what is missing: the end of an open string, then the rest of each open object and array."""
+    """Encode what is missing: the end of an open string, then the rest of every open object and array."""
     frames: list[tuple[Any, list[str]]] = []
     value: Any = arguments
     out: list[str] = []

@@ -1,4 +1,4 @@
-"""Arguments written as bare text: each value is typed by the schema, or by its own tag, and a call is built of them."""
+"""Arguments written as bare text: the schema or a tag gives each value its type, and a call is built from them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ STRING_ONLY = frozenset(("string",))
 
 
 def read_parameter(options: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
-    """Read the bare text of a tool's parameter: its value, and the fixes made to read it. O(n) in characters.
+    """Read the bare text of a tool's parameter; return its value and the fixes it took. O(n) in characters.
 
-    A parameter that an offered tool does not declare is a string: nothing shows that it is more. If the tool declares
-    none at all, any type is tried.
+    If the offered tool does not declare the parameter, it is a string: nothing shows another type. If the tool declares
+    no parameters at all, any type is tried.
     """
     tools = options.tools
     keys = tools.keys(tool) if tools is not None else frozenset[str]()
@@ -40,7 +40,7 @@ def read_parameter(options: ParseOptions, tool: str, key: str, text: str) -> tup
 
 
 def read_typed(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
-    """Read a value of one of the JSON types `types` (any, if empty); a text that fits none is a string."""
+    """Read a value of one of the JSON types `types` (any, if empty); text that fits none of them is a string."""
     if types == STRING_ONLY:
         return text, ()
     bare = text.strip()
@@ -73,7 +73,7 @@ TYPE_NAMES: Final = {
 
 
 class CallBuilder:
-    """What is known of one call so far."""
+    """What is known about a call so far."""
 
     def __init__(self, options: ParseOptions) -> None:
         self.options = options
@@ -89,7 +89,7 @@ class CallBuilder:
 
     @property
     def tool_name(self) -> str:
-        """The name of its tool, or the name that is written if no such tool is offered."""
+        """The name of the tool, or the written name if no such tool is offered."""
         return self.tool.name if self.tool is not None else self.name
 
     def declares(self, key: str) -> bool:
@@ -98,9 +98,9 @@ class CallBuilder:
         return tools is None or self.tool is None or key in tools.keys(self.tool.name)
 
     def may_lack_only_its_closer(self, finish_reason: str | None) -> bool:
-        """Return whether nothing but its closing tag is missing at the end of the text, where a whole argument ended.
+        """Return whether a call at the end of the text, after a whole argument, lacks nothing but its closing tag.
 
-        So the model was done, or the end of the text has no known reason, and the call has every parameter that the
+        That is, the model was done, or the text ended for an unknown reason and the call has all parameters that the
         tool declares.
         """
         if finish_reason is not None or self.tool is None or self.options.tools is None:
@@ -113,7 +113,7 @@ class CallBuilder:
         return key not in self.arguments and self.declares(key)
 
     def record_fix(self, fix: Fix) -> None:
-        """Record a fix of the markup, at most `MAX_FIXES` and each once."""
+        """Record a fix of the markup, each only once, and at most `MAX_FIXES`."""
         if fix not in self.fixes and len(self.fixes) < MAX_FIXES:
             self.fixes.append(fix)
 
@@ -127,7 +127,7 @@ class CallBuilder:
         return read_parameter(self.options, self.tool_name, key, text)
 
     def put(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> None:
-        """Add an argument whose value has been read."""
+        """Add an argument that has been read."""
         self.value_fixes += [fix for fix in fixes if fix not in self.value_fixes]
         if key in self.arguments:
             same = self.arguments[key] == value and type(self.arguments[key]) is type(value)
@@ -135,14 +135,14 @@ class CallBuilder:
         self.arguments[key] = value
 
     def resolve_in(self, evidence: Evidence) -> Call | Malformed:
-        """Build the call. Raise `NotACall` if it calls no offered tool."""
+        """Build the call. Raises `NotACall` unless it calls an offered tool."""
         node = JsonNode(self.arguments, "", 0, 0, exact=False)
         fixes = (*self.fixes, *self.value_fixes)
         return resolve_call(UnresolvedCall(node, self.name, node, {}, fixes), self.options, evidence)
 
 
 def _read_json(text: str) -> tuple[Any, tuple[Fix, ...]]:
-    """Read JSON, repaired if need be; any other text stays a string, for the schema to judge."""
+    """Read JSON, repaired if necessary; any other text stays a string, for the schema to judge."""
     with suppress(ValueError, RecursionError):
         return json.loads(text, parse_constant=reject_constant, parse_float=parse_finite_float), ()
     value = read_typed(text, frozenset())[0]

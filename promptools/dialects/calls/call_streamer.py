@@ -1,18 +1,18 @@
-"""What is sent of one call while the model is still writing it.
+"""The part of a call that is sent while the model is still writing it.
 
 Clients that stream want the tool's name, and the text of its arguments, before the call is complete. But what was sent
-cannot be taken back, and at its end a call is repaired and coerced to the tool's schema, which may change its text. So
-only what no later step can change is sent early:
+cannot be taken back, and when a call ends it is repaired and coerced to the tool's schema, which may change its text.
+So only what no later step can change is sent early:
 
 1. `EarlyCallStart`: the tool is named exactly, and is not declared strict.
 2. `EarlyArguments`, one or more: what `ArgumentStream` releases of the arguments as JSON.
 
-From the first member that is anything else, the rest is sent with the complete call. Invariant: what was sent is a
-prefix of the final `arguments_json`. `reconcile` restores it where a later member was repaired: it keeps the sent
-prefix as the model wrote it, and makes the call malformed if that is impossible.
+Everything after that is sent with the complete call. Invariant: what was sent is a prefix of the final
+`arguments_json`. `reconcile` restores it if a later member was repaired: it keeps the sent prefix as the model wrote
+it, and makes the call malformed if that is impossible.
 
-The arguments come from two sources: `ArgumentStreamer` has the text of a JSON object, `MemberStreamer` one member after
-the other. What is sent does not depend on how the text is split into pieces.
+The arguments come from two sources: `ArgumentStreamer` gets the text of a JSON object, `MemberStreamer` one member
+after the other. What is sent does not depend on how the text is split into pieces.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from promptools.types import Call, Malformed, Tool
 
 
 class CallStreamer:
-    """The name and the arguments that were sent of one call."""
+    """The name and the part of the arguments that were sent of one call."""
 
     def __init__(self, options: ParseOptions) -> None:
         self._options = options
@@ -46,7 +46,7 @@ class CallStreamer:
         return self._tool is not None
 
     def _start(self, name: str) -> list[EarlyCallStart | EarlyArguments]:
-        """Send the name of an offered tool; stop if there is none, or it is strict."""
+        """Send the name of an offered tool; stop if the tool is not offered, or is strict."""
         tool = self._options.tools.get(name) if self._options.tools is not None else None
         if self._options.tools is None or tool is None or tool.strict:
             self._stopped = True
@@ -56,7 +56,7 @@ class CallStreamer:
         return [EarlyCallStart(tool.name)]
 
     def _send(self, text: str) -> list[EarlyCallStart | EarlyArguments]:
-        """Pass text of the arguments on, and return what may be sent now."""
+        """Add text of the arguments, and return what may be sent now."""
         ready = self._stream.feed(text)
         return [EarlyArguments(ready)] if ready else []
 
@@ -103,8 +103,8 @@ _NAME_AS_KEY = lazy_pattern(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
 class ArgumentStreamer(CallStreamer):
     """Streams the arguments of one call from its JSON object.
 
-    `name`: the tool whose arguments the object is, if the markup before it names the tool; None: the object does.
-    `keyed`: the name is the object's only key, and its value the arguments.
+    `name`: the tool, if the markup before the object names it; None if the object names it. `keyed`: the name is the
+    object's only key, and the arguments are its value.
     """
 
     def __init__(self, options: ParseOptions, name: str | None = None, *, keyed: bool = False) -> None:
@@ -185,7 +185,7 @@ class MemberStreamer(CallStreamer):
             self.pending += self._start(self._name)
 
     def add(self, key: str, value: Any) -> None:
-        """Send an argument that is complete."""
+        """Send a complete argument."""
         if self.started and not self._stopped:
             self._write(f"{self._opening(key)}{dump(value)},")
 
@@ -199,7 +199,7 @@ class MemberStreamer(CallStreamer):
     # --- bare text ---------------------------------------------------------------------------------------------------
 
     def begin_parameter(self, key: str, given: Mapping[str, Any], *, verbatim: bool) -> None:
-        """Begin a parameter after those that are `given`. `verbatim`: its text is its value."""
+        """Begin a parameter after those already `given`. `verbatim`: its text is its value."""
         self.start()
         self._end_parameter(given)
         if self._stopped or self._tool is None:
@@ -213,7 +213,7 @@ class MemberStreamer(CallStreamer):
         self._at_start = True
 
     def add_text(self, text: str) -> None:
-        """Consume more of the value's text."""
+        """Add more of the value's text."""
         if self._key is None or not self._is_text:
             return
         bare = text.rstrip(LAYOUT)
@@ -227,7 +227,7 @@ class MemberStreamer(CallStreamer):
         self._held_space = [text[len(bare) :]]
 
     def _strip_leading(self, text: str) -> str:
-        """Strip the layout before the value. A value that begins like a tag is not streamed, but read as a whole."""
+        """Skip the layout before the value. A value that begins like a tag is not streamed, but read as a whole."""
         text = "".join((*self._held_space, text))
         self._held_space = []
         bare = text.lstrip(LAYOUT)
@@ -249,7 +249,7 @@ class MemberStreamer(CallStreamer):
             self._sent_size += len(text)
 
     def _end_parameter(self, given: Mapping[str, Any]) -> None:
-        """Send what is left of the last parameter: no later one can change it."""
+        """Send the rest of the last parameter, which no later parameter can change."""
         key, self._key = self._key, None
         if key is None or self._stopped:
             return

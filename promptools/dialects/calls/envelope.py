@@ -2,12 +2,12 @@
 
 An envelope is the object around the arguments: `{"name": ..., "arguments": {...}}`. Models spell its keys in dozens of
 ways, put it into a list or a wrapper (`{"tool_calls": [...]}`), nest it under `function`, or leave it out.
-`unresolved_calls` walks through all of these and returns one `UnresolvedCall` per call: the name, the arguments, and
-the other keys, each with its offsets in the source.
+`unresolved_calls` walks through all of these and returns an `UnresolvedCall` for each call: the name, the arguments and
+the other keys, with their offsets in the source.
 
 Nothing here decides whether a call is *accepted* (see `resolve_call`); it only tells what the JSON would call. A
-`JsonNode` keeps where a value is in the source, and whether that text is strict JSON, so that arguments that need no
-fix go out in the model's own spelling.
+`JsonNode` remembers where a value is in the source, and whether that text is strict JSON, so that arguments without
+fixes are returned as the model wrote them.
 
 Spellings were collected from model cards and from what servers' parsers accept (2023 to 2026).
 """
@@ -95,7 +95,7 @@ MAX_LIST_OFFSETS = 4
 
 @cache
 def _name_patterns() -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of a name and its key, in any quotes; the most reliable key first."""
+    """Return the patterns of a name and its key, in any quotes; those with the most reliable key come first."""
     return tuple(re.compile(rf"""(["']){key}\1\s*+:\s*+(["'])([^"']{{1,256}})\2""") for key in NAME_KEYS)
 
 
@@ -116,12 +116,12 @@ class JsonNode(NamedTuple):
     """Its text as strict JSON if it was repaired while it was read; then `member_spans` are offsets in this text."""
 
     def text(self) -> str | None:
-        """Return the value's text as strict JSON if it is known: the model's own, or that with its errors repaired."""
+        """Return the value's text as strict JSON if it is known: as the model wrote it, or with its errors repaired."""
         return self.source[self.start : self.end] if self.exact else self.repaired
 
 
 class UnresolvedCall(NamedTuple):
-    """A call as one JSON object spells it, not judged yet. `node`: the object; `arguments`: None without such a key."""
+    """A call as a JSON object spells it, not judged yet. `node`: the object; `arguments`: None without such a key."""
 
     node: JsonNode
     name: str | None
@@ -141,9 +141,9 @@ class NotACall(Exception):
 def read_node(
     source: str, start: int, end: int, anchors: frozenset[str], *, close: bool = False, strict: bool = True
 ) -> tuple[JsonNode, tuple[Fix, ...], int]:
-    """Read the value that starts at the bracket `source[start]`: its node, the fixes, the number of closers supplied.
+    """Read the value that starts at the bracket `source[start]`; return its node, fixes, and number of added closers.
 
-    O(n) in characters. `strict=False`: it is known not to be strict JSON. Raises `Unreadable`.
+    O(n) in characters. `strict=False`: the value is known not to be strict JSON. Raises `Unreadable`.
     """
     value = read_value(source[start:end], declared_keys=anchors, supply_closers=close, strict=strict)
     exact = not value.fixes and not value.supplied_closers
@@ -154,7 +154,7 @@ def read_node(
 
 
 def member_node(node: JsonNode, key: str) -> JsonNode:
-    """Return a member of an object with its span: the whole object's if the text is not strict JSON."""
+    """Return a member of an object with its span, which is the whole object's if the text is not strict JSON."""
     value = node.value[key]
     if not node.exact:
         mended = None
@@ -170,9 +170,9 @@ def member_node(node: JsonNode, key: str) -> JsonNode:
 
 
 def _wrapped_node(node: JsonNode, key: str, anchors: frozenset[str]) -> JsonNode:
-    """Return the member that wraps calls; a list gets its own span even if the text is not strict JSON.
+    """Return the member that wraps calls; a list gets its own span even if its text is not strict JSON.
 
-    Raises `NotACall` if that span is not found.
+    Raises `NotACall` if the span cannot be found.
     """
     inner = member_node(node, key)
     if node.exact or not is_array(inner.value):
@@ -187,7 +187,7 @@ def _wrapped_node(node: JsonNode, key: str, anchors: frozenset[str]) -> JsonNode
 
 
 def list_nodes(node: JsonNode, anchors: frozenset[str]) -> Iterator[tuple[JsonNode, tuple[Fix, ...]]]:
-    """Yield the elements of a list, each with its span and its fixes. O(n).
+    """Yield the elements of a list, with their spans and fixes. O(n).
 
     Raises `NotACall` if an element is not an object, `Unreadable` if it cannot be read by itself.
     """
@@ -257,7 +257,7 @@ def _read_object(node: JsonNode, anchors: frozenset[str], tools: Tools | None, d
 
 
 def _with_sibling_arguments(unresolved: UnresolvedCall, node: JsonNode) -> UnresolvedCall:
-    """Return a call found under `function`, with the arguments that may be beside it (Groq's Llama fine-tunes)."""
+    """Return a call found under `function`, with arguments that may be next to it (Groq's Llama fine-tunes)."""
     key = argument_key(node.value) if unresolved.arguments is None and not unresolved.siblings else None
     unresolved = unresolved._replace(record_keys=unresolved.record_keys | _record_keys_in(node.value))
     if key is None:
@@ -289,7 +289,7 @@ def _read_call(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
 
 
 def _record_keys_in(keys: Mapping[str, Any]) -> frozenset[str]:
-    """Return the keys of an object that tell the outcome of a call."""
+    """Return the keys of an object that show the outcome of a call."""
     if RECORD_KEYS.isdisjoint(keys):
         return _NO_KEYS
     present = frozenset(key for key in RECORD_KEYS.intersection(keys) if keys[key] not in (None, ""))
@@ -297,7 +297,7 @@ def _record_keys_in(keys: Mapping[str, Any]) -> frozenset[str]:
 
 
 def argument_key(keys: Mapping[str, Any]) -> str | None:
-    """Return the key that holds the arguments: the most reliable one if there are several, None if there is none."""
+    """Return the key that holds the arguments, the most reliable one if there are several; None without any."""
     if not _ARGUMENTS.isdisjoint(keys):
         for key in ARGUMENT_KEYS:
             if key in keys:
@@ -325,7 +325,7 @@ def _holds_json(value: object) -> bool:
 
 
 def guess_name(raw: str, limit: int = 2000) -> str | None:
-    """Return the tool's name in the first `limit` characters of an unreadable envelope, None if there is none."""
+    """Return the tool's name in the first `limit` characters of an unreadable envelope; None if it is not there."""
     head = raw[:limit]
     match = next(filter(None, (pattern.search(head) for pattern in _name_patterns())), None)
     return match[3] if match else None

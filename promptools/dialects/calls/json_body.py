@@ -1,7 +1,7 @@
-"""The JSON of a call: a body that holds whole calls, or the arguments of a call whose name is known from elsewhere.
+"""The JSON of a call: a body that contains whole calls, or the arguments of a call whose name is known from elsewhere.
 
-`JsonBody` finds the end of a body while the text is streamed, and `read_calls` reads it; `read_arguments` reads what a
-field of a server's response, or the header of a message, already gave a name to.
+`JsonBody` finds the end of a body while the text is streamed, and `read_calls` reads it; `read_arguments` reads
+arguments for a name that a field of a server's response, or the header of a message, has given.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class JsonBody:
 
     @property
     def has_text(self) -> bool:
-        """Whether any of its text has come; unlike `raw`, this does not join the pieces."""
+        """Whether any of its text has arrived; unlike `raw`, this does not join the pieces."""
         return any(self._pieces)
 
     @property
@@ -125,12 +125,12 @@ def read_calls(
     strict: bool = True,
     keys: tuple[str, str] | None = None,
 ) -> list[Part]:
-    """Read the JSON value that `raw` starts with as calls, into parts that tile it, or the beginning of `raw`. O(n).
+    """Read the JSON value at the start of `raw` as calls; return parts that tile it, or the beginning of `raw`. O(n).
 
     `close`: the text ended inside it, so closing brackets may be missing; `stopped`: the finish reason says that the
     model was done; `name`: the tool that the markup around it names; `strict=False`: it is known not to be strict JSON;
     `keys`: the family's keys for the name and the arguments; with an empty name key, the tool's name is the only key,
-    and its value the arguments. Raises `NotACall` if it is anything but calls.
+    and its value the arguments. Raises `NotACall` if it contains anything but calls.
     """
     try:
         if node is None or (node.closers_supplied and not close):
@@ -155,7 +155,7 @@ def read_calls(
 
 
 def _guess_by_key(raw: str, keys: tuple[str, str] | None, limit: int = 2000) -> str | None:
-    """Return the tool's name in the beginning of an unreadable body, by the family's own key of it; None if none."""
+    """Return the tool's name in the beginning of an unreadable body, by the family's key for it; None without it."""
     if keys is None or not keys[0]:
         return None
     match = re.search(rf'"{re.escape(keys[0])}"\s*:\s*"([^"\\\n]{{1,128}})"', raw[:limit])
@@ -169,7 +169,7 @@ def _unresolved_calls(node: JsonNode, name: str | None, options: ParseOptions) -
 
 
 def _by_keys(unresolved: UnresolvedCall, keys: tuple[str, str]) -> UnresolvedCall:
-    """Read an object by the family's own keys, unless the usual ones make a complete call of it already."""
+    """Read an object by the family's own keys, unless the usual keys already make it a complete call."""
     members = unresolved.node.value
     if not is_object(members) or (unresolved.name is not None and unresolved.arguments is not None):
         return unresolved
@@ -191,7 +191,7 @@ def _by_keys(unresolved: UnresolvedCall, keys: tuple[str, str]) -> UnresolvedCal
 
 
 def _may_supply_closers(unresolved: list[UnresolvedCall], closed: int, stopped: bool) -> bool:
-    """Whether missing closing brackets may be supplied: the envelope's always, the arguments' if the model stopped."""
+    """Whether missing closing brackets may be added: the envelope's always, the arguments' if the model stopped."""
     last = unresolved[-1]
     if last.arguments is None:
         return stopped and bool(last.siblings)
@@ -207,7 +207,7 @@ def _split_parts(
     options: ParseOptions,
     evidence: Evidence,
 ) -> list[Part]:
-    """Split `raw`, which is at offset `base` of its source, into one part per call and the markup around them."""
+    """Split `raw`, which is at offset `base` of its source, into a part for each call and the markup around them."""
     parts: list[Part] = []
     at = 0
     for call in unresolved:
@@ -232,7 +232,7 @@ def call_part(outcome: Call | Malformed, raw: str) -> Part:
 def unreadable_part(
     raw: str, options: ParseOptions, evidence: Evidence, reason: MalformedReason, text: str, named: str | None = None
 ) -> Part:
-    """Return the malformed part for a body that cannot be read, if a call was certainly meant; else raise `NotACall`.
+    """Return the malformed part for an unreadable body, if it was certainly meant as a call; else raise `NotACall`.
 
     `named`: the tool that the markup around it names.
     """
@@ -256,7 +256,7 @@ def is_unreadable(parts: Sequence[Part]) -> bool:
 
 
 def as_invalid_json(part: Part, dialect: str) -> Part:
-    """Turn a truncated part into one of invalid JSON: its closing marker came, so it was not cut off."""
+    """Change a truncated part into one with invalid JSON: its closing marker arrived, so it was not cut off."""
     if part.malformed is None or part.malformed.reason != "truncated":
         return part
     malformed = malformed_call(
@@ -281,7 +281,7 @@ MAX_CONCATENATED = 16
 
 
 class ParsedArguments(NamedTuple):
-    """What a text of arguments holds: calls, and where each ends."""
+    """The content of an arguments text: calls, and where each of them ends."""
 
     calls: list[Call | Malformed]
     """One call; several if a server concatenated their arguments."""
@@ -301,7 +301,7 @@ def read_arguments(
 ) -> ParsedArguments:
     """Read the arguments of a call of `name`. O(n).
 
-    `ended`: the model finished them, so missing closing brackets may be supplied; else they count as cut off.
+    `ended`: the model finished them, so missing closing brackets may be added; otherwise they count as cut off.
     `content_follows`: content may follow them in the same text.
     """
     body = text.strip() or "{}"
@@ -355,22 +355,22 @@ def _read_value(body: str, options: ParseOptions, *, ended: bool) -> tuple[JsonN
 
 
 def _is_plain_string(value: object) -> bool:
-    """Whether the value is a JSON string that does not hold JSON itself.
+    """Whether the value is a JSON string that does not contain JSON itself.
 
     Plain text without quotes may be the argument that the model meant (continue#10221). A quoted string comes from an
-    engine that was asked for a call and constrains only its envelope (vLLM 0.32, required and named).
+    engine that constrains only the envelope of a required call (vLLM 0.32, required and named).
     """
     return isinstance(value, str) and bool(value.strip()) and value.lstrip()[0] not in '{["'
 
 
 def _begins_twice(body: str) -> bool:
-    """Whether broken arguments hold their own beginning twice: two deltas concatenated (sglang#23071)."""
+    """Whether broken arguments contain their own beginning twice: two deltas were concatenated (sglang#23071)."""
     first = _FIRST_KEY.match(body)
     return first is not None and body.find(first[0], first.end()) >= 0
 
 
 def _read_after_text(body: str, anchors: frozenset[str]) -> tuple[JsonNode, tuple[Fix, ...]]:
-    """Read arguments after reasoning text (ollama#12064), or plain text that may be a tool's only string parameter."""
+    """Read arguments after reasoning text (ollama#12064), or plain text for a tool's only string parameter."""
     start = body.find("{")
     if start > 0 and body.endswith("}"):
         try:
@@ -384,7 +384,7 @@ def _read_after_text(body: str, anchors: frozenset[str]) -> tuple[JsonNode, tupl
 
 
 def _is_tail(rest: str) -> bool:
-    """Whether what follows the arguments is known residue, or further arguments."""
+    """Whether the text after the arguments is known residue, or more arguments."""
     return rest.startswith(("{", "<|", "</")) or _RESIDUE.match(rest) is not None
 
 
@@ -397,7 +397,7 @@ def _tail_fix(rest: str) -> Fix:
 def _resolve(
     name: str, node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions, evidence: Evidence
 ) -> list[Call | Malformed]:
-    """Resolve the call whose arguments are `node`; if `name` is not a tool's, look for one inside them."""
+    """Resolve the call with the arguments `node`; if `name` is not a tool's, look for a call inside them."""
     tools = options.tools
     if PLAUSIBLE_NAME.match(_strip_header(name)) and ("<" not in name or tools is None or tools.find(name) is not None):
         readings = [[UnresolvedCall(node, name, node, {}, fixes)]]
@@ -414,7 +414,7 @@ def _resolve(
 
 
 def _inner_calls(node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions) -> list[UnresolvedCall]:
-    """Return the calls that the arguments hold themselves, if they do."""
+    """Return the calls that the arguments themselves contain, if they do."""
     try:
         return [
             call._replace(fixes=(*fixes, *call.fixes))
@@ -425,7 +425,7 @@ def _inner_calls(node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions) 
 
 
 def _unknown_tool(name: str, why: str, options: ParseOptions, evidence: Evidence) -> Malformed:
-    """Return the malformed call for one that names no tool, or whose arguments are a tool's definition."""
+    """Return the malformed call for a name that is not a tool's, or for arguments that are a tool's definition."""
     tool = _strip_header(name)
     if options.tools is not None and options.tools.find(name) is not None:
         return malformed_call("invalid_arguments", why, evidence.dialect, tool)

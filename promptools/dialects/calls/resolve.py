@@ -1,4 +1,4 @@
-"""Resolve one raw call: find its tool, read and check its arguments, and decide whether it is a call at all.
+"""Resolve a raw call: find its tool, read and check its arguments, and decide whether it is a call at all.
 
 The input is an `UnresolvedCall`: what a JSON object, or the fields of another format, would call. The result is one of:
 
@@ -7,9 +7,9 @@ The input is an `UnresolvedCall`: what a JSON object, or the fields of another f
 - `Malformed`: a call was meant, but cannot be run. Its message tells the model what is wrong and how to correct it.
 - `NotACall` is raised: the text is not a call, and stays plain text.
 
-How much it takes to count as a call depends on the evidence in `Evidence`. In a special token or in the dialect that
-the request asked for, a wrong call is malformed. In ordinary text the same object must be unmistakable: an offered
-tool, arguments that are its own, no keys of a log record, no JSON schema that was echoed from the prompt.
+How much it takes to count as a call depends on the `Evidence`. In a special token or in the dialect that the request
+asked for, a wrong call is malformed. In ordinary text the same object must be unmistakable: an offered tool, only
+arguments that the tool declares, no keys of a log record, no JSON schema echoed from the prompt.
 
 `find_arguments` finds the arguments of a call whose tool is known; `resolve_call` decides.
 """
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class InvalidArguments(Exception):
-    """Why the arguments of a call that was meant are not an object of the tool's."""
+    """Why the arguments of an intended call are not a valid object."""
 
     def __init__(self, reason: MalformedReason, text: str) -> None:
         self.reason: MalformedReason = reason
@@ -64,7 +64,7 @@ _NO_ARGUMENTS_FIX = Fix("coerce", "no arguments to {}")
 def find_arguments(
     unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, evidence: Evidence, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return the arguments of `tool`, under their key or beside the name, with their node if it holds only them."""
+    """Return the arguments of `tool`, from their key or next to the name, with their node if it holds only them."""
     assert options.tools is not None
     keys = options.tools.keys(tool.name)
     flat = {key: value for key, value in unresolved.siblings.items() if key in keys or key not in METADATA_KEYS}
@@ -90,7 +90,7 @@ def find_arguments(
 def _reject_foreign_keys(
     unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions, evidence: Evidence
 ) -> None:
-    """Raise `NotACall` if the keys beside the name are not arguments: all of them must be parameters of the tool."""
+    """Raise `NotACall` if the keys next to the name are not arguments: all of them must be parameters of the tool."""
     assert options.tools is not None
     sure = evidence.wrapped or evidence.expected or options.strictness == "lenient"
     if not flat:
@@ -120,9 +120,9 @@ def _fits_despite_schema(unresolved: UnresolvedCall, tool: Tool, options: ParseO
 
 
 def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, evidence: Evidence) -> bool:
-    """Whether a name alone is a call: the reply is nothing but the exact name of a tool that needs no arguments.
+    """Whether a name alone is a call: the reply is only the exact name of a tool that needs no arguments.
 
-    It is not where the same object may be the arguments of another tool.
+    It is not a call if the same object may be another tool's arguments.
     """
     tools = options.tools
     assert tools is not None
@@ -135,7 +135,7 @@ def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOpt
 
 
 def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions) -> bool:
-    """Whether the key that looks like the arguments' is a parameter of the tool itself."""
+    """Whether the key that looks like the key of the arguments is a parameter of the tool itself."""
     assert options.tools is not None
     assert unresolved.arguments is not None
     keys = options.tools.keys(tool.name)
@@ -148,7 +148,7 @@ def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], 
 
 
 def read_object(node: JsonNode, fixes: list[Fix], tool: Tool | None) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return the arguments as an object, with its node if that was the object itself. Raises `InvalidArguments`."""
+    """Return the arguments as an object, with its node if the value was an object. Raises `InvalidArguments`."""
     arguments = _to_object(node.value, fixes, tool)
     return (node if arguments is node.value else None), arguments
 
@@ -190,7 +190,7 @@ def _decode_string(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str,
 
 
 def sole_string_parameter(tool: Tool | None) -> str | None:
-    """Return the parameter that takes free text, or the only one if it is a free string; else None."""
+    """Return the parameter that takes free text, or the only parameter if it is an unconstrained string; else None."""
     if tool is not None and tool.free_text is not None:
         return tool.free_text
     properties = tool.parameters.get("properties") if tool else None
@@ -204,7 +204,7 @@ def sole_string_parameter(tool: Tool | None) -> str | None:
 def _unwrap(
     node: JsonNode | None, arguments: dict[str, Any], tool: Tool, options: ParseOptions, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Unwrap a call inside a call, at any depth, where the tool declares no such parameters.
+    """Unwrap a call inside a call, at any depth, if the tool does not declare such parameters.
 
     Raises `InvalidArguments` if the inner call is of another tool.
     """
@@ -298,7 +298,7 @@ def _reject_record(unresolved: UnresolvedCall, options: ParseOptions, evidence: 
 
 
 def _may_be_data(unresolved: UnresolvedCall) -> bool:
-    """Whether an envelope without an arguments object may as well be data: a contract has `inputs` too."""
+    """Whether an envelope without an arguments object may just as well be data: a contract has `inputs` too."""
     return is_object(unresolved.node.value) and argument_key(unresolved.node.value) not in ("arguments", "parameters")
 
 
@@ -348,7 +348,7 @@ def malformed_call(reason: MalformedReason, text: str, dialect: str, name: str |
 
 
 def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Call | Malformed:
-    """Return a call where the offered tools are not known: it needs a plausible name, and arguments under a key."""
+    """Return a call if the offered tools are unknown: it needs a plausible name, and arguments under a key."""
     assert unresolved.name is not None
     if not PLAUSIBLE_NAME.match(unresolved.name):
         raise NotACall(f"{clip(unresolved.name, 40)!r} is not a tool name")
@@ -371,9 +371,9 @@ def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Ca
 
 
 def _resolve_unoffered(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> Call | Malformed:
-    """Return a well-formed call of a tool that was not offered, flagged, where a call is meant: the app decides.
+    """Return a well-formed call of a tool that was not offered, flagged for the app, if a call is clearly meant.
 
-    Where a readable wrapper is the only evidence, it is malformed, and plain text if text follows.
+    If a readable wrapper is the only evidence, it is malformed, and plain text if text follows.
     """
     assert unresolved.name is not None
     assert options.tools is not None
@@ -395,13 +395,13 @@ def _resolve_unoffered(unresolved: UnresolvedCall, options: ParseOptions, eviden
 
 
 def _arguments_text(node: JsonNode | None, arguments: dict[str, Any]) -> str:
-    """Return the arguments as JSON text: the model's own where that is known and strict, else encoded again."""
+    """Return the arguments as JSON text: as the model wrote it if that is known to be strict, else encoded again."""
     text = node.text() if node is not None else None
     return text if text is not None else dump(arguments)
 
 
 def unknown_tool_message(name: str, tools: Tools) -> str:
-    """Return the error message for the model that lists the offered tools."""
+    """Return the error message for the model, which lists the offered tools."""
     offered = format_names(tools.names) or "none"
     missing = f"There is no tool {clip(name, 60)!r}."
     return f"{missing} The tools are: {offered}. Call one of these, or answer without a tool."

@@ -50,7 +50,7 @@ class CommandR(Textual):
     stop = ("<results>",)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the bracket of the list."""
+        """Read from the bracket of the list on."""
         return ActionCandidate(head, CLOSERS, options, evidence, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:

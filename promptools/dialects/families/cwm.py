@@ -4,9 +4,9 @@ r"""CWM: the tool's name on the line after a tag, and then its arguments, which 
     <tool: function>\nbash ls -a\n</tool>
     <tool: bash>\nls -a\n</tool>
 
-In the last, which is how it is trained to use a shell, the tag names the tool, which must be offered. How the template
-declares tools and gives their results is not known here: prompt mode writes the default. Source: replies of CWM as
-servers send them, 2026-11.
+In the last form, which it was trained to write for a shell, the tag names the tool, which must be offered. How the
+template declares tools and writes results is unknown: prompt mode uses the default. Source: replies of CWM as servers
+send them, 2026-11.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CLOSERS = Closers(right=(CLOSER,), wrong=("</tool_call>", "</think>"), openers=
 
 
 def _name_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether arguments, or the closing tag, follow the name."""
+    """Whether arguments or the closing tag follow the name."""
     del start, fresh, options
     return NEED_MORE if end == len(text) else True
 
@@ -76,7 +76,7 @@ class Cwm(NamedMarkerJson):
     """`<tool: function>`, a name and its arguments, `</tool>`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the first character of the arguments, which shows whether they are JSON."""
+        """Read from the first character of the arguments on, which shows whether they are JSON."""
         named = _NAMED.match(head)
         name = named[1] if named is not None else ""
 
@@ -96,9 +96,9 @@ def cwm() -> DeclaredDialect:
 
 
 class CommandReader(CandidateBase):
-    """Arguments that are text, up to a closing tag at the beginning or the end of a line.
+    """Reads arguments that are text, up to a closing tag at the beginning or the end of a line.
 
-    Calls that are quoted in the text, with their tags on separate lines, take their own closing tags.
+    Calls that the text quotes with their tags on separate lines are skipped together with their closing tags.
     """
 
     def __init__(self, head: str, name: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
@@ -139,7 +139,7 @@ class CommandReader(CandidateBase):
         self._decide(text.removesuffix(cut) if begun else text, cut if begun else "", whole=whole)
 
     def _add_line(self, line: str) -> bool:
-        """Add a line; return whether the closing tag is in it."""
+        """Add a line; return whether it contains the closing tag."""
         self._line = []
         closed = _CLOSED.search(line)
         if closed is not None and not self._quoted:
@@ -190,7 +190,7 @@ class CommandReader(CandidateBase):
         return call.resolve_in(self._evidence)
 
     def _parameter(self, command: str) -> str | None:
-        """Return the parameter that the text is for; None if it is broken JSON, or may be for several parameters."""
+        """Return the parameter that the text belongs to; None if it is broken JSON, or several are possible."""
         call = self._call
         if call.tool is None:
             return COMMAND

@@ -41,7 +41,7 @@ _SPELLINGS = (("｜", "▁"), ("｜", "_"), ("｜", " "), ("｜", "\\_"), ("|", 
 
 
 def _spelled(*marks: str) -> tuple[str, ...]:
-    """Return markers in every spelling, the trained ones first."""
+    """Return markers in every spelling; the trained ones come first."""
     return tuple(
         dict.fromkeys(mark.replace("｜", bar).replace("▁", space) for bar, space in _SPELLINGS for mark in marks)
     )
@@ -95,7 +95,7 @@ UNMARKED = Closers(right=("```",), wrong=(), openers=())
 
 
 def _named(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the name joined to `function` is an offered tool, if the markers were stripped."""
+    """Whether the name that is joined to `function` is an offered tool, if the markers were stripped."""
     del fresh
     if options.tools is None:
         return False
@@ -120,7 +120,7 @@ class DeepSeek(NamedMarkerJson):
     """`<｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜>`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the bracket of the arguments."""
+        """Read from the bracket of the arguments on."""
         names = _NAMES.match(head)
         if names is None:
             name = head.partition("\n")[0].removeprefix("function").strip()

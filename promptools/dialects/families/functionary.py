@@ -3,7 +3,7 @@ r"""Functionary v3.2: `>>>name` and the arguments on the next line; and v2, whos
     >>>all\nLet me look.\n>>>get_weather\n{"city": "Oslo"}
     <|from|>assistant\n<|recipient|>get_weather\n<|content|>{"city": "Oslo"}
 
-The first `>>>` is in the prompt, and so are v2's first two tokens. `all` is the user. Source: MeetKai/functionary,
+The prompt contains the first `>>>`, and v2's first two tokens. `all` stands for the user. Source: MeetKai/functionary,
 prompt templates v2 and v3.2 (2024-01, 2024-08); v3.1 is Llama's `<function=...>`.
 """
 
@@ -42,7 +42,7 @@ CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|
 
 
 def _call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the line is the name of an offered tool, with a bracket after it."""
+    """Whether the line is the name of an offered tool, followed by a bracket."""
     del fresh
     name = text[start:end].lstrip(">").partition("\n")[0].strip()
     if options.tools is None or end < len(text):
@@ -52,7 +52,7 @@ def _call_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _code_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the line names an interpreter that is offered, with code after it."""
+    """Whether the line names an offered interpreter, and code follows it."""
     del fresh
     header = _INTERPRETER.fullmatch(text, start, end)
     if header is None:
@@ -63,7 +63,7 @@ def _code_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether this is a header without its first tokens; if the tools are not known, any first word might be one."""
+    """Whether this is a header without its first tokens; if the tools are unknown, any first word may be one."""
     return options.tools is not None and _call_begins(text, start, end, fresh=fresh, options=options)
 
 
@@ -176,7 +176,7 @@ class Functionary(NamedMarkerJson):
     """`>>>name`, and the arguments on the next line."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the bracket of the arguments; without a head, from the header for the user."""
+        """Read from the bracket of the arguments on; without a head, from the header for the user on."""
         if head == CODE_ALIAS:
             return CodeCandidate(_INTERPRETER, options, evidence, definite=definite)
         if head == ALL_ALIAS:
@@ -197,7 +197,7 @@ def functionary() -> DeclaredDialect:
 
 
 class UserHeaderCandidate(CandidateBase):
-    """The header of content for the user: markup, complete as soon as it comes."""
+    """The header of content for the user, which is markup and complete at once."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read the header."""
@@ -212,7 +212,7 @@ class UserHeaderCandidate(CandidateBase):
 
 
 class HeldHeaderCandidate(CandidateBase):
-    """A line `all`, which is a header if the header of a call follows, and else content."""
+    """A line `all`, which is a header if the header of a call follows, and otherwise content."""
 
     def __init__(self, options: ParseOptions, *, definite: bool) -> None:
         super().__init__(definite=definite)

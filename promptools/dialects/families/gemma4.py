@@ -38,7 +38,7 @@ _LEAK_LAYOUT = CallLayout(closers=("/>", "</call>", "</function>", ">"), bracket
 
 
 def _line_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a line begins with what is left of a call when the tokens are stripped."""
+    """Whether a line begins with what remains of a call when the tokens are stripped."""
     del fresh
     if options.tools is None:
         return False
@@ -52,7 +52,7 @@ def _line_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _leak_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a tag is made of fragments of the special tokens."""
+    """Whether a tag consists of fragments of the special tokens."""
     del fresh
     leak = _LEAK.match(text, start)
     if leak is None or end == len(text):
@@ -104,7 +104,7 @@ class Gemma4(Textual):
     turn_tokens: tuple[str, ...] = ("<|turn>", "<escape>")
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the name, or from the `call` before it."""
+        """Read from the name on, or from the `call` before it."""
         if head.startswith(("<call", "<function")):
             return BraceCallReader(head, _LEAK_LAYOUT, options, evidence, definite=definite)
         if head:

@@ -91,7 +91,7 @@ def _result(result: Result) -> Message:
 
 
 def offered_recipients(options: ParseOptions) -> IsTool | None:
-    """Return a predicate for recipients whose tool is offered; None if the offered tools are not known."""
+    """Return a predicate for recipients whose tool is offered; None if the offered tools are unknown."""
     tools = options.tools
     if tools is None:
         return None
@@ -120,7 +120,7 @@ def _takes_text(name: str, options: ParseOptions) -> bool:
 def _read_body(
     name: str, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
 ) -> Call | Malformed | None:
-    """Read what is not JSON: the text that gpt-oss writes to `python`, and Beam's parameters between tags."""
+    """Read a body that is not JSON: the text that gpt-oss writes to `python`, and Beam's parameters between tags."""
     match = options.tools.find(name) if options.tools is not None else None
     if match is not None and match[0].free_text is not None:
         from promptools.dialects.families.harmony_free_text import read_free_text

@@ -1,8 +1,8 @@
 """Calls in Harmony whose body is free text, such as code: `to=python code<|message|>print(1)<|call|>`.
 
-The app knows such a tool as a function, one of whose parameters takes the text (`Tool.free_text`). The body is that
-text, verbatim. Only if it is one JSON object, as far as it can be repaired, that begins with a parameter of the tool
-and holds the text is it read as arguments: models that are used to functions write those. Source: openai/gpt-oss,
+For the app such a tool is a function with a parameter that takes the text (`Tool.free_text`). The body is that text,
+verbatim. It is read as arguments only if it is a single JSON object, after repairs if necessary, that begins with a
+parameter of the tool and contains the text: models that are used to functions write that. Source: openai/gpt-oss,
 `python` (2025-08).
 """
 
@@ -28,7 +28,7 @@ _FIRST_KEY = lazy_pattern(r'\s*\{\s*"([^"\\]+)"\s*:')
 def read_free_text(
     name: str, tool: Tool, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
 ) -> Call | Malformed:
-    """Read the body of a call of a tool that takes free text; not `ended`: it was cut off."""
+    """Read the body of a call of a tool that takes free text; without `ended` it was cut off."""
     assert tool.free_text is not None
     assert options.tools is not None
     if not ended:
@@ -45,7 +45,7 @@ def read_free_text(
 
 
 def undeclared_call(name: str, body: str, evidence: Evidence) -> Call:
-    """Return the call of a tool that is not offered, whose body is free text."""
+    """Return the call of a tool that is not offered and whose body is free text."""
     arguments = {UNDECLARED_PARAMETER: body}
     fix = Fix("unwrap", f"its body is free text: taken as {UNDECLARED_PARAMETER!r}")
     return Call("", name, arguments, dump(arguments), (fix,), dialect=evidence.dialect, unknown_tool=True)

@@ -1,4 +1,4 @@
-"""Split a Harmony reply into messages: turn each item of the Harmony parser into a segment for the engine."""
+"""Split a Harmony reply into messages: turn the items of the Harmony parser into segments for the engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FIX = Fix("marker", "harmony: JSON that addresses no tool was left out before w
 
 
 class UnaddressedJson:
-    """Passes segments on, and holds such JSON until what follows it shows whether it is left out. O(n)."""
+    """Passes segments on, but holds JSON without a recipient until the next text shows what it is. O(n)."""
 
     def __init__(self, options: ParseOptions) -> None:
         self._options = options
@@ -57,7 +57,7 @@ class UnaddressedJson:
                 yield segment
 
     def close(self) -> Iterator[Segment]:
-        """Yield what is held: no words followed it."""
+        """Yield what is held, since no words followed it."""
         held, self._held, self._scanner = self._held, [], None
         yield from held
 
@@ -99,7 +99,7 @@ class UnaddressedJson:
             self._held.append(segment)
 
     def _leave_out(self, words: Segment) -> Iterator[Segment]:
-        """Yield what is held with the JSON left out, and then the words that follow it."""
+        """Yield what is held without the JSON, then the words that follow it."""
         found, *rest = self._held
         self._held = []
         yield Outside("debris", found.raw, (_FIX,))
@@ -110,7 +110,7 @@ class UnaddressedJson:
         yield words._replace(raw=bare)
 
     def _names_no_tool(self, text: str) -> bool:
-        """Whether a text is an object, and not one that is a whole call itself, with a name."""
+        """Whether a text is an object that does not itself name a tool, so that it is not a whole call."""
         _, _, end = read_members(text)
         if end != len(text):
             return False
@@ -122,7 +122,7 @@ class UnaddressedJson:
 
 
 def _is_commentary(segment: Segment) -> bool:
-    """Whether a message begins that is for the user, and no answer."""
+    """Whether a message begins that is for the user but is not an answer."""
     return isinstance(segment, MessageStart) and segment.kind == "words" and not (segment.final or segment.ambiguous)
 
 
@@ -130,7 +130,7 @@ def _is_commentary(segment: Segment) -> bool:
 
 
 class HarmonySplitter:
-    """Splits a reply of the assistant into segments. `known` tells whether a recipient is an offered tool."""
+    """Splits a reply of the assistant into segments. `known` returns whether a recipient is an offered tool."""
 
     def __init__(self, known: IsTool | None, options: ParseOptions) -> None:
         self._items = ItemParser("assistant", known=known)
@@ -142,7 +142,7 @@ class HarmonySplitter:
         return self._segments(self._items.feed(text))
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
-        """Read pieces that already tell control tokens from text; return the segments that are certain."""
+        """Read pieces whose control tokens are known; return the segments that are certain."""
         return self._segments(self._items.feed_pieces(pieces))
 
     def close(self, *, cut: bool) -> list[Segment]:

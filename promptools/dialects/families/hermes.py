@@ -107,7 +107,7 @@ def _closers(marker: str) -> Closers:
 
 
 def closers_of(head: str) -> Closers:
-    """Return the closing tags for a head. Others occur in the wild: `</think>` (GLM), `</function>`."""
+    """Return the closing tags for a head. Others that occur in practice: `</think>` (GLM), `</function>`."""
     tag = _TAG.match(head)
     assert tag is not None
     return _closers(tag[1])
@@ -134,7 +134,7 @@ class Hermes(MarkedJson):
     """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the bracket after the tag."""
+        """Read from the bracket after the tag on."""
         if head.startswith(YAML_ALIAS):
             return YamlReader(head.removeprefix(YAML_ALIAS), options, evidence, definite=definite)
         named = _NAMED.match(head)

@@ -1,4 +1,4 @@
-"""Calls in the notation of a harness that printed earlier turns: a model that reads such a history copies it.
+"""Calls in the notation in which a harness printed earlier turns: a model copies it from its history.
 
     [Calling tool: get_weather({"city": "Oslo"})]
     [Tool Call: get_weather] Arguments: {"city": "Oslo"}
@@ -92,7 +92,7 @@ def _line(pattern: str, gate: str) -> Head:
 
 
 class HistoryEcho(GenericJson):
-    """`[Calling tool: NAME({...})]`, and other ways to print a call."""
+    """`[Calling tool: NAME({...})]`, and other printed forms of a call."""
 
     name = "mimicry"
     models = "none by training: models that copy a printed history"
@@ -106,7 +106,7 @@ class HistoryEcho(GenericJson):
     closers: tuple[str, ...] = ()
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the arguments, or from the list of calls."""
+        """Read from the arguments on, or from the list of calls on."""
         if head[:1] not in ("[", "T", "C", "🔧"):
             return super().candidate(head, options, evidence, definite=definite)
         named = _NAMED.match(head)

@@ -22,7 +22,7 @@ _NAME = r"[\w.:/-]{1,128}+"
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a name and the token after it come first; if the tools are not known, any word may be a name."""
+    """Whether a name and the token after it come first; if the tools are unknown, any word may be a name."""
     del start, options
     return (text[end] == "{" if end < len(text) else NEED_MORE) if fresh else False
 
@@ -47,7 +47,7 @@ class Inkling(MarkedJson):
     """One object after `<|content_invoke_tool_json|>`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the bracket after the header."""
+        """Read from the bracket after the header on."""
         return JsonBlockReader(
             head, self.closers_of(INVOKE), options, evidence, definite=definite, envelope_keys=self._envelope
         )

@@ -62,7 +62,7 @@ UNMARKED = Closers(right=(), wrong=(END, *SECTION_ENDS), openers=("functions.",)
 
 
 def _indexed_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a name and its number are those of an offered tool."""
+    """Whether a name and its number belong to an offered tool."""
     del fresh
     if options.tools is None:
         return False
@@ -124,7 +124,7 @@ class KimiK2(Textual):
     rescues = True  # on third-party servers, K2 Thinking ends its reasoning with the call (qwen-code)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the bracket of the arguments."""
+        """Read from the bracket of the arguments on."""
         residue = _RESIDUE_FORM.fullmatch(head)
         if residue is not None:
             lost = Fix("marker", "the markers around its name are missing")
@@ -159,7 +159,7 @@ class KimiK2(Textual):
 
 
 def _name_in(head: str) -> tuple[str, list[Fix]]:
-    """Return the name in the header, empty if that is a mere number, and the fixes made to read it."""
+    """Return the name in the header, empty if it is only a number, and the fixes that reading it took."""
     header = _OPENERS.sub("", head).partition("<")[0].partition("`")[0].strip()
     form = _FORM.fullmatch(header)
     missing = [mark for mark in (CALL, ARGUMENT) if mark not in head]

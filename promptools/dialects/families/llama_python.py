@@ -1,11 +1,11 @@
-"""Llama's Python tag with a call after it: a built-in tool, or one of the app's in an `ipython` environment.
+"""Llama's Python tag with a call after it: a built-in tool, or a tool of the app in an `ipython` environment.
 
     <|python_tag|>brave_search.call(query="oslo weather")<|eom_id|>
     <|python_tag|>get_weather(city="Oslo")
 
 The same tag may precede code for an interpreter, which is a call if such a tool is offered
-(`promptools.dialects.readers.free_text`); otherwise nothing but calls may follow the tag. A name that ends in
-`.call` is not a program's: content may follow such a call, and its tool need not be offered. Source: Llama 3.1 prompt
+(`promptools.dialects.readers.free_text`); otherwise nothing but calls may follow the tag. A name that ends in `.call`
+cannot be part of a program: content may follow such a call, and its tool need not be offered. Source: Llama 3.1 prompt
 format (Meta, 2024-07).
 """
 
@@ -33,7 +33,7 @@ _BUILT_IN_CALL = lazy_pattern(r"\w+\.call[ \t]{0,8}\(")
 
 
 def _calls_begin(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether calls follow the tag: if an interpreter is offered, the name of no offered tool is a program's."""
+    """Whether calls follow the tag: if an interpreter is offered, only offered tools are called, else it is code."""
     if find_interpreter(options.tools) is None or _BUILT_IN_CALL.match(text, end):
         return begins_with_marker(text, start, end, fresh=fresh, options=options)
     return begins_offered_call(text, start, end, fresh=fresh, options=options)
@@ -58,7 +58,7 @@ class LlamaPython(MarkedPythonCalls):
     """`<|python_tag|>brave_search.call(query="oslo weather")`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the call, or from the tag before code."""
+        """Read from the call on, or from the tag before code."""
         if head == CODE_ALIAS:
             return CodeCandidate(_MARKER, options, evidence, definite=definite)
         return _TaggedCall(head, _LAYOUT, options, evidence._replace(sentinel=False), definite=definite)
@@ -72,7 +72,7 @@ def llama_python() -> DeclaredDialect:
 
 
 class _TaggedCall(PythonCallReader):
-    """Calls after the tag, and nothing else unless they are unmistakable."""
+    """Calls after the tag, with nothing else after it unless they are unmistakable."""
 
     def _match_callee(self, text: str, at: int) -> tuple[str, int]:
         name, end = super()._match_callee(text, at)

@@ -1,6 +1,6 @@
 """LM Studio, for models without their own format: JSON between `[TOOL_REQUEST]` and `[END_TOOL_REQUEST]`.
 
-MiniMax models there write `[TOOL_CALL]`, and arrows instead of JSON:
+In LM Studio, MiniMax models write `[TOOL_CALL]`, and arrows instead of JSON:
 
     [TOOL_CALL]
     {tool => "get_weather", args => {
@@ -8,8 +8,8 @@ MiniMax models there write `[TOOL_CALL]`, and arrows instead of JSON:
     }}
     [/TOOL_CALL]
 
-Calls in Python's syntax occur there too. Source: lmstudio.ai/docs, tool use (2024-12); reports of MiniMax M2 under LM
-Studio (2025-11).
+Calls in Python's syntax occur too. Source: lmstudio.ai/docs, tool use (2024-12); reports of MiniMax M2 under LM Studio
+(2025-11).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LmStudio(MarkedJson):
     """`[TOOL_REQUEST]{...}[END_TOOL_REQUEST]`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the opening bracket."""
+        """Read from the opening bracket on."""
         opener = head[: head.index("]") + 1]
         return CallsOrJson(
             head,
@@ -75,7 +75,7 @@ class ArrowCandidate(JsonBlockReader):
         self._context = options, evidence
 
     def read_unusual(self, raw: str) -> list[Part] | None:
-        """Read a body written with arrows; None if it is something else."""
+        """Read a body written with arrows; None if it is anything else."""
         call = _CALL.match(raw)
         if call is None:
             return None
@@ -89,7 +89,7 @@ class ArrowCandidate(JsonBlockReader):
 
 
 def read_arrows(raw: str, at: int, tool: str, options: ParseOptions) -> dict[str, Any] | None:
-    """Read `--key value` from `raw[at]` to the last two brackets; None for anything else. O(n) in characters."""
+    """Read `--key value` pairs from `raw[at]` to the last two brackets; None for anything else. O(n) in characters."""
     values: dict[str, Any] = {}
     if raw[at : at + 1] != "{":
         return None

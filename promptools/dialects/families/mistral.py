@@ -127,7 +127,7 @@ class Mistral(NamedMarkerJson):
     """`[TOOL_CALLS]name[ARGS]{...}`, or a list after the marker."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the bracket of the list, or of the arguments."""
+        """Read from the bracket of the list or of the arguments on."""
         before = _NAME_FIRST.match(head)
         if before is not None:
             moved = Fix("marker", "the name is before the marker")
@@ -152,7 +152,7 @@ class Mistral(NamedMarkerJson):
         )
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Render calls as the model would write them, in the old form for a name that the new one cannot hold."""
+        """Render calls as the model would write them, in the old form for names that the new one cannot hold."""
         return "".join(
             f"{MARK}{call.name}[ARGS]{call.arguments_json}"
             if re.fullmatch(_NAME, call.name)

@@ -59,7 +59,7 @@ def _offered(text: str, start: int, options: ParseOptions) -> bool:
 
 
 def _undecided(options: ParseOptions) -> bool | NeedMore:
-    """Return NEED_MORE if only more text can tell; False if the offered tools are not known."""
+    """Return NEED_MORE if only more text can tell; False if the offered tools are unknown."""
     return NEED_MORE if options.tools is not None else False
 
 
@@ -71,7 +71,7 @@ def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptio
 
 
 def _empty_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a call without arguments begins: prose mentions functions so, hence no text may come before it."""
+    """Whether a call without arguments begins: prose mentions functions in this form, so no text may come before it."""
     if text[end - 1] != ")":
         return _undecided(options)
     return fresh and _offered(text, start, options)
@@ -141,7 +141,7 @@ function_name(parameter="value", other=2)
         self._layout = CallLayout(brackets=False, in_row=True)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the name, or from the object after it."""
+        """Read from the name on, or from the object after it."""
         if not head:
             return PythonCallReader(head, self._layout, options, evidence, definite=definite)
         return NamedObjectCandidate(head, options, evidence, definite=definite)
@@ -205,7 +205,7 @@ class NamedObjectCandidate(CandidateBase):
         return [Part("malformed", raw, malformed=malformed)]
 
     def _reject_foreign_arguments(self, parts: list[Part]) -> None:
-        """Raise `NotACall` if the arguments are no parameters of the tool: its name alone is not enough evidence."""
+        """Raise `NotACall` if the arguments are not parameters of the tool: the name alone is not enough evidence."""
         tools = self._options.tools
         malformed = parts[0].malformed
         if malformed is None or self._evidence.expected or tools is None:

@@ -1,4 +1,4 @@
-"""Pythonic: a list of Python calls, as Llama 3.2 and 4, ToolACE and many fine-tunes on BFCL's format are trained.
+"""Pythonic: a list of Python calls, the trained format of Llama 3.2 and 4, ToolACE and many models fine-tuned for BFCL.
 
     [get_weather(city="Oslo", days=2), ping()]
 
@@ -32,7 +32,7 @@ _DATA = (None, "", "json")
 
 
 def _program_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether such a list begins in a code fence for programs, which must be the whole reply."""
+    """Whether a list of calls begins in a code fence for programs, which must be the whole reply."""
     return fresh and list_begins(text, start, end, fresh=fresh, options=options)
 
 
@@ -76,7 +76,7 @@ The functions are:
         )
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the list, or from its first call."""
+        """Read from the list on, or from its first call on."""
         if head == quoted_calls.LIST_ALIAS:
             return quoted_calls.QuotedCallsReader(options, evidence, definite=definite)
         if head == quoted_calls.STRING_ALIAS:

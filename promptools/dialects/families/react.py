@@ -4,8 +4,8 @@
     Action: get_weather
     Action Input: {"city": "Oslo"}
 
-`Observation:` and its text are for the app to write. Source: Yao et al. 2022 (arXiv:2210.03629), LangChain's ReAct and
-structured chat agents, LlamaIndex's ReActAgent.
+The app writes `Observation:` and its text. Source: Yao et al. 2022 (arXiv:2210.03629), LangChain's ReAct and structured
+chat agents, LlamaIndex's ReActAgent.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _is_offered(text: str, start: int, end: int, options: ParseOptions) -> bool:
 
 
 def _is_action(text: str, start: int, options: ParseOptions) -> bool:
-    """Whether one label is evidence enough: the other labels occur as headings in manuals."""
+    """Whether one label is enough evidence: the other labels also occur as headings in manuals."""
     return options.expect == "react" or text.startswith(("Action", "**Action", "__Action"), start)
 
 
@@ -89,13 +89,13 @@ def _object_begins(text: str, start: int, end: int, *, fresh: bool, options: Par
 
 
 def _blob_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the action is an object, which names its tool itself."""
+    """Whether the action is an object that names its tool itself."""
     del start, fresh, options
     return NEED_MORE if end == len(text) else text[end] == "{"
 
 
 def _text_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the input is plain text, of an offered tool: for any other tool that is not enough evidence."""
+    """Whether the input is plain text for an offered tool: for any other tool that is not enough evidence."""
     del fresh
     if end == len(text):
         return NEED_MORE
@@ -128,7 +128,7 @@ def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, options: Pa
 
 
 class _WithoutInputCandidate(CandidateBase):
-    """Labels at the end of the text, with no input after them."""
+    """Labels at the end of the text, without an input."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -178,7 +178,7 @@ class React(Textual):
     result_openers = ("Observation:",)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the input after the labels and the name, or from the name."""
+        """Read from the input after the labels and the name on, or from the name on."""
         if not head:
             return _WithoutInputCandidate(options, evidence, definite=definite)
         if head.lstrip("*_").startswith("Final"):

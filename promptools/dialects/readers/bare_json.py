@@ -1,4 +1,4 @@
-"""JSON without markers: how it may begin, and the candidate for it.
+"""JSON without markers: how it may begin, and the candidate that reads it.
 
 A brace and a first key, or a bracket before them, also occur in prose: what may be a call depends on the key, and on
 what came before.
@@ -67,7 +67,7 @@ def _opens_call(key: str, options: ParseOptions) -> bool:
 
 
 def _empty_list_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the empty list is complete; it counts anywhere."""
+    """Whether the empty list is complete; it counts in any place."""
     del fresh, options
     return text[end - 1] == "]" or (NEED_MORE if end == len(text) else start < 0)
 
@@ -81,7 +81,7 @@ EMPTY_LIST_HEAD: Final = Head(
 
 
 def bare_json_heads(shape: str) -> tuple[Head, ...]:
-    """Return the heads of JSON without markers, in the order in which a family that writes this shape needs them."""
+    """Return the heads of JSON without markers, in the order that a family which writes this shape needs."""
     return (EMPTY_LIST_HEAD, LIST_HEAD, OBJECT_HEAD) if shape == "list" else (OBJECT_HEAD, LIST_HEAD)
 
 
@@ -94,7 +94,7 @@ def bare_json_candidate(head: str, options: ParseOptions, evidence: Evidence, *,
 
 
 class JsonCandidate(CandidateBase):
-    """One JSON value that may be calls, and surplus closing brackets after it; decided one character later."""
+    """One JSON value that may be calls, and surplus closing brackets; it is decided one character after these."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -153,7 +153,7 @@ class JsonCandidate(CandidateBase):
             self.tries.append(TriedStrategy("json", "text", str(no), len(raw)))
 
     def _undecodable_part(self, raw: str, why: str) -> Part:
-        """Return it as text; or, if the name was streamed already, as a malformed call."""
+        """Return the value as text or, if its name was already streamed, as a malformed call."""
         if self._streamer is not None and self._streamer.started:
             return Part("malformed", raw, malformed=malformed_call("invalid_json", why, self._evidence.dialect, None))
         return Part("text", raw)
@@ -171,7 +171,7 @@ _FIX = Fix("unwrap", "the whole call was encoded as a string")
 
 
 class EncodedReplyReader(CandidateBase):
-    """A JSON string from its opening quote to its closing one."""
+    """Reads a whole reply that is a JSON string, from its opening quote to its closing one."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -219,7 +219,7 @@ class EncodedReplyReader(CandidateBase):
         self.tries.append(trace_entry("quoted", len(raw), parts))
 
     def _restore_raw(self, parts: list[Part], raw: str, at: int) -> None:
-        """Set the raw text of each part as escaped in the string; the first begins at decoded character `at`."""
+        """Set the raw text of each part as it is escaped in the string; the first begins at decoded character `at`."""
         offsets = [match.start() for match in re.compile(_CHARACTER).finditer(raw, 1)]
         begin = 0
         for part in parts:

@@ -1,4 +1,4 @@
-"""The markers around a block: the tool that an opening marker names, and what may take the closing marker's place."""
+"""The markers around a block: the tool that an opening marker names, and what may replace the closing marker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GAP_AFTER_FENCE = lazy_pattern(_GAP)
 
 @dataclass(frozen=True)
 class Closers:
-    """What may come where the closing marker belongs: the right one, others seen there, or the next block's opener."""
+    """What may stand in place of the closing marker: the right one, others that occur, or the next opener."""
 
     right: tuple[str, ...]
     wrong: tuple[str, ...]
@@ -47,17 +47,17 @@ class Closers:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Matches any of `markers`."""
+        """The pattern of `markers`."""
         return _any_of(self.markers)
 
     @cached_property
     def body_end(self) -> re.Pattern[str]:
-        """Matches what may end a broken body."""
+        """The pattern of what may end a broken body."""
         return _any_of(sorted((*self.markers, *self.next_call_markers), key=len, reverse=True))
 
     @cached_property
     def gap(self) -> re.Pattern[str]:
-        """Matches what may come between a value and what closes it."""
+        """The pattern of what may stand between a value and its closer."""
         fence = "" if self.markers and self.markers[0][0] in "`~" else f"(?:```)?{_GAP}"
         return re.compile(_GAP + fence)
 
@@ -67,7 +67,7 @@ def _any_of(markers: Iterable[str]) -> re.Pattern[str]:
 
 
 class MarkerSearch:
-    """Finds closing and opening markers in text that arrives in pieces, even where a marker is cut."""
+    """Finds closing and opening markers in text that arrives in pieces, even if a marker is split."""
 
     def __init__(self, closers: Closers) -> None:
         self._pattern = closers.body_end
@@ -79,7 +79,7 @@ class MarkerSearch:
         """The first match there: the bodies of a list have only the marker after the last one."""
 
     def forget(self) -> None:
-        """Start over: the next text was searched already, like the text after a body's last bracket."""
+        """Start over, because the following text was searched before, like the text after a body's last bracket."""
         self._tail = ""
 
     def find(self, piece: str, at: int) -> tuple[int, str]:
@@ -105,7 +105,7 @@ class MarkerSearch:
 
 @lru_cache(maxsize=16)
 def fence_closers(run: str) -> Closers:
-    """Return what closes a code fence that was opened by `run`."""
+    """Return the closers of a code fence that was opened by `run`."""
     return Closers(right=(run,), wrong=(), openers=())
 
 
@@ -117,7 +117,7 @@ def _name_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def name_in_marker(head: str) -> str | None:
-    """Return the name that the marker's attributes give, or None."""
+    """Return the name in the marker's attributes, or None."""
     if ">" not in head:  # a fence or a bracket has no attributes
         return None
     attribute, line = _name_patterns()

@@ -2,7 +2,7 @@
 
     <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:2}<tool_call|>
 
-Gemma's families and tables share how such calls are read and written.
+Gemma's families and tables share the code that reads and writes such calls.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BraceCallReader(PythonCallReader):
 
 
 def brace_value(value: Any, quote: str, null: str = "null") -> str:
-    """Return a value in the format; a string that contains the token around strings is written as JSON."""
+    """Return a value in the format; a string that contains the delimiter of strings is written as JSON."""
     if value is None:
         return null
     if isinstance(value, str):
@@ -76,7 +76,7 @@ def _string(text: str, quote: str) -> str:
 
 
 def _sorted(value: Any) -> Any:
-    """Return a value with the keys of its objects in order, letters of both cases together, as Jinja2 sorts them."""
+    """Return a value with the keys of its objects sorted as Jinja2 does, ignoring case."""
     if is_object(value):
         return {key: _sorted(value[key]) for key in sorted(value, key=str.lower)}
     return [_sorted(item) for item in value] if is_array(value) else value
@@ -85,7 +85,7 @@ def _sorted(value: Any) -> Any:
 class BraceCalls(DeclaredDialect):
     """`call:NAME{...}` between markers.
 
-    `quote`: the token around texts; `sorted_keys`: keys are written in order; `null`: how that is written.
+    `quote`: the token around texts; `sorted_keys`: keys are written in order; `null`: how null is written.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class BraceCalls(DeclaredDialect):
         )
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the name, or from the `call` before it."""
+        """Read from the name on, or from the `call` before it."""
         return BraceCallReader(head, self._layout, options, evidence, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:

@@ -70,10 +70,10 @@ class ByFirstCharacter(CandidateBase):
 
 
 class AnswerLabel(CandidateBase):
-    """The label before a final answer, which is markup and no part of the answer."""
+    """The label before a final answer, which is markup and not part of the answer."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Decide at once without reading anything: the label is all."""
+        """Decide at once without reading anything, because the label is the whole candidate."""
         del piece
         self.close(None)
         return start
@@ -119,7 +119,7 @@ class LabelledCandidate(CandidateBase):
             self._decide(finish_reason)
 
     def _add_line(self) -> bool:
-        """Add the complete line, unless the input ended before it; return whether the input has ended."""
+        """Add a complete line, unless the input ended before it; return whether the input has ended."""
         line = "".join(self._line)
         self._line = []
         inline = not self._lines and line.lstrip().startswith("[")
@@ -167,7 +167,7 @@ class LabelledCandidate(CandidateBase):
         return outcome if finish_reason in COMPLETE_FINISH_REASONS or _is_string(text) else cut
 
     def _unbracket(self, text: str) -> str:
-        """Return the content of brackets that follow the name; elsewhere `text` itself. Raises `NotACall`."""
+        """Return the content of the brackets after the name; if there are none, `text` itself. Raises `NotACall`."""
         if "\n" in self.head:
             return text
         if not text.endswith("]"):
@@ -181,7 +181,7 @@ def _is_string(text: str) -> bool:
 
 
 def read_input(input_text: str, tool: Tool, options: ParseOptions) -> tuple[dict[str, Any], list[Fix]]:
-    """Read text as the arguments of a tool, with the fixes made. Raises `NotACall` if it cannot be any."""
+    """Read text as the arguments of a tool, with the fixes made. Raises `NotACall` if that is impossible."""
     if input_text.casefold() in NO_INPUT:
         return {}, []
     pairs = _read_pairs(input_text, tool, options)
@@ -199,7 +199,7 @@ def read_input(input_text: str, tool: Tool, options: ParseOptions) -> tuple[dict
 
 
 def _read_pairs(input_text: str, tool: Tool, options: ParseOptions) -> dict[str, Any] | None:
-    """Read lines of `key: value`; None unless every line is one, each of another parameter of the tool."""
+    """Read lines of `key: value`; None unless every line is one, for different parameters of the tool."""
     assert options.tools is not None
     pairs: dict[str, Any] = {}
     for line in input_text.splitlines():
@@ -217,7 +217,7 @@ def _read_pairs(input_text: str, tool: Tool, options: ParseOptions) -> dict[str,
 
 
 def main_parameter(tool: Tool) -> str | None:
-    """Return the parameter that plain text is for: the only one, or else the first that is required."""
+    """Return the parameter that plain text is for: the only one, else the first required one."""
     properties, required = tool.parameters.get("properties"), tool.parameters.get("required")
     if not is_object(properties) or not properties:
         return None
@@ -244,7 +244,7 @@ _LONGEST = len("<|eom_id|>")
 
 
 def find_interpreter(tools: Tools | None, name: str | None = None) -> tuple[Tool, str] | None:
-    """Return the tool that takes code, and its parameter; without a name none that is dangerous."""
+    """Return the tool that takes code, and its parameter; if no name is given, never a dangerous tool."""
     for candidate in INTERPRETER_NAMES if name is None else (name,):
         tool = tools.get(candidate) if tools is not None and candidate in INTERPRETER_NAMES else None
         if tool is not None and (name is not None or not tool.dangerous):
@@ -280,7 +280,7 @@ class CodeCandidate(CandidateBase):
         self._decide(0, finish_reason)
 
     def _decide(self, unread: int, finish_reason: str | None) -> None:
-        """Decide on the text so far without its last `unread` characters."""
+        """Decide on the text so far, without its last `unread` characters."""
         text = "".join(self._pieces)
         raw, self.unread = text[: len(text) - unread], text[len(text) - unread :]
         head = self._marker.match(raw)

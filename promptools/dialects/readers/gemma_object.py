@@ -2,14 +2,14 @@
 
     {city:<|"|>Oslo<|"|>,days:2,opts:{deep:true},tags:[<|"|>a<|"|>]}
 
-Servers strip the special tokens, so a bare value may be a string too. It ends before a comma that a key follows, or at
-the bracket that closes its object; its type comes from the schema.
+Servers strip the special tokens, so a bare value may be a string too. It ends before a comma that is followed by a key,
+or at the bracket that closes its object; the schema gives its type.
 
-The reader is a stack of `_GemmaBracket`, one for each open bracket, and is at any time in a string (`_delimiter` is
-what closes it), in a bare value (`_in_bare`), or between values. A method that consumes text returns whether more
-is needed, and leaves `at` where it stopped.
+The reader is a stack with a `_GemmaBracket` for each open bracket. At any time it is in a string (`_delimiter` closes
+it), in a bare value (`_in_bare`), or between values. A method that consumes text returns whether it needs more, and
+leaves `at` where it stopped.
 
-Where the closing token of the block comes, nothing was cut off, so missing brackets before it are supplied.
+If the block's closing token arrives, nothing was cut off, so missing brackets before it are added.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BARS = lazy_pattern(r"<\||\|>")
 
 
 class UnclosedString(NamedTuple):
-    """A string that was not closed before the token."""
+    """A string that was not closed before the closing token."""
 
     text: str
     after: str
@@ -60,17 +60,17 @@ def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
 
 
 def find_next_block(body: str) -> int:
-    """Return the offset in what looks like a string of the token before the next block; -1 if there is none."""
+    """Return the offset, inside a seeming string, of the closing token before the next block; -1 without one."""
     match = _NEXT_BLOCK.search(body)
     return match.start() if match is not None else -1
 
 
 def read_unclosed_string(body: str, missing: str) -> UnclosedString | None:
-    """Return the text of a string without its end; `missing`: the brackets that are open around it. O(n).
+    """Return the text of a string that lacks its end; `missing`: the brackets that are open around it. O(n).
 
-    The brackets belong to the object if the text is balanced without them, to the text if it is balanced with them.
-    None if no token followed by another block, or by nothing, ends it, or if its end is uncertain, as it is where
-    something is left of a damaged delimiter.
+    The brackets belong to the object if the text is balanced without them, and to the text if it is balanced with them.
+    None if no token ends it, followed by another block or the end, or if its end is uncertain because part of a damaged
+    delimiter remains.
     """
     end = _BLOCK_ENDS.search(body)
     if end is None or _BARS.search(body, 0, end.start()):
@@ -83,7 +83,7 @@ def read_unclosed_string(body: str, missing: str) -> UnclosedString | None:
 
 
 def _is_balanced(text: str) -> bool:
-    """Return whether brackets of each kind open and close equally often."""
+    """Return whether brackets of every kind are opened and closed equally often."""
     return text.count("{") == text.count("}") and text.count("[") == text.count("]")
 
 
@@ -99,7 +99,7 @@ _SINGLE = lazy_pattern(r"'[^'\\]*+'")
 
 
 def read_bare_value(text: str, types: frozenset[str], fix_log: FixLog, at: int) -> str:
-    """Return a bare value that ends at offset `at` as JSON; `types`: those of its schema. Raise `LiteralError`."""
+    """Return a bare value that ends at offset `at` as JSON; `types`: the types in its schema. Raises `LiteralError`."""
     for delimiter in STRING_DELIMITERS:
         if text.endswith(delimiter):
             text = text.removesuffix(delimiter)
@@ -149,7 +149,7 @@ _EVENT = lazy_pattern(r"[,{}\[\]<]")
 
 
 def _end_of_key(text: str, at: int, key: str) -> int | None:
-    """Return the index just past a key and its colon, or past what there is of them; None if the key is not there."""
+    """Return the index just past a key and its colon, or past the part that has arrived; None if there is no key."""
     if not text.startswith(key, at):
         return None
     space = _SPACE.match(text, at + len(key))
@@ -161,7 +161,7 @@ def _end_of_key(text: str, at: int, key: str) -> int | None:
 
 @dataclass(slots=True)
 class _GemmaBracket:
-    """An open bracket, and what it holds so far."""
+    """An open bracket, and its content so far."""
 
     kind: str
     items: list[str] = field(default_factory=list[str])
@@ -173,12 +173,12 @@ class _GemmaBracket:
 
 
 class GemmaObject:
-    """Reads from after an object's first brace to its last, with `PythonArguments`' interface. O(n) in characters."""
+    """Reads an object from after its first brace to its last, with the interface of `PythonArguments`. O(n)."""
 
     def __init__(
         self, keys: frozenset[str], types: Callable[[str], frozenset[str]], *, token_closes: bool = False
     ) -> None:
-        """Begin after the first brace; `token_closes`: a token closes the block that the call is in."""
+        """Start after the first brace; `token_closes`: a token closes the block that contains the call."""
         self._declared = keys
         self._token_closes = token_closes
         self._spaced = sorted((key for key in keys if len(key.split()) > 1), key=len, reverse=True)
@@ -200,7 +200,7 @@ class GemmaObject:
         self.at: int = 0
 
     def feed(self, text: str, at: int, *, final: bool = False) -> bool:
-        """Consume `text[at:]` up to `self.at`; return whether the last brace has come. Raise `LiteralError`."""
+        """Consume `text[at:]` up to `self.at`; return whether the last brace has arrived. Raises `LiteralError`."""
         self.at = at
         while self._stack and self.at < len(text):
             if self._consume(text, final):
@@ -222,9 +222,9 @@ class GemmaObject:
         return True
 
     def end_string(self) -> str | None:
-        """Close a last string, and the brackets around it, before the closing token; return what came after.
+        """Close the last string, and the brackets around it, before the closing token; return the text in between.
 
-        The brackets may be at the end of the string. None without such a string, or if its end is uncertain.
+        The brackets may be at the end of the string. None if there is no such string, or its end is uncertain.
         """
         frame = self._stack[-1] if self._stack else None
         keyed = frame is not None and (frame.kind == "[" or frame.key is not None)
@@ -243,7 +243,7 @@ class GemmaObject:
         return last.after
 
     def _missing(self) -> str:
-        """Return the brackets that close what is open."""
+        """Return the brackets that would close everything that is open."""
         return "".join("}" if frame.kind == "{" else "]" for frame in reversed(self._stack))
 
     def _close_all(self) -> None:
@@ -255,7 +255,7 @@ class GemmaObject:
         return closing_token_at(text, self.at, final=final) if self._token_closes and text[self.at] == "<" else False
 
     def _close_at_token(self, frame: _GemmaBracket, text: str, final: bool) -> bool | NeedMore:
-        """Close all brackets where the block is closed, unless a key lacks its value."""
+        """Close all brackets at the end of the block, unless a key lacks its value."""
         if frame.kind == "{" and (frame.key is None) != (frame.value is None):
             return False
         token = self._at_closing_token(text, final)
@@ -344,7 +344,7 @@ class GemmaObject:
         return False
 
     def _after_value(self, frame: _GemmaBracket, char: str) -> None:
-        """Consume what follows a value, or a key in quotes."""
+        """Consume what follows a value, or a quoted key."""
         if char == ":" and frame.kind == "{" and frame.key is None and frame.string is not None:
             frame.key, frame.value, frame.string = frame.string, None, None
         elif char == "," and (frame.key is not None or frame.kind == "["):
@@ -386,7 +386,7 @@ class GemmaObject:
         return False
 
     def _more_quoted(self, text: str, final: bool) -> bool:
-        """Consume more of a string in plain quotes, up to a quote after which its object may go on."""
+        """Consume more of a string in plain quotes, up to a quote after which its object may continue."""
         quote = self._delimiter
         inside = _INSIDE[quote].match(text, self.at)
         assert inside is not None
@@ -427,7 +427,7 @@ class GemmaObject:
         return self._end_quoted(body, quote)
 
     def _follows_string(self, text: str, at: int, final: bool) -> bool | NeedMore:
-        """Return whether what may follow a string is at `text[at]`."""
+        """Return whether `text[at]` begins something that may follow a string."""
         after = (_AFTER_MEMBER if self._stack[-1].kind == "{" else _AFTER_ITEM).match(text, at)
         if after is not None and after.end() == len(text) and not final:
             return NEED_MORE
@@ -488,7 +488,7 @@ class GemmaObject:
         return match[1] is None or not root or match[1] in self._declared
 
     def _spaced_key_follows(self, text: str, at: int, final: bool) -> bool | NeedMore:
-        """Return whether a key of several words comes next: a declared one, or any after a non-string value."""
+        """Return whether a key of several words comes next: a declared one, or any key after a non-string value."""
         # Gemma 4 writes keys with spaces (ollama#18390).
         few = len(self._pieces) <= _MOST_PIECES
         any_key = _WORDS_KEY.match(text, at) if few and _NO_STRING.fullmatch("".join(self._pieces)) else None

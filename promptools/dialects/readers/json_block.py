@@ -1,8 +1,8 @@
-"""Marker, JSON, marker: the reader of most dialects, with everything that models get wrong about that shape.
+"""Marker, JSON, marker: the reader of most dialects, which handles everything that models get wrong in that shape.
 
 The text is an opening marker (the head, already matched), one or several JSON bodies, and a closing marker. Any of it
-may be damaged: the closer is missing, cut short or another dialect's; the next opener comes in its place; a list of
-calls is left open; quotes inside a string are not escaped, so that the brackets do not show where the JSON ends.
+may be damaged: the closer is missing, incomplete or another dialect's; the next opener replaces it; a list of calls is
+left open; quotes inside a string are not escaped, so that the brackets do not show where the JSON ends.
 
 The reader is in one of two states:
 
@@ -15,8 +15,8 @@ The reader is in one of two states:
   Anything else is foreign text: whether the block is accepted without its closer then depends on how sure its markers
   are, and on the request.
 
-Bodies that were read are in `_finished_parts`; the text after the last of them is in `_gap`. In the end all of it
-becomes parts that tile the text exactly (`_finish`), or all of it becomes text again (`_give_up`), except for calls
+Bodies that were read are in `_finished_parts`; the text after the last of them is in `_gap`. At the end everything
+becomes parts that tile the text exactly (`_finish`), or everything becomes text again (`_give_up`), except for calls
 whose name has already been emitted: these are reported as malformed, never taken back.
 
 Total work is O(n): characters are looked at once, plus at most `MARKER_ATTEMPTS` attempts.
@@ -60,7 +60,7 @@ _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
 def find_trailing_blocks(
     raw: str, closers: Closers, options: ParseOptions, evidence: Evidence, keys: tuple[str, str] | None
 ) -> int:
-    """Return where in `raw`, the text of a broken block, nothing but whole blocks follows; -1 if nowhere."""
+    """Return where in the text `raw` of a broken block only whole blocks follow; -1 if nowhere."""
     for at in _opener_offsets(raw, closers, evidence)[-MAX_OPENERS:]:
         if _only_whole_blocks(raw, at, closers, options, evidence, keys):
             return at
@@ -68,7 +68,7 @@ def find_trailing_blocks(
 
 
 def _opener_offsets(raw: str, closers: Closers, evidence: Evidence) -> list[int]:
-    """Return the offsets of openers; of tags that prose may hold, only those at the beginning of a line."""
+    """Return the offsets of openers; if prose may contain the tag, only those at the beginning of a line."""
     pattern = _opener_pattern(closers.openers) if evidence.sentinel else _line_opener_pattern(closers.openers)
     return [match.start("opener") for match in pattern.finditer(raw)]
 
@@ -76,7 +76,7 @@ def _opener_offsets(raw: str, closers: Closers, evidence: Evidence) -> list[int]
 def _only_whole_blocks(
     raw: str, at: int, closers: Closers, options: ParseOptions, evidence: Evidence, keys: tuple[str, str] | None
 ) -> bool:
-    """Return whether `raw[at:]` is nothing but blocks, each with a call of an offered tool."""
+    """Return whether `raw[at:]` consists of blocks, each with a call of an offered tool."""
     opener, end = _opener_pattern(closers.openers), _end_pattern(closers.right, reply_markers().end_tokens)
     while at < len(raw):
         opened = opener.match(raw, at)
@@ -118,7 +118,7 @@ def _line_opener_pattern(openers: tuple[str, ...]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=64)
 def _end_pattern(right: tuple[str, ...], end_tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of a fence's end, a closer and end-of-turn tokens, any of which may be missing."""
+    """Return the pattern of a fence's end, a closer and end-of-turn tokens, all of which are optional."""
     return lazy_pattern(rf"\s*+(?:```\s*+)?(?:(?:{_any_literal(right)})\s*+)?(?:(?:{_any_literal(end_tokens)})\s*+)*+")
 
 
@@ -162,11 +162,11 @@ class JsonBlockReader(CandidateBase):
         fixes: Sequence[Fix] = (),
         envelope_keys: tuple[str, str] | None = None,
     ) -> None:
-        """Begin after `head`.
+        """Start after `head`.
 
         `name`: the tool that the marker names, so that the body is its arguments; empty if the marker should name one,
-        but does not. `fixes`: what was repaired to read the marker. `envelope_keys`: the family's own keys of the name
-        and the arguments, where no other family uses them.
+        but does not. `fixes`: what was repaired to read the marker. `envelope_keys`: the family's keys for the name and
+        the arguments, if no other family uses them.
         """
         super().__init__(definite=definite, head=head)
         self._name = name if name is not None else name_in_marker(head)
@@ -193,7 +193,7 @@ class JsonBlockReader(CandidateBase):
         self._start_body()
 
     def _start_body(self) -> None:
-        """Begin a body: the state of the one before it is forgotten."""
+        """Start a body, and forget the state of the previous one."""
         self._body = JsonBody()
         self._value_ended = False
         """The value has ended: its closer, or the next value, is looked for."""
@@ -237,7 +237,7 @@ class JsonBlockReader(CandidateBase):
     # --- the body ---------------------------------------------------------------------------------------------------
 
     def _in_body(self, piece: str, at: int) -> int:
-        """Consume the body up to the next marker in it, or to the end of the piece."""
+        """Consume the body up to the next marker in it, or up to the end of the piece."""
         if self._list_opener or (piece[at] == "[" and self._name is None and not self._body.has_text):
             return self._in_bracket(piece, at)
         if self._open_end is not None and self._call_follows(piece[at : at + MAX_LOOKAHEAD_SPACE]):
@@ -280,7 +280,7 @@ class JsonBlockReader(CandidateBase):
             self._body.feed(opener, 0, len(opener))
 
     def _try_marker(self, marker: str) -> None:
-        """Treat a marker inside what looks like a string as the end, if the text before it can be read as a call."""
+        """Treat a marker inside a seeming string as the end, if the text before it can be read as a call."""
         raw = self._body.raw
         inside = raw[: -len(marker)]
         self._first_marker = len(inside) if self._first_marker < 0 else self._first_marker
@@ -304,14 +304,14 @@ class JsonBlockReader(CandidateBase):
             self._finish(marker, None)
 
     def _call_follows(self, text: str) -> bool:
-        """Return whether an opener follows the closer before which brackets are missing; `text` is what comes next."""
+        """Return whether an opener follows a closer before which brackets are missing; `text` is what comes next."""
         look = self._after_open_end
         if not look or any(opener.startswith(look) for opener in self._closers.openers):
             look = self._after_open_end = (look + text).lstrip()[:LOOKAHEAD_LIMIT]
         return look.startswith(self._closers.openers)
 
     def _stays_open(self, raw: str, finish_reason: str | None) -> bool:
-        """Return whether the body ends at the closer that lacks brackets before it, and the rest is other text."""
+        """Return whether the body ends at a closer that lacks brackets before it, and other text follows."""
         if finish_reason == "length":
             return not self._after_open_end
         assert self._open_end is not None
@@ -321,7 +321,7 @@ class JsonBlockReader(CandidateBase):
         return _STRING_END.search(rest, max(0, len(rest) - LOOKAHEAD_LIMIT)) is None
 
     def _end_at_open_brackets(self, at: int, closer: str) -> None:
-        """End the body before a closer, and supply its brackets."""
+        """End the body before a closer, adding its missing brackets."""
         raw = self._body.raw
         parts = self._read(raw[:at], close=True, stopped=True)
         if parts is None or not self._accept_before_gap(parts, raw[:at]):
@@ -331,7 +331,7 @@ class JsonBlockReader(CandidateBase):
         self._finish(closer, self._marker_fix(closer))
 
     def _accept_before_gap(self, parts: list[Part], inside: str) -> bool:
-        """Return whether the parts take all of `inside`, except for what may precede a closer; if so, add them."""
+        """Return whether the parts cover all of `inside`, except for what may precede a closer; if so, add them."""
         after = inside[total_length(parts) :]
         if self._closers.gap.fullmatch(after) is None:
             return False
@@ -340,7 +340,7 @@ class JsonBlockReader(CandidateBase):
         return True
 
     def _body_ended(self) -> None:
-        """Read the value whose last bracket has come."""
+        """Read the value whose last bracket has arrived."""
         raw = self._body.raw
         parts = self._read(raw, node=self._body.node, strict=self._body.strict)
         if parts is None and self._name_emitted:  # the list or block goes on after it
@@ -358,7 +358,7 @@ class JsonBlockReader(CandidateBase):
             self._give_up("the JSON ends before its brackets do")
 
     def _decide_open_body(self, finish_reason: str | None) -> None:
-        """Decide on a body that never ended."""
+        """Decide on a body that did not end."""
         raw = self._body.raw
         if not raw:  # the opener alone
             if self._may_lack_body(finish_reason):
@@ -391,7 +391,7 @@ class JsonBlockReader(CandidateBase):
     def _end_before_end_of_turn(self, raw: str) -> bool:
         """End a body before the tokens that end the turn, which show that nothing was cut off; return whether it did.
 
-        A doubled brace that one brace closes leaves the body open: `{{"name": ...}<|im_end|>`.
+        A doubled brace that is closed only once leaves the body open: `{{"name": ...}<|im_end|>`.
         """
         end = reply_markers().end_of_turn(raw)
         parts = self._read(raw[:end], close=True, stopped=True) if end < len(raw) else None
@@ -402,7 +402,7 @@ class JsonBlockReader(CandidateBase):
         return True
 
     def _end_body_at(self, at: int, marker: str) -> bool:
-        """End a broken body before a marker in it. As a marker did come, the text before it was not cut off."""
+        """End a broken body before a marker in it. Since the marker arrived, the text before it was not cut off."""
         raw = self._body.raw
         parts = self._read(raw[:at])
         if parts is None or not self._accept_before_gap(parts, raw[:at]):
@@ -488,7 +488,7 @@ class JsonBlockReader(CandidateBase):
         return (*self._closers.markers, "```") if self._in_fence else self._closers.markers
 
     def _is_beginning(self, look: str) -> bool:
-        """Return whether more text may turn `look` into a marker that is expected, or into a result's."""
+        """Return whether more text may turn `look` into an expected marker, or into a result's."""
         return any(tag.startswith(look) for tag in (*self._expected_markers(), *reply_markers().result_tags))
 
     def _next_body(self, name_match: re.Match[str] | None = None) -> None:
@@ -564,23 +564,23 @@ class JsonBlockReader(CandidateBase):
             return None
 
     def _swallows_marker(self, parts: list[Part]) -> bool:
-        """Return whether the end of a string is a guess, and a marker of the family comes before it."""
+        """Return whether the end of a string is a guess, and one of the family's markers comes before it."""
         marked = 0 <= self._first_marker < total_length(parts)
         calls = [part.call for part in parts if part.call is not None] if marked else []
         return any(fix.detail.startswith(UNESCAPED_QUOTES) for call in calls for fix in call.fixes)
 
     def read_unusual(self, raw: str) -> list[Part] | None:
-        """Read a body that is not JSON or not a call; None if it is like any other. Raise `NotACall` to reject it."""
+        """Read a body that is not JSON or not a call; None if it is a usual one. Raises `NotACall` to reject it."""
         del raw
         return None
 
     @property
     def _lacks_body(self) -> bool:
-        """Whether the tool is named and nothing of a body has come."""
+        """Whether the tool is named and nothing of a body has arrived."""
         return self._name is not None and not self._body.has_text and not self._finished_parts
 
     def _may_lack_body(self, finish_reason: str | None) -> bool:
-        """Return whether a name at the end of the text may be a call without arguments; a cut name matches no tool."""
+        """Return whether a name at the end of the text may be a call without arguments; a cut name is none."""
         tools = self._options.tools
         offered = tools is None or not self._name or tools.find(self._name) is not None
         return self._lacks_body and offered and finish_reason in COMPLETE_FINISH_REASONS
@@ -600,7 +600,7 @@ class JsonBlockReader(CandidateBase):
         self._gap.append(gap)
 
     def _record_surplus(self) -> None:
-        """Record the surplus brackets as one fix, however they came."""
+        """Record surplus brackets as one fix, wherever they are."""
         if self._surplus_brackets:
             self._record_fix(Fix("closer", f"{self._surplus_brackets!r} too many"))
             self._surplus_brackets = ""
@@ -608,7 +608,7 @@ class JsonBlockReader(CandidateBase):
     # --- calls that go out while they come --------------------------------------------------------------------------
 
     def _new_streamer(self) -> ArgumentStreamer | None:
-        """Return what streams the next body's call, or None if its call may not be emitted early."""
+        """Return a streamer for the next body's call, or None if the call may not be streamed."""
         if not (self.definite and self._evidence.implies_call):
             return None
         return ArgumentStreamer(
@@ -621,7 +621,7 @@ class JsonBlockReader(CandidateBase):
         return self._streamer is not None and self._streamer.started
 
     def _stream(self, text: str, *, last: bool) -> None:
-        """Emit what is certain of the body's call; the calls before it are emitted along with its name."""
+        """Emit what is certain of the current body's call, and, together with its name, the calls before it."""
         assert self._streamer is not None
         before = self._name_emitted
         early = self._streamer.feed(text, last=last)
@@ -651,7 +651,7 @@ class JsonBlockReader(CandidateBase):
         self._decided = True
 
     def _give_up(self, why: str, *, keep: int | None = None) -> None:
-        """Return everything as text; the last `-keep` characters of it are read again."""
+        """Return everything as text; its last `-keep` characters will be read again."""
         body = "" if self._value_ended else self._body.raw
         if self._final_count:
             self.unread = "".join(
@@ -690,7 +690,7 @@ class JsonBlockReader(CandidateBase):
         add_fix(reversed(self._finished_parts), fix)
 
     def _record_head_fixes(self) -> None:
-        """Record what was repaired in the marker on the block's first call."""
+        """Record the repairs of the opening marker on the block's first call."""
         if any(part.call is not None for part in self._finished_parts):
             for fix in self._head_fixes:
                 add_fix(self._finished_parts, fix)

@@ -46,7 +46,7 @@ SPACE = r"\s{0,64}"
 
 
 class MarkedJson(DeclaredDialect):
-    """Marker, JSON, marker. The arguments are the keys of the kind: `promptools.dialects.table` explains them."""
+    """Marker, JSON, marker. The arguments are the keys of the kind, which `promptools.dialects.table` explains."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class MarkedJson(DeclaredDialect):
         return JsonBlockReader(head, closers, options, evidence, definite=definite, fixes=fixes, envelope_keys=keys)
 
     def call_id(self, call: Call, number: int) -> str:
-        """Return the call's number in formats that number their calls, else its id."""
+        """Return the call's number if the format numbers its calls, else its id."""
         return str(number) if self._id_key else call.id
 
     def render_calls(self, calls: Sequence[Call]) -> str:
@@ -149,7 +149,7 @@ class MarkedJson(DeclaredDialect):
 
 
 def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: Sequence[str]) -> Closers:
-    """Return what may close a block that ends in `closer`, where the dialect's other blocks end in `closing`."""
+    """Return what may close a block that ends in `closer`; `closing` are the ends of the dialect's other blocks."""
     right = (*filter(None, [closer]), *also)
     return Closers(
         right=right,
@@ -163,7 +163,7 @@ def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: 
 
 
 def _marked_head(marks: Sequence[str], body_starts: str, *, wrapper: str, on_request: bool, beside_bare: bool) -> Head:
-    """Return the head of JSON after a marker, and perhaps after the opening marker of a wrapper.
+    """Return the head of JSON after a marker, which may follow the opening marker of a wrapper.
 
     `beside_bare`: the dialect's tier is that of JSON without markers.
     """
@@ -183,7 +183,7 @@ def _marked_head(marks: Sequence[str], body_starts: str, *, wrapper: str, on_req
 
 
 def _stripped_head(label: str) -> Head:
-    """Return the head of a line that is left of an opening marker."""
+    """Return the head for a line that remains of an opening marker."""
     return Head(
         (label,),
         sequence(literal_text(label), r"\s{0,16}"),
@@ -209,7 +209,7 @@ _NUMBER = r"(?::\d{1,4})?"
 
 
 def unopened_head(*steps: str) -> Head:
-    """Return the head of an offered tool's name, then `steps`: patterns of the tokens between it and the arguments."""
+    """Return the head of an offered tool's name followed by `steps`: patterns of the tokens before the arguments."""
     return Head(
         (),
         sequence(_NAME, _NUMBER, r"\s{0,16}", *steps),
@@ -222,13 +222,13 @@ def unopened_head(*steps: str) -> Head:
 
 
 def unopened_name(head: str) -> str:
-    """Return the name in such a head, empty if the head begins with a token."""
+    """Return the name in a head of `unopened_head`, empty if the head begins with a token."""
     name = _FIRST_NAME.match(head)
     return name[1] if name is not None else ""
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the name is an offered tool's, and a token and the arguments follow it."""
+    """Whether the name is an offered tool's, and is followed by a token and the arguments."""
     del fresh
     name = _FIRST_NAME.match(text, start, end)
     if name is None or options.tools is None:
@@ -335,7 +335,7 @@ class NamedMarkerJson(DeclaredDialect):
 
 
 def is_call_template(template: str) -> bool:
-    """Return whether a template of a call can be read: it begins with a marker, and text separates its keys."""
+    """Return whether a call's template can be read: it begins with a marker, and text separates its keys."""
     before, *rest = template.split(ARGUMENTS)
     pieces = _KEY.split(before)
     return (
@@ -353,7 +353,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _header_head(literals: tuple[str, ...], headers: Sequence[str], begin: str) -> Head:
-    """Return the head of a call with one of `headers`, after the text `begin` or without it."""
+    """Return the head of a call with one of `headers`, optionally after the text `begin`."""
     opened = any_of(*map(_partial_pattern, headers))
     if begin:
         opened = sequence(optional_steps(literal_text(begin), _GAP), opened)
@@ -365,7 +365,7 @@ def _header_head(literals: tuple[str, ...], headers: Sequence[str], begin: str) 
 
 
 def _unopened_heads(headers: Sequence[str]) -> Iterator[Head]:
-    """Yield the heads of a call without the token before its name, if tokens are between name and arguments."""
+    """Yield the heads of a call without the token before its name, if tokens separate the name from the arguments."""
     between = dict.fromkeys(tuple(_tokens(_KEY.split(header)[-1])) for header in headers)
     for first, *others in filter(None, between):
         if len(first) >= _LEAST_TOKEN:
@@ -387,7 +387,7 @@ def _partial_pattern(header: str) -> str:
 
 
 def _value_pattern(key: str, following: str) -> str:
-    """Return the pattern of a placeholder, which the text after it ends if that begins with a bracket."""
+    """Return the pattern of a placeholder, which ends at the following text if that begins with a bracket."""
     first = following.lstrip()[:1]
     return _VALUES[key].format(others=re.escape(first) if first in tuple("[(⟦【|") else "")
 
@@ -407,5 +407,5 @@ def _header_pattern(header: str) -> str:
 
 
 def _word_characters(call_id: str) -> str:
-    """Keep letters, digits and underscores: servers make ids with dashes, which the model has never seen."""
+    """Return only letters, digits and underscores: servers make ids with dashes, which the model has never seen."""
     return re.sub(r"\W", "", call_id)

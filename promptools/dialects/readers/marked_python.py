@@ -42,13 +42,13 @@ _FIRST_OF_BODY = lazy_pattern(r"\s*+(?:\[\s*+)?+(\S)")
 
 
 def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return True once something follows a marker that alone begins calls."""
+    """Return True if anything follows the marker, which alone is enough to begin calls."""
     del start, fresh, options
     return True if end < len(text) else NEED_MORE
 
 
 def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the first call after a marker that JSON may also follow is of an offered tool."""
+    """Return whether the first call is of an offered tool, after a marker that may also precede JSON."""
     del start, fresh
     match = _CALLEE.match(text, end)
     if match is None:
@@ -72,7 +72,7 @@ def fence_heads(label: str) -> tuple[Head, ...]:
 
 
 def program_head(opener: str, dialect: str) -> Head:
-    """Return the head of a program after a marker: read only in lenient parsing, or if the request asked for it."""
+    """Return the head of a program after a marker, read only in lenient parsing, or if the request asked for it."""
 
     def begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
         if options.strictness != "lenient" and options.expect != dialect:
@@ -101,8 +101,8 @@ def marker_head(
 ) -> Head:
     """Return the head of calls after one of these markers; `json`: objects may follow them too.
 
-    After a sentinel a bracket is enough, so that a reply that breaks off there is not text. A code fence with the label
-    `fence_label` may be around the calls, and then the head includes its first line.
+    After a sentinel a bracket is enough, so that a reply that breaks off there is not text. If the calls may be inside
+    a code fence with the label `fence_label`, the head includes its first line.
     """
     name = SPACED_CALLEE if spaced else CALLEE
     bracket = r"(?:\[\s{0,16}+)?"
@@ -124,7 +124,7 @@ def marker_head(
 
 
 def list_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a bracket begins a list of calls: of an offered tool, or of any if no text came before."""
+    """Whether a bracket begins a list of calls: of an offered tool, or of any tool if no text comes before."""
     named = _LIST_NAME.fullmatch(text, start, end)
     if named is None:
         return NEED_MORE
@@ -148,7 +148,7 @@ def list_head(*, tier: Tier | None = None, on_request: bool = False, fence_label
 
 
 class CallsOrJson(CandidateBase):
-    """A body that may be calls or JSON: its first characters decide which reader takes it."""
+    """A body that may be calls or JSON: its first characters decide which reader reads it."""
 
     def __init__(
         self, head: str, calls: Callable[[], Candidate], json: Callable[[], Candidate], *, definite: bool
@@ -191,7 +191,7 @@ class CallsOrJson(CandidateBase):
         return self._json() if match[1] == "{" else self._calls()
 
     def _mirror(self, inner: Candidate) -> None:
-        """Copy the state of the inner candidate."""
+        """Copy the state of the inner candidate to this one."""
         self.parts, self.unread, self.head, self.definite = inner.parts, inner.unread, inner.head, inner.definite
         self.early += inner.early
         inner.early = []
@@ -217,7 +217,7 @@ def fence_layout(run: str) -> CallLayout:
 
 
 def _with_texts(common: CommonKeys, separator: str) -> CommonKeys:
-    """Return the keys with the kind's texts for those that are missing; `separator` is between two calls."""
+    """Return the keys with the kind's texts as defaults; `separator` is between two calls."""
     several = (
         "Write one call a line to call several."
         if separator == "\n"

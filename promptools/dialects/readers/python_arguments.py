@@ -1,12 +1,12 @@
 """The arguments of a Python call, read incrementally: literals in, the members of a JSON object out.
 
-Python's literals and JSON's are accepted in any mixture. Nothing is evaluated, and what would have to be is refused: a
-name, an operator, a call, an f-string.
+Python's literals and JSON's are accepted in any mixture. Nothing is evaluated, and what would have to be evaluated is
+rejected: a name, an operator, a call, an f-string.
 
-The reader is a stack of `_PythonBracket`, one for each open bracket, over the tokens of `LiteralLexer`; each frame
+The reader works on the tokens of `LiteralLexer`, with a `_PythonBracket` on its stack for each open bracket, which
 writes its finished values as JSON. The closing bracket of the call empties the stack. `members` and `positional` hold
-the arguments with and without a key. `LiteralError` carries where the unreadable text begins, and whether it is code,
-bad quotes, or too large.
+the arguments with and without a key. `LiteralError` says where the unreadable text begins, and whether it is code, has
+bad quotes, or is too large.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _NO_ESCAPE = lazy_pattern(r"\\(?![abfnrtvx0-7])(?!u[0-9a-fA-F]{4})\w")
 
 
 class LiteralToken(NamedTuple):
-    """One token. The text of a string is what is between its quotes; that of a key or a name is the name itself."""
+    """A token. The text of a string is the text between its quotes; that of a key or a name is the name itself."""
 
     kind: LiteralKind
     text: str
@@ -118,9 +118,9 @@ class LiteralToken(NamedTuple):
 
 
 class StringOverrun(Exception):
-    """Raised where a string without its closing quote runs into the next call, `overrun` characters earlier.
+    """Raised if a string without its closing quote runs into the next call, `overrun` characters earlier.
 
-    `overrun` is -1 where the string holds the beginning of that call, and what looks like its end is the end of both.
+    `overrun` is -1 if the string contains the beginning of that call, and its seeming end is the end of both.
     """
 
     def __init__(self, overrun: int) -> None:
@@ -269,8 +269,8 @@ class LiteralLexer:
     def _look_for_call(self) -> None:
         """Raise `StringOverrun` if the next call begins before the quote that did not end the string.
 
-        It begins where a tool's name comes before a bracket after more brackets were closed than opened: quoted code
-        closes what it opens.
+        It begins at a tool's name with a bracket, if more brackets were closed than opened before it: quoted code
+        closes the brackets that it opens.
         """
         text = "".join(self._body[self._searched_pieces :])
         for match in _BRACKET.finditer(text):
@@ -288,7 +288,8 @@ class LiteralLexer:
     def _check_end(self, text: str, end: int) -> None:
         """Raise `StringOverrun` if the string would end inside a call that it opened: `[f(a="x, [f(a="y")]`.
 
-        The bracket after it closes that call. In code of any kind, the string would be half of it: `f(a="g("x")`.
+        The bracket after it closes that call. For code in general, the string would contain only half of it:
+        `f(a="g("x")`.
         """
         self._look_for_call()
         closes = _CLOSING.match(text, end + 1) is not None
@@ -374,7 +375,7 @@ LiteralErrorKind = Literal["code", "quotes", "limit"]
 
 
 class LiteralError(Exception):
-    """Raised where the text cannot be arguments; `kind`: code to evaluate, quotes that are not escaped, or a limit."""
+    """Raised if the text cannot be arguments; `kind`: code to evaluate, quotes that are not escaped, or a limit."""
 
     def __init__(self, reason: str, kind: LiteralErrorKind = "code", start: int = -1, overrun: int = -1) -> None:
         super().__init__(reason)
@@ -388,7 +389,7 @@ class LiteralError(Exception):
 
 @dataclass(slots=True)
 class _PythonBracket:
-    """An open bracket, and what it holds so far."""
+    """An open bracket, and its content so far."""
 
     kind: str
     items: list[str] = field(default_factory=list[str])
@@ -409,7 +410,7 @@ class _PythonBracket:
         return self.value is not None or self.string_pieces is not None
 
     def take_value(self) -> str:
-        """Return that value as JSON, and clear it."""
+        """Return and clear that value, as JSON."""
         value = dump("".join(self.string_pieces)) if self.string_pieces is not None else self.value
         assert value is not None
         self.value = self.string_pieces = None
@@ -417,7 +418,7 @@ class _PythonBracket:
 
 
 class PythonArguments:
-    """Reads from after a call's opening bracket to its closing one. O(n) in characters, for each level of brackets."""
+    """Reads from after a call's opening bracket to its closing one. O(n) in characters for each level of brackets."""
 
     def __init__(
         self,
@@ -474,12 +475,12 @@ class PythonArguments:
 
     @property
     def expects_value(self) -> bool:
-        """Whether what comes next is a value, or more of one, of a key with `=`."""
+        """Whether a value, or more of one, comes next, for a key with `=`."""
         return bool(self._stack) and self._stack[0].key is not None and self._key_sign == "="
 
     @property
     def last_quote(self) -> str:
-        """The quote of the string that the arguments end in; empty if they do not end in one."""
+        """The quote of the string with which the arguments end; empty if they do not end in a string."""
         return self._last.quote[:1] if self._last is not None and self._last.kind == "string" else ""
 
     def close_missing_bracket(self) -> bool:
@@ -577,7 +578,7 @@ class PythonArguments:
         return string_value(token, self.fix_log)
 
     def _hides_parameter(self, text: str) -> bool:
-        """Return whether a string holds, outside of brackets, a parameter that is still missing."""
+        """Return whether a string contains, outside of brackets, a parameter that is still missing."""
         depth = 0
         for match in _MEMBER.finditer(text):
             if match[1] is None:
@@ -592,7 +593,7 @@ class PythonArguments:
         return False
 
     def _number_json(self, text: str, frame: _PythonBracket) -> str:
-        """Return a number as JSON, or as a string if its parameter takes only strings and JSON differs."""
+        """Return a number as JSON; as a string if its parameter only takes strings and JSON writes it differently."""
         match = _NUMBER.fullmatch(text)
         digits = text.replace("_", "").lstrip("+")
         if match is None or not re.search(r"\d", text):
@@ -619,7 +620,7 @@ class PythonArguments:
         self._stack.append(_PythonBracket(kind))
 
     def _store(self, frame: _PythonBracket) -> None:
-        """Add the value that was read to the finished content."""
+        """Add the value that was read to the content of the bracket."""
         value, key, frame.key = frame.take_value(), frame.key, None
         if key == "**":
             self._merge(frame, value)
@@ -650,7 +651,7 @@ class PythonArguments:
         self.members.append(f"{dump(key)}: {value}")
 
     def _merge(self, frame: _PythonBracket, value: str) -> None:
-        """Merge the members of a dictionary."""
+        """Add the members of a dictionary to the arguments."""
         if value[0] != "{":
             raise LiteralError("'**' precedes something that is not a dictionary")
         members = value[1:-1].strip()
@@ -664,7 +665,7 @@ class PythonArguments:
             frame.items.append(members)
 
     def _close(self, frame: _PythonBracket) -> None:
-        """Make a value of the content of a bracket, and add it to the bracket around."""
+        """Make a value from the content of a bracket, and add it to the enclosing bracket."""
         alone = frame.kind == "(" and not frame.commas
         pieces = frame.string_pieces if alone else None
         if frame.has_value:

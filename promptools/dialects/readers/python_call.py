@@ -1,4 +1,4 @@
-"""One Python call of a tool: its arguments as they arrive, the part that is certain, and the outcome."""
+"""A single Python call of a tool: its arguments as they arrive, what is certain of them, and the outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from promptools.types import Call, Fix, Malformed
 class PythonCall:
     """A call whose name and opening bracket were read.
 
-    `streams`: what is certain may be emitted before its end. `gemma`: its arguments are one of Gemma's objects.
+    `streams`: what is certain may be emitted early. `gemma`: its arguments are one of Gemma's objects.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class PythonCall:
 
     @property
     def name(self) -> str:
-        """The tool's name, or the name as written if no tool has it."""
+        """The tool's name, or the written name if no tool has it."""
         return self.tool.name if self.tool is not None else self._written_name
 
     @property
     def at(self) -> int:
-        """How far the current text has been taken."""
+        """How far the current text has been consumed."""
         return self._arguments.at
 
     @property
@@ -77,16 +77,16 @@ class PythonCall:
 
     @property
     def last_quote(self) -> str:
-        """The quote of the string that the arguments end in; empty if they do not end in one."""
+        """The quote of the string with which the arguments end; empty if they do not end in a string."""
         return self._arguments.last_quote if isinstance(self._arguments, PythonArguments) else ""
 
     @property
     def expects_value(self) -> bool:
-        """Whether what comes next is a value, or more of one, of a key with `=`."""
+        """Whether a value, or more of one, comes next, for a key with `=`."""
         return isinstance(self._arguments, PythonArguments) and self._arguments.expects_value
 
     def feed(self, text: str, at: int, *, final: bool) -> bool:
-        """Consume `text[at:]` up to `self.at`; return whether the closing bracket has come. Raise `LiteralError`."""
+        """Consume `text[at:]` up to `self.at`; return whether the closing bracket came. Raises `LiteralError`."""
         return self._arguments.feed(text, at, final=final)
 
     def stream(self, *, last: bool) -> list[EarlyCallStart | EarlyArguments]:
@@ -100,15 +100,15 @@ class PythonCall:
         return early
 
     def close_missing_bracket(self) -> bool:
-        """Supply the closing bracket if it alone is missing; return whether that was possible."""
+        """Add the closing bracket if only that is missing; return whether that was possible."""
         return self._arguments.has_arguments and self._arguments.close_missing_bracket()
 
     def end_string(self) -> str | None:
-        """Close a last string before the block's closing token; return what came after, or None if uncertain."""
+        """Close the last string before the block's closing token; return the text in between, or None if uncertain."""
         return self._arguments.end_string() if isinstance(self._arguments, GemmaObject) else None
 
     def resolve(self, *more: Fix) -> Call | Malformed:
-        """Resolve the call, with `more` fixes. Raise `NotACall` if it is not a call."""
+        """Resolve the call, with `more` fixes. Raises `NotACall` if it is not a call."""
         arguments = self._arguments
         text, given = self._as_object()
         value = json.loads(text)
@@ -123,7 +123,7 @@ class PythonCall:
         return self._streamer.reconcile(outcome) if self._streamer is not None else outcome
 
     def _reject_foreign(self, value: dict[str, object]) -> None:
-        """Raise `NotACall` if none of the arguments is the tool's, and nothing but its name makes this a call."""
+        """Raise `NotACall` if none of the arguments belongs to the tool, and only the name makes this a call."""
         sure = self._evidence.wrapped or self._evidence.expected
         tools = self._options.tools
         if sure or self.tool is None or tools is None:
@@ -132,7 +132,7 @@ class PythonCall:
             raise NotACall("its arguments are none of the tool's")
 
     def _as_object(self) -> tuple[str, tuple[Fix, ...]]:
-        """Return the arguments as one JSON object, those without a key in the tool's declared order, and the fixes."""
+        """Return the arguments as a JSON object, and the fixes; arguments without a key are in declared order."""
         given, members = self._arguments.positional, self._arguments.members
         if not given:
             return f"{{{', '.join(members)}}}", ()

@@ -9,8 +9,8 @@ more text is needed from there on. `CallLayout` defines what a dialect allows.
     _in_print       the closing bracket of `print(`         _skip_to_closer   unreadable text, up to the closer
 
 After calls that nothing closes: `_after_row_call`, `_after_guess`, `_after_uncertain` and `_skip_unreadable`. Text
-taken since the last part is `_pending_text`. In the end all calls become parts that tile the text (`_finish`), or all
-become text (`_give_up`), unless the name of one was emitted already.
+consumed since the last part is `_pending_text`. At the end all calls become parts that tile the text (`_finish`), or
+all become text (`_give_up`), unless the name of one was already emitted.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class PythonCallReader(CandidateBase):
 
     @property
     def comments_follow(self) -> bool:
-        """Whether a comment may follow on the same line: after a list, as a call with a comment is one of a program."""
+        """Whether a comment may follow on the same line: after a list, since others are part of a program."""
         return self._bracketed
 
     def feed(self, piece: str, start: int) -> int | None:
@@ -179,7 +179,7 @@ class PythonCallReader(CandidateBase):
             self.unread += text[at:]
 
     def _run(self, text: str, at: int, *, final: bool) -> tuple[str, int]:
-        """Consume the text as far as it is decided; return it, and the index up to which it was taken."""
+        """Consume the text as far as it is decided; return it, and the index up to which it was consumed."""
         while at < len(text) and not self._decided:
             moved = self._state(text, at, final)
             if moved < 0:
@@ -220,7 +220,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _in_callee(self, text: str, at: int, final: bool) -> int:
-        """Consume the name of the next call and its opening bracket, or what ends the list."""
+        """Consume the name of the next call and its opening bracket, or the end of the list."""
         at = self._skip_space(text, at)
         if at == len(text):
             return at
@@ -332,7 +332,7 @@ class PythonCallReader(CandidateBase):
         return self._consume(text, at, at + 1)
 
     def _after_call(self, text: str, at: int, final: bool) -> int:
-        """After a call: take a separator, or go on to the end."""
+        """Consume a separator after a call, or go on to the end."""
         at = self._skip_space(text, at)
         if at == len(text):
             return at
@@ -358,7 +358,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _without_bracket(self, text: str, at: int, final: bool) -> int:
-        """Accept the block's closer in place of the list's bracket, or refuse."""
+        """Accept the block's closer instead of the list's bracket, or reject the block."""
         closer = self._closer_at(text, at, final)
         if closer is NEED_MORE:
             return ~at
@@ -370,7 +370,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _after_calls(self, text: str, at: int, final: bool) -> int:
-        """After the calls: take their closer, or decide on foreign text."""
+        """Consume the closer after the calls, or decide on other text."""
         at = self._skip_space(text, at)
         if at == len(text):
             return at
@@ -400,7 +400,7 @@ class PythonCallReader(CandidateBase):
         return self._on_foreign_text(text, at)
 
     def _on_foreign_text(self, text: str, at: int) -> int:
-        """Decide on prose, or another marker, where the closer belongs."""
+        """Decide on prose, or another marker, in place of the closer."""
         self._notice_quote(text, at)
         if self._is_uncertain and text[at] != "<":
             return self._reject(UNCERTAIN_END, at, broken=True)
@@ -439,7 +439,7 @@ class PythonCallReader(CandidateBase):
         return ""
 
     def _reject(self, why: str, at: int, *, broken: bool = False) -> int:
-        """Skip what cannot be read up to the closer if a call is intended; else give up."""
+        """If a call is intended, skip what cannot be read up to the closer; else give up."""
         self.lacks_value = self._is_unreadable(broken)
         in_call = self._names_tool and self._state == self._in_arguments
         self._unreadable = why if self.lacks_value or in_call else ""
@@ -477,7 +477,7 @@ class PythonCallReader(CandidateBase):
     # --- after calls that nothing closes ----------------------------------------------------------------------------
 
     def _after_row_call(self, text: str, at: int, final: bool) -> int:
-        """After a call without brackets around it: take a separator and the next call, or end."""
+        """Consume a separator and the next call after a call without brackets around it, or end."""
         match = _NEXT_IN_ROW.match(text, at)
         assert match is not None
         if match.end() == len(text) and text[-1] != self.opening_bracket and not final:
@@ -490,7 +490,7 @@ class PythonCallReader(CandidateBase):
         return self._consume(text, at, match.start(1))
 
     def _end_unclosed(self) -> None:
-        """End calls that nothing closes. A guess that would be emitted at once is first checked by what follows."""
+        """End calls without a closer. If a string's end was guessed, the text after it is checked first."""
         if self.definite and self._is_uncertain:
             self._add_part("markup")
             self._state = self._after_guess
@@ -498,7 +498,7 @@ class PythonCallReader(CandidateBase):
             self._finish()
 
     def _after_guess(self, text: str, at: int, final: bool) -> int:
-        """After a string whose end was guessed: either the next call begins, or the guess is doubted."""
+        """Decide after a string whose end was guessed: the next call begins, or the guess is doubtful."""
         match = _BEGINS.match(text, at)
         if match is not None and match.end() == len(text) and text[-1] != self.opening_bracket and not final:
             return ~at
@@ -509,7 +509,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _after_uncertain(self, text: str, at: int, _final: bool) -> int:
-        """After such a string, in other text: a further quote may end the string as well, so the call is refused."""
+        """Decide on other text after such a string: a later quote may end it too, so the call is rejected."""
         match = _ANY_QUOTE.search(text, at)
         end = self._consume(text, at, match.start() if match is not None else len(text))
         if match is not None:
@@ -519,12 +519,12 @@ class PythonCallReader(CandidateBase):
         return end
 
     def _is_unreadable(self, broken: bool) -> bool:
-        """Return whether a call with an unreadable value is intended. A signature has names too, but no values."""
+        """Return whether an intended call has an unreadable value. A signature has names too, but no values."""
         call = self._call
         return call is not None and call.tool is not None and (broken or call.expects_value)
 
     def _skip_unreadable(self, text: str, at: int, final: bool) -> int:
-        """Consume what cannot be read up to the end of its list: the end of a line that ends like a list of calls."""
+        """Skip what cannot be read up to the end of the list: a line that ends like a list of calls."""
         match = _LIST_ENDS.search(text, at)
         if match is None or (match.end() == len(text) and not final):
             end = self._consume(text, at, match.start() if match is not None else len(text))
@@ -543,7 +543,7 @@ class PythonCallReader(CandidateBase):
         return end
 
     def _add_part(self, kind: PartKind) -> None:
-        """Make a part of the text taken since the last one; before the first call it is added to the head."""
+        """Make a part from the text consumed since the last one; before the first call it is added to the head."""
         raw, self._pending_text = "".join(self._pending_text), []
         if kind == "markup" and not self._finished_parts:
             self.head += raw
@@ -551,11 +551,11 @@ class PythonCallReader(CandidateBase):
             self._finished_parts.append(Part(kind, raw))
 
     def _return_pending(self) -> None:
-        """Return what was taken since the last call, to be read again."""
+        """Return what was consumed since the last call, so that it is read again."""
         self.unread, self._pending_text = "".join(self._pending_text), []
 
     def _resolve_call(self, call: PythonCall, *fixes: Fix) -> bool:
-        """Resolve the call whose last bracket has come; return False if it is not one, and the block is given up."""
+        """Resolve the call whose last bracket has arrived; if it is not a call, give the block up and return False."""
         try:
             outcome = call.resolve(*fixes)
         except NotACall as no:
@@ -566,7 +566,7 @@ class PythonCallReader(CandidateBase):
         return True
 
     def _stream_call(self, call: PythonCall, *, last: bool = False) -> None:
-        """Emit what is certain of a call, which may have ended; the calls before it are emitted along with its name."""
+        """Emit what is certain of a call, which may have ended, and, together with its name, the calls before it."""
         early = call.stream(last=last)
         if early and self._finished_parts:
             self._emit_early(self._finished_parts)
@@ -589,18 +589,18 @@ class PythonCallReader(CandidateBase):
 
     @property
     def _is_uncertain(self) -> bool:
-        """Whether the end of a string is a guess, which is valid only if nothing strange follows."""
+        """Whether the end of a string is a guess, valid only if nothing unexpected follows."""
         return self._quote_follows or any(map(_has_guessed_end, self._finished_parts))
 
     def _notice_quote(self, text: str, at: int) -> None:
-        """Remember a quote after the last call, whose last string may end there instead."""
+        """Remember a quote after the last call, since the call's last string may end there instead."""
         quote = self._call.last_quote if self._call is not None else ""
         self._quote_follows = self._quote_follows or (quote != "" and text.startswith(quote, at))
 
     # --- the end of the text ----------------------------------------------------------------------------------------
 
     def _on_end_of_text(self, finish_reason: str | None) -> None:
-        """Decide on calls after which the text ended too early."""
+        """Decide on calls when the text ended too early."""
         if self._state == self._skip_to_closer:
             self._add_malformed()
         elif self._state == self._skip_unreadable:
@@ -623,7 +623,7 @@ class PythonCallReader(CandidateBase):
             self._finish()
 
     def _end_in_arguments(self, finish_reason: str | None) -> None:
-        """Decide on a call whose arguments did not end."""
+        """Decide on a call when the text ended inside its arguments."""
         call = self._call
         assert call is not None
         raw = "".join(self._pending_text)
@@ -656,7 +656,7 @@ class PythonCallReader(CandidateBase):
             self._give_up("the text ended inside its arguments")
 
     def _end_in_name(self) -> None:
-        """Decide on calls after which another name began."""
+        """Decide on calls when the text ended inside another name."""
         raw = "".join(self._pending_text)
         name = raw.strip(" \t\r\n,;")
         tools = self._options.tools
@@ -705,9 +705,9 @@ class PythonCallReader(CandidateBase):
         self._decided = True
 
     def _give_up(self, why: str, *, read_again: int = 0) -> None:
-        """Return the block as text, or as a malformed call if the name of a call has been emitted.
+        """Turn the block into text, or into a malformed call if the name of a call was emitted.
 
-        The last `read_again` characters that were taken are read again.
+        The last `read_again` characters will be read again.
         """
         if self._has_emitted:
             self._error = why
@@ -728,7 +728,7 @@ class PythonCallReader(CandidateBase):
         self._pending_text = []
 
     def _reject_uncertain(self) -> None:
-        """Make calls with a guessed string, and those after them, malformed."""
+        """Make calls with a guessed string, and the calls after them, malformed."""
         last = next(
             (index for index in reversed(range(len(self._finished_parts))) if self._finished_parts[index].call), 0
         )
@@ -751,7 +751,7 @@ PYTHON_FIX = Fix("json", "the arguments were in a Python call")
 
 
 class PythonFallbackReader(PythonCallReader):
-    """Reads calls and records that fix on each, so that none is emitted before its end."""
+    """Reads calls and records this fallback as a fix on each, so that no call is emitted before its end."""
 
     def __init__(
         self, head: str, layout: CallLayout, options: ParseOptions, evidence: Evidence, *, definite: bool

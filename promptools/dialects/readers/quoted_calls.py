@@ -1,7 +1,7 @@
 """Python calls in quotes, as the whole reply: `["get_weather(city='Oslo')", "ping()"]`, or one string: `'ping()'`.
 
-Quotes around calls are lost and added: `['get_weather(city="Oslo")]`. So a call ends at a bracket that an end of the
-list follows, or the next call, and the quotes at both of its ends are only markup, if what is between them is one call.
+Models lose and add quotes around calls: `['get_weather(city="Oslo")]`. So a call ends at a bracket followed by the end
+of the list or the next call, and the quotes at its ends are only markup if the text between them is a single call.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def string_list_head(labels: tuple[str | None, ...]) -> Head:
 
 
 def string_heads() -> tuple[Head, ...]:
-    """Return the heads of calls in one pair of quotes, which must be the whole reply: one for each kind of quote."""
+    """Return the heads of calls in one pair of quotes, which must be the whole reply, for every kind of quote."""
     return tuple(
         Head(
             (quote,),
@@ -82,7 +82,7 @@ def string_heads() -> tuple[Head, ...]:
 
 
 class _Element(NamedTuple):
-    """A call of the list, and where it begins and ends, with its quotes."""
+    """A call in the list, with its quotes, and its start and end."""
 
     call: Part
     start: int
@@ -90,7 +90,7 @@ class _Element(NamedTuple):
 
 
 class _QuotedReader(CandidateBase):
-    """The text of calls in quotes, and what is made of it."""
+    """Base of the readers of calls in quotes: the text so far, and the parts made from it."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -103,7 +103,7 @@ class _QuotedReader(CandidateBase):
         """Whether that call has no end."""
 
     def _reject(self, raw: str, *, taken: int, shows: Malformed | None = None) -> None:
-        """Return the first `taken` characters as text; the rest is read again.
+        """Turn the first `taken` characters into text; the rest is read again.
 
         `shows`: what is wrong with the calls in it, which show a pattern.
         """
@@ -116,7 +116,7 @@ class _QuotedReader(CandidateBase):
         self.tries.append(trace_entry(self._evidence.dialect, len(raw), parts))
 
     def _read(self, inner: str, layout: CallLayout) -> list[Part]:
-        """Read the calls that a text holds; nothing if it holds anything else."""
+        """Read the calls in a text; empty if it contains anything else."""
         block = PythonCallReader("", layout, self._options, self._evidence, definite=False)
         end = block.feed(inner, 0)
         if end is None:
@@ -130,7 +130,7 @@ class _QuotedReader(CandidateBase):
         return block.parts if whole and not left.strip() else []
 
     def _call(self, element: str) -> Part | None:
-        """Read the one call in a text that may be in quotes; None if it holds anything else."""
+        """Read the only call in a text that may be in quotes; None if it contains anything else."""
         quoted = len(element) > 1 and element[0] == element[-1] and element[0] in "\"'"
         bare = element[element[0] in "\"'" : len(element) - (element[-1] in "\"'")]
         for inner in (_unquote(element), bare) if quoted and "\\" in element else (bare,):
@@ -142,9 +142,9 @@ class _QuotedReader(CandidateBase):
         return None
 
     def _elements(self, raw: str, at: int, end: int, *, faulty: bool = False) -> list[_Element]:
-        """Return the calls in `raw[at:end]`, with commas between them; nothing if there is anything else.
+        """Return the calls in `raw[at:end]`, separated by commas; empty if there is anything else.
 
-        With `faulty`, those with values that cannot be read are among them, as malformed.
+        With `faulty`, calls whose values cannot be read are included, as malformed.
         """
         elements: list[_Element] = []
         begin, tries = at, 0
@@ -165,7 +165,7 @@ class _QuotedReader(CandidateBase):
 
 
 class QuotedCallsReader(_QuotedReader):
-    """Reads a list from its bracket to its end: if all its strings are calls they are taken, else it is text."""
+    """Reads a list from its bracket to its end: if all its strings are calls they are accepted, else it is text."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(options, evidence, definite=definite)
@@ -185,7 +185,7 @@ class QuotedCallsReader(_QuotedReader):
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide on a list whose end was not found: a quote is lost, or the list was cut off."""
+        """Decide on a list whose end was not found: a quote is missing, or the list was cut off."""
         raw = "".join(self._pieces)
         bare = raw.rstrip(SPACE)
         elements = self._list(bare) if bare.endswith("]") else []
@@ -203,7 +203,7 @@ class QuotedCallsReader(_QuotedReader):
             self._reject(raw, taken=1)
 
     def _is_cut(self, raw: str) -> bool:
-        """Return whether a list without its end begins with a call, or ends in its first string."""
+        """Return whether a list without its end begins with a call, or ends inside its first string."""
         at = len(raw) - len(raw[1:].lstrip())
         string, end, closed = _STRING.search(raw), _END.search(raw, at), _CLOSED.search(raw, at)
         if string is None:
@@ -212,11 +212,11 @@ class QuotedCallsReader(_QuotedReader):
         return any(map(self._call, first))
 
     def _list(self, raw: str, *, faulty: bool = False) -> list[_Element]:
-        """Return the calls of a whole list; none if it holds anything else."""
+        """Return the calls in a complete list; none if it contains anything else."""
         return self._elements(raw, len(raw) - len(raw[1:].lstrip()), len(raw) - 1, faulty=faulty)
 
     def _find_fault(self, raw: str) -> Malformed | None:
-        """Return what is wrong with a whole list of calls in which a value cannot be read."""
+        """Return what is wrong with a complete list of calls in which a value cannot be read."""
         faults = (element.call.malformed for element in self._list(raw, faulty=True))
         return next((fault for fault in faults if fault is not None), None)
 
@@ -230,7 +230,7 @@ class QuotedCallsReader(_QuotedReader):
 
 
 class QuotedReplyReader(_QuotedReader):
-    """Reads a reply to its end: calls in one pair of quotes are taken, anything else is text."""
+    """Reads a reply to its end: calls in one pair of quotes are accepted, anything else is text."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Consume text; see `Candidate`."""
@@ -238,7 +238,7 @@ class QuotedReplyReader(_QuotedReader):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the reply, whose closing quote shows that it is whole."""
+        """Decide at the end of the reply: the closing quote shows that it is complete."""
         del finish_reason
         raw = "".join(self._pieces)
         bare = raw.rstrip(SPACE)
@@ -260,7 +260,7 @@ class QuotedReplyReader(_QuotedReader):
 
 
 def _unquote(string: str) -> str:
-    """Decode a string of the list: as JSON, else by removing its quotes and their escapes."""
+    """Decode a string of the list as JSON, or by removing its quotes and unescaping them."""
     try:
         inner = json.loads(string, strict=False)
     except ValueError:

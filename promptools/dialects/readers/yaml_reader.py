@@ -39,7 +39,7 @@ MAX_DEPTH = 8
 
 
 def read_mapping(text: str, keys: Collection[str]) -> dict[str, Any] | None:
-    """Read lines that map parameters to values, or return None if they do not. Scalars stay strings. O(n)."""
+    """Read lines that map parameters to values; None if they do not. Scalars stay strings. O(n)."""
     lines = [line.rstrip("\r") for line in text.strip("\r\n").split("\n")]
     filled = [line for line in lines if line.strip()]
     if not filled or " ".join(line.strip() for line in filled) in NULLS:
@@ -81,7 +81,7 @@ def _belongs_to(line: str, indent: int) -> bool:
 
 
 def _read_value(text: str, below: list[str], depth: int) -> tuple[Any] | None:
-    """Read the value after a key and the lines below it, as a one-tuple; None if this YAML is not supported."""
+    """Read the value after a key, including the lines below it, as a one-tuple; None for unsupported YAML."""
     block = _BLOCK.fullmatch(text)
     if block is not None:
         return (_read_block(below, folded=block[1] == ">"),)
@@ -100,7 +100,7 @@ def _read_value(text: str, below: list[str], depth: int) -> tuple[Any] | None:
 
 
 def _read_scalar(text: str, depth: int) -> Any:
-    """Read a scalar. Plain text stays a string, and so does JSON at the top level, for the schema to type."""
+    """Read a scalar. Plain text stays a string, and so does JSON at the top level: the schema gives their types."""
     if text[0] in "\"'":
         end = len(text) - 1
         if text[0] == text[end] and end:
@@ -154,7 +154,7 @@ def _read_item(group: list[str], indent: int, depth: int) -> tuple[Any] | None:
 
 
 def _read_inner_mapping(below: list[str], depth: int) -> tuple[Any] | None:
-    """Read a mapping inside a value; its scalars are typed by how they look."""
+    """Read a mapping inside a value; its scalars get their types from their spelling."""
     filled = [line for line in below if line.strip()]
     indent = _indent(filled[0])
     members: dict[str, Any] = {}
@@ -205,7 +205,7 @@ def yaml_head(opener: str) -> Head:
 
 
 def _begins_call(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the first name is an offered tool's, and its line holds nothing else."""
+    """Return whether the first name is an offered tool's, alone on its line."""
     del fresh
     if text[end - 1] != "\n" or (match := _FIRST_NAME.match(text, start, end)) is None:
         return NEED_MORE if end == len(text) else False
@@ -219,7 +219,7 @@ class _YamlCall(NamedTuple):
 
 
 class YamlReader(CandidateBase):
-    """Reads a block of YAML, fed from its opening tag on, up to its closing tag. O(n)."""
+    """Reads a block of YAML from its opening tag to its closing tag. O(n)."""
 
     def __init__(self, opener: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -245,7 +245,7 @@ class YamlReader(CandidateBase):
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Report that it was cut off: the text is over, and lines may be missing."""
+        """Report that the block was cut off: the text has ended, and lines may be missing."""
         del finish_reason
         raw = "".join(self._pieces)
         match = _FIRST_NAME.match(raw)
@@ -290,7 +290,7 @@ class YamlReader(CandidateBase):
         return resolve_call(UnresolvedCall(node, item.name, node, {}, (_FIX, *fixes)), self._options, self._evidence)
 
     def _arguments(self, tool: str, text: str) -> tuple[dict[str, Any] | None, list[Fix]]:
-        """Read arguments; those that are strings are typed by the schema."""
+        """Read arguments; strings get their types from the schema."""
         assert self._options.tools is not None
         fixes: list[Fix] = []
         if text.lstrip().startswith("{"):
@@ -324,7 +324,7 @@ def _split_calls(body: str) -> list[_YamlCall]:
 
 
 def _dedent(text: str) -> str:
-    """Remove the indent that all lines share."""
+    """Remove the indentation that all lines share."""
     lines = text.split("\n")
     indent = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
     return "\n".join(line[indent:] for line in lines)
